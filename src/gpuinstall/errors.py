@@ -1,0 +1,95 @@
+"""One class per way to fail: a code for programs, an exit status for shells, and what to do for people.
+
+::
+
+    GpuInstallError
+    ├── InternalError         1   a fault of ours
+    ├── UsageError            2   a malformed option, file or machine; a refused overwrite
+    ├── NoBuildError          3   no build fits
+    ├── InstallationError     4   the installation failed
+    ├── VerificationError     5   installed, but a kernel failed
+    ├── LockError             6   a lock that is missing, unreadable, edited, stale or does not fit
+    ├── MachineError          8   a GPU is present but cannot be used
+    └── InterruptedByUserError 130
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class GpuInstallError(Exception):
+    """What happened, in one line; why; and what to do, as commands where possible.
+
+    ``code`` is a slug that stays the same between releases, ``id`` an entry of the failure catalogue,
+    ``why`` and ``seen`` the explanation and the facts behind it, ``hint`` what to do, ``data`` whatever
+    part of the command's document could still be made.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        why: str | None = None,
+        seen: str | None = None,
+        id: str | None = None,  # noqa: A002  the key of the failure catalogue
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.why = why
+        self.seen = seen
+        self.id = id
+        self.data = data
+
+
+class InternalError(GpuInstallError):
+    """A fault of ours."""
+
+
+class UsageError(GpuInstallError):
+    """A malformed option, file or machine; a refused overwrite; other people's packages in the way."""
+
+    exit_code = 2
+
+
+class NoBuildError(GpuInstallError):
+    """No build fits, and another request would."""
+
+    exit_code = 3
+
+
+class InstallationError(GpuInstallError):
+    """Network, space, permission, a package that no source has, a hash that differs while downloading."""
+
+    exit_code = 4
+
+
+class VerificationError(GpuInstallError):
+    """The environment was installed, and a kernel failed in it."""
+
+    exit_code = 5
+
+
+class LockError(GpuInstallError):
+    """A lock that is missing, unreadable, of unknown version, edited, stale, or does not fit."""
+
+    exit_code = 6
+
+
+class MachineError(GpuInstallError):
+    """A GPU is present but cannot be used; only mending or updating the machine helps."""
+
+    exit_code = 8
+
+
+class InterruptedByUserError(GpuInstallError):
+    """Ctrl-C, or a terminating signal."""
+
+    exit_code = 130

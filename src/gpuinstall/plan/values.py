@@ -1,0 +1,98 @@
+"""The decision, as frozen values: what was chosen, why, what each GPU runs, and all that was passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.build import Build
+
+SCHEMA = "gpuinstall.plan/1"
+
+Status = Literal["ok", "partial", "cpu", "refused"]
+How = Literal["sass", "ptx", "none"]
+
+
+class Reason(NamedTuple):
+    """A slug for programs and a sentence for people; a reason, a warning or the cause of a refusal."""
+
+    code: str
+    message: str
+
+
+class Rejection(NamedTuple):
+    """A build that was passed over, and why."""
+
+    build: Build
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one GPU runs of the build: the name of the code, and whether it is SASS, PTX or nothing."""
+
+    index: int
+    runs: str | None
+    how: How
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen build for one Python; ``index`` is the address (or folder) that its family comes from.
+
+    ``index`` None means the default index. ``requirements`` are what to install, the family pinned.
+    """
+
+    build: Build
+    python: str
+    index: str | None
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The outcome of ``choose``. ``exit_code`` is 0, or 3 or 8 when refused; ``fix`` is then what to do."""
+
+    status: Status
+    choice: Choice | None
+    gpus: tuple[Run, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+    warnings: tuple[Reason, ...] = ()
+    exit_code: int = 0
+    fix: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the Plan document."""
+        return {
+            "schema": SCHEMA,
+            "status": self.status,
+            "build": _written_choice(self.choice),
+            "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in self.gpus],
+            "reasons": [reason._asdict() for reason in self.reasons],
+            "rejected": [_written_rejection(rejection) for rejection in self.rejected],
+            "warnings": [warning._asdict() for warning in self.warnings],
+        }
+
+
+def _written_choice(choice: Choice | None) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    return {
+        "torch": str(choice.build.torch),
+        "backend": choice.build.backend,
+        "index": choice.index,
+        "python": choice.python,
+        "requirements": list(choice.requirements),
+    }
+
+
+def _written_rejection(rejection: Rejection) -> dict[str, Any]:
+    return {
+        "torch": str(rejection.build.torch),
+        "backend": rejection.build.backend,
+        "code": rejection.code,
+        "message": rejection.message,
+    }

@@ -1,0 +1,59 @@
+"""The one place that starts other programs: a list of words, a time limit, and never a shell."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended. ``status`` is negative when a signal ended it, None when the time limit did."""
+
+    argv: tuple[str, ...]
+    status: int | None
+    out: str
+    err: str
+
+    @property
+    def ok(self) -> bool:
+        """Say whether it ended well."""
+        return self.status == 0
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    text: str | None = None,
+    seconds: float | None = None,
+) -> Finished:
+    """Run ``argv`` with ``text`` (or nothing) on its stdin and wait; raise FileNotFoundError where there is no program."""
+    words = tuple(str(word) for word in argv)
+    try:
+        done = subprocess.run(
+            words,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            input=text,
+            stdin=subprocess.DEVNULL if text is None else None,
+        )
+    except subprocess.TimeoutExpired as ended:
+        return Finished(words, None, _text(ended.stdout), _text(ended.stderr))
+    return Finished(words, done.returncode, done.stdout, done.stderr)
+
+
+def _text(raw: bytes | str | None) -> str:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw or ""

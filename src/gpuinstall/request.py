@@ -1,0 +1,24 @@
+"""What the user asks for: one value, whatever mouth it came from (command line, pyproject, environment)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for an environment.
+
+    ``requirements`` are ordinary requirements; ``python`` fixes the interpreter's ``X.Y``; ``backend`` forces a
+    tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of them).
+    ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
+    before the newest that the machine has; ``managed_pythons`` says that others can be fetched.
+    """
+
+    requirements: tuple[str, ...] = ("torch",)
+    python: str | None = None
+    backend: str | None = None
+    gpus: tuple[str, ...] | None = None
+    allowed_backends: tuple[str, ...] | None = None
+    preferred_pythons: tuple[str, ...] = ()
+    managed_pythons: bool = True

@@ -1,0 +1,88 @@
+"""The three version numbers of a GPU stack, each a type of its own so that none is taken for another.
+
+``nvidia-smi`` prints two of them side by side::
+
+    | NVIDIA-SMI 580.95.05     Driver Version: 580.95.05     CUDA Version: 13.0 |
+
+the first is a :class:`DriverVersion`, the second the newest :class:`CudaVersion` that driver can serve.
+The third, :class:`ComputeCapability`, belongs to the chip.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class CudaVersion(NamedTuple):
+    """A CUDA release, ``major.minor``: of a toolkit, or the newest one that a driver serves."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> CudaVersion:
+        """Read ``"12.2"``; raise ValueError for anything else."""
+        return cls(*_pair(text, "CUDA version"))
+
+    @classmethod
+    def from_driver_api(cls, number: int) -> CudaVersion:
+        """Read the integer of ``cuDriverGetVersion``: 1000 × major + 10 × minor."""
+        return cls(number // 1000, number % 1000 // 10)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+class ComputeCapability(NamedTuple):
+    """What a chip can execute, ``major.minor``."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> ComputeCapability:
+        """Read ``"8.6"``; raise ValueError for anything else."""
+        return cls(*_pair(text, "compute capability"))
+
+    @classmethod
+    def from_sm(cls, number: int) -> ComputeCapability:
+        """Read the number of ``sm_86`` or ``compute_120``: 10 × major + minor."""
+        return cls(number // 10, number % 10)
+
+    @property
+    def sm(self) -> str:
+        """The name of the architecture, as in ``sm_86``."""
+        return f"sm_{self.major}{self.minor}"
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+class DriverVersion(NamedTuple):
+    """A release of NVIDIA's driver, such as ``535.183.01``; the written form is kept."""
+
+    parts: tuple[int, ...]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> DriverVersion:
+        """Read two or three dotted numbers, or the branch alone; raise ValueError for anything else."""
+        if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
+            raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
+        return cls(tuple(int(part) for part in text.split(".")), text)
+
+    @property
+    def branch(self) -> int:
+        """The driver branch, the number before the first dot."""
+        return self.parts[0]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _pair(text: str, what: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,3})\.([0-9]{1,2})", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a {what} such as 12.2")
+    return int(match[1]), int(match[2])

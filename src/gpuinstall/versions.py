@@ -82,7 +82,7 @@ class DriverVersion(NamedTuple):
 
 
 def _pair(text: str, what: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,3})\.([0-9]{1,2})", text)
+    match = re.fullmatch(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]?)", text)
     if match is None:
         raise ValueError(f"{text!r} is not a {what} such as 12.2")
     return int(match[1]), int(match[2])

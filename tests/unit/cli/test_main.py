@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuinstall import __version__
+from gpuinstall.cli.main import COMMANDS, run
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(COMMANDS)
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip().endswith(__version__)
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["instal"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "error: No such command 'instal'" in captured.err
+
+
+def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--frobnicate", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["status"], document["exit_code"]) == ("plan", "error", 2)
+    assert document["errors"][0]["code"] == "usage"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_says_what_it_does_and_takes_the_output_options(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
+        assert option in out

@@ -1,8 +1,8 @@
-# Each target does its own set-up. Without make, `make test` is:
-#   python3 -m venv .venv-dev && .venv-dev/bin/python -m pip install -q --require-hashes -r lockfiles/development.txt && .venv-dev/bin/uv pip install -q --python .venv-dev/bin/python --no-deps -e . && .venv-dev/bin/python -m pytest
+# Each target does its own set-up; README.md has the same lines for a machine without make.
 PYTHON ?= python3
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
+COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
 
 .PHONY: test test-all lint types bench docs lockfiles bootstrap
 
@@ -12,14 +12,11 @@ $(READY): lockfiles/development.txt pyproject.toml
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
 	@touch $@
 
-test: $(READY)
-	$(DEV) -m ruff check .
-	$(DEV) -m ruff format --check .
-	$(DEV) -m mypy
-	$(DEV) -m pytest -n auto -m "not heavy"
+test: lint types
+	$(DEV) -m pytest -q -n auto -m "not heavy"
 
-test-all: $(READY)
-	$(DEV) -m pytest -n auto
+test-all: lint types
+	$(DEV) -m pytest -q -n auto
 
 lint: $(READY)
 	$(DEV) -m ruff check .
@@ -28,6 +25,17 @@ lint: $(READY)
 types: $(READY)
 	$(DEV) -m mypy
 
+bench: $(READY)
+	$(DEV) -m bench
+
+docs: $(READY)
+	$(DEV) tools/docs.py
+
 lockfiles: $(READY)
-	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.10 pyproject.toml -o lockfiles/tool.txt
-	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.10 pyproject.toml --group dev -o lockfiles/development.txt
+	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt
+	$(COMPILE) --python-version 3.10 pyproject.toml --group dev -o lockfiles/development.txt
+	grep -o '^uv==[0-9.]*' lockfiles/tool.txt | $(COMPILE) --python-version 3.8 - -o lockfiles/uv.txt
+	$(DEV) tools/uv_programs.py
+
+bootstrap: $(READY)
+	$(DEV) tools/bundle.py

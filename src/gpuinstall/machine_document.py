@@ -55,7 +55,7 @@ def write(machine: Machine) -> dict[str, Any]:
         "pythons": None if machine.pythons is None else list(machine.pythons),
         "driver": _written_driver(machine.driver),
         "gpus": [_written_gpu(gpu) for gpu in machine.gpus],
-        "problems": [_written_problem(problem) for problem in machine.problems],
+        "problems": [written_problem(problem) for problem in machine.problems],
     }
     document |= {"distribution": machine.distribution} if machine.distribution else {}
     document |= {"signs": list(machine.signs)} if machine.signs else {}
@@ -184,7 +184,8 @@ def _written_gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _written_problem(problem: Problem) -> dict[str, Any]:
+def written_problem(problem: Problem) -> dict[str, Any]:
+    """Write one problem as the documents have it; what it does not say is left out."""
     document: dict[str, Any] = {
         "code": problem.code,
         "id": problem.id,

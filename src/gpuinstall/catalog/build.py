@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuinstall.versions import CudaVersion
 
 CPU = "cpu"
+DEFAULT_INDEX = ""
 
 
 class Architecture(NamedTuple):
@@ -37,9 +38,12 @@ class Build:
 
     ``pythons`` are ``X.Y`` (``X.Yt`` free-threaded) for which a wheel exists; ``glibc`` is the floor of its
     platform tag; ``cudnn_floor`` the lowest compute capability that its cuDNN has code for; ``confidence``
-    measured, high, medium, low or unverified; ``on_default_index`` says that pip's default index serves this
-    very build. ``source`` is where a listing found it (None: as the catalogue says), ``unknown`` that only the
-    listing knows it.
+    high, medium, low or unverified; ``on_default_index`` says that pip's default index serves this very build,
+    ``labelled`` that its files carry the tag (``2.14.1+cu126``).
+
+    A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
+    says; DEFAULT_INDEX; an address or a folder), ``unknown`` that only the listing knows it, ``absent`` why no
+    source has it today, "withdrawn" or "unreachable".
     """
 
     torch: Version
@@ -54,11 +58,19 @@ class Build:
     cudnn_floor: ComputeCapability | None = None
     confidence: str = "high"
     on_default_index: bool = False
+    labelled: bool = True
     evidence: tuple[str, ...] = ()
     source: str | None = None
     unknown: bool = False
+    absent: str | None = None
 
     @property
     def name(self) -> str:
         """The build as people write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
+
+    def index(self, base: str) -> str | None:
+        """The address or folder of its family, where ``base`` is the torch index; None is the default index."""
+        if self.source == DEFAULT_INDEX:
+            return None
+        return self.source or f"{base}/{self.backend}"

@@ -17,6 +17,8 @@ COMMANDS = {
     "install": "Plan, preflight, lock, install, verify, swap.",
     "lock": "Write pylock.<target>.toml for each kind of machine.",
     "verify": "Run kernels on every GPU of any environment.",
+    "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
+    "explain": "Find the cause in an error message.",
     "table": "Which build runs where.",
 }
 

@@ -1,0 +1,667 @@
+#!/usr/bin/env python3
+"""Get uv, make gpuinstall's own environment, and hand over to `gpuinstall install` with the same arguments.
+
+Needs Python 3.8 and nothing else. Runs from a file or from stdin, asks nothing, needs no administrator, touches no
+other environment, and does nothing before its last line.
+"""
+
+import base64
+import configparser
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+PAYLOAD = ""
+OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bootstrap.py
+WINDOWS = os.name == "nt"
+TOOL_PYTHON = (3, 10)
+KEPT_ENVIRONMENTS = 3
+PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
+ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
+UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "UnknownIssuer", "unable to get local issuer")
+FROM_PIP = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "find-links": "UV_FIND_LINKS"}
+OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+WAYS_TO_NETWORK = [
+    "behind a proxy: HTTPS_PROXY=http://proxy.example:3128",
+    "with an index of your own: PIP_INDEX_URL=https://index.example/simple",
+    "with a certificate authority of your own: SSL_CERT_FILE=/path/to/certificates.pem",
+]
+WAYS_TO_PYTHON = [
+    "without a Python 3.10: install one, or say where uv gets it: UV_PYTHON_INSTALL_MIRROR=https://mirror.example",
+]
+NOT_FOR_CHILDREN = """
+PYTHONHOME PYTHONPATH PIP_CONSTRAINT PIP_PLATFORM PIP_PYTHON_VERSION
+UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
+"""
+
+
+class BootstrapError(Exception):
+    """Why bootstrap.py stops: an exit status, what happened, what was seen, what to do."""
+
+    def __init__(self, status: int, message: str, seen: Sequence[str] = (), do: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.status, self.message, self.seen, self.do = status, message, seen, do
+
+
+class PassedOverError(Exception):
+    """Why one way to get something was passed over."""
+
+
+class Kit(NamedTuple):
+    """What the tool is built from: the pins, and either the clone around this file or the wheel inside it."""
+
+    version: str
+    files: Dict[str, bytes]
+    clone: Optional[Path]
+    digest: str
+
+    @property
+    def uv_version(self) -> str:
+        """The pinned uv, which is also the oldest that will do."""
+        return self.files["uv.txt"].decode().split("==", 1)[1].split()[0]
+
+    @property
+    def name(self) -> str:
+        """A name made of all that goes into the tool's environment, the Python that asks for it included."""
+        python = sys.version_info[:2] if sys.version_info >= TOOL_PYTHON else None
+        digest = hashlib.sha256(f"{self.digest} {python}".encode() + self.files["tool.txt"])
+        return f"{self.version}-{digest.hexdigest()[:12]}"
+
+
+class Screen(NamedTuple):
+    """Where steps are said: one line each, with its time, on stderr."""
+
+    quiet: bool
+
+    def step(self, label: str, text: str, began: Optional[float] = None) -> None:
+        """Say one step; ``began`` is when it did, by the monotonic clock."""
+        took = "" if began is None else f"{time.monotonic() - began:.1f} s"
+        if not self.quiet:
+            print(f"  {label:<19} {text:<46} {took:>10}".rstrip(), file=sys.stderr, flush=True)
+
+
+class Job(NamedTuple):
+    """One run: what to build, where it is being built, where it will lie, and where to say so."""
+
+    kit: Kit
+    stage: Path
+    data: Path
+    screen: Screen
+
+
+# The kit
+
+
+def read_kit() -> Kit:
+    """Read what this file carries, or else the clone that it lies in; raise BootstrapError where it is alone."""
+    if PAYLOAD:
+        return kit_from_payload(base64.b85decode("".join(PAYLOAD.split())))
+    here = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
+    if (here / "lockfiles" / "tool.txt").is_file() and (here / "src" / "gpuinstall").is_dir():
+        return kit_from_clone(here)
+    do = [
+        "in a clone of gpuinstall: python3 bootstrap.py",
+        "one file to serve: make bootstrap writes dist/bootstrap.py",
+    ]
+    raise BootstrapError(2, "this bootstrap.py is outside a clone and carries nothing inside itself", do=do)
+
+
+def kit_from_payload(payload: bytes) -> Kit:
+    """Unpack what ``make bootstrap`` packed: the pins and the tool's wheel."""
+    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    wheel = next(name for name in files if name.endswith(".whl"))
+    return Kit(wheel.split("-")[1], files, None, hashlib.sha256(files[wheel]).hexdigest())
+
+
+def kit_from_clone(clone: Path) -> Kit:
+    """Read a clone's pins, and digest what its wheel would be built from."""
+    version = re.search(r'^version = "(.+)"', (clone / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    files = {name: (clone / "lockfiles" / name).read_bytes() for name in PINS}
+    return Kit(version.group(1) if version else "0", files, clone, digest_of(clone))
+
+
+def digest_of(clone: Path) -> str:
+    """Digest the files that make the tool, by path and content."""
+    sources = (path for path in clone.glob("src/**/*") if path.is_file() and "__pycache__" not in path.parts)
+    digest = hashlib.sha256()
+    for path in sorted((*sources, clone / "pyproject.toml")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(clone).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
+
+
+# Other programs
+
+
+def run(argv: Sequence[object], cwd: Optional[Path] = None) -> str:
+    """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
+    words, caught = [str(word) for word in argv], subprocess.PIPE
+    try:
+        done = subprocess.run(
+            words, env=environment(), cwd=cwd, stdin=subprocess.DEVNULL, stdout=caught, stderr=caught, check=False
+        )
+    except OSError as error:
+        raise PassedOverError(str(error)) from error
+    out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    if done.returncode:
+        raise PassedOverError(reason(err or out) or f"{words[0]} ended with {done.returncode}")
+    return out.strip()
+
+
+def reason(output: str) -> str:
+    """Find what says why; name missing CA certificates as such; never show a password in an address."""
+    if any(mark in output for mark in UNTRUSTED):
+        return "no CA certificate vouches for the server (set SSL_CERT_FILE to a file of them)"
+    unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
+    lines = [unreachable.group(1)] if unreachable else [line.strip() for line in output.splitlines() if line.strip()]
+    said = [line for line in lines if re.match(r"error|cause|caused by", line, re.IGNORECASE)] or lines[-1:]
+    return re.sub(r"://[^/@\s]+@", "://****@", "; ".join(said[:3]))[:300]
+
+
+@lru_cache(maxsize=None)
+def pip_settings() -> Dict[str, str]:
+    """Read pip's own settings, from its files and then its variables, by pip's option names."""
+    parser = configparser.RawConfigParser(strict=False)
+    with suppress(configparser.Error, UnicodeDecodeError):
+        parser.read(pip_files(), encoding="utf-8")
+    settings: Dict[str, str] = {}
+    for section in ("global", "install", "download"):
+        settings.update(parser.items(section) if parser.has_section(section) else ())
+    variables = {name: os.environ.get("PIP_" + name.upper().replace("-", "_"), "") for name in (*FROM_PIP, "no-index")}
+    return {**settings, **{name: value for name, value in variables.items() if value}}
+
+
+def pip_files() -> List[Path]:
+    """List where pip's settings may be on any system, the later before the earlier."""
+    named, name = os.environ.get("PIP_CONFIG_FILE", ""), "pip.ini" if WINDOWS else "pip.conf"
+    machine = [
+        Path("/etc/xdg/pip"),
+        Path("/etc"),
+        Path("/Library/Application Support/pip"),
+        below("PROGRAMDATA", "pip"),
+    ]
+    user = [home() / ".pip", configuration("pip"), home() / "Library/Application Support/pip"]
+    folders = [*machine, *user, below("APPDATA", "pip"), Path(sys.prefix)]
+    return [] if named == os.devnull else [*(folder / name for folder in folders), Path(named)]
+
+
+def home() -> Path:
+    """Name the user's home; a folder that is not there for a user who has none."""
+    with suppress(RuntimeError, KeyError):
+        return Path.home()
+    return Path("/nonexistent")
+
+
+def configuration(name: str) -> Path:
+    """Name a program's folder among the user's settings."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / name
+
+
+def below(variable: str, name: str) -> Path:
+    """Name a folder below the one that a variable names; below nowhere where it names none."""
+    return Path(os.environ.get(variable) or "/nonexistent") / name
+
+
+def environment() -> Dict[str, str]:
+    """Make the environment of pip and uv: the user's own, where to find packages filled in from pip's settings."""
+    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_CHILDREN.split()}
+    given = dict(pip_settings())
+    given["cert"] = os.environ.get("REQUESTS_CA_BUNDLE") or given.get("cert", "")
+    given["find-links"] = ",".join(given.get("find-links", "").split())
+    given["index-url"] = "" if uv_names_an_index() else given.get("index-url", "")
+    filled = {variable: given[name] for name, variable in FROM_PIP.items() if given[name]}
+    return {**OUR_DEFAULTS, **filled, **env, "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
+
+
+def uv_names_an_index() -> bool:
+    """Say whether uv has an index from the user already."""
+    settings = configuration("uv") / "uv.toml"
+    return "UV_INDEX_URL" in os.environ or (settings.is_file() and "index" in settings.read_text(encoding="utf-8"))
+
+
+def search_path() -> List[Path]:
+    """List the folders of PATH that a stranger cannot write to; version managers' shims are no programs."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and ours(folder)]
+
+
+def ours(folder: Path) -> bool:
+    """Say whether nobody but its owner puts programs into a folder."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return WINDOWS or not status.st_mode & 0o002 or bool(status.st_mode & 0o1000 and status.st_uid == os.getuid())
+
+
+# uv
+
+
+def get_uv(job: Job) -> Path:
+    """Find uv or fetch the pinned one; raise BootstrapError with the reason that each way was passed over."""
+    reasons = []
+    for name, way in UV_WAYS.items():
+        began = time.monotonic()
+        try:
+            uv = way(job)
+        except PassedOverError as passed:
+            reasons.append(f"{name}: {passed}")
+            job.screen.step("uv passed over", reasons[-1], began)
+        else:
+            job.screen.step(f"uv {version_of(uv)}", name, began)
+            return uv
+    seen = reasons if job.screen.quiet else ()
+    raise BootstrapError(4, f"uv {job.kit.uv_version} could not be had", seen, ways_to_uv(job))
+
+
+def uv_at_hand(job: Job) -> Path:
+    """Take the first uv, on PATH or fetched by an earlier run, that is as new as the pinned one."""
+    programs = [*(folder / program_name("uv") for folder in search_path()), kept_uv(job)]
+    passed = {program: too_old(program, job.kit.uv_version) for program in programs if os.access(str(program), os.X_OK)}
+    for program, why_not in passed.items():
+        if why_not is None:
+            return program
+    raise PassedOverError(", ".join(map(str, passed.values())) or "none")
+
+
+def too_old(uv: Path, wanted: str) -> Optional[str]:
+    """Say why a uv will not do, or None."""
+    try:
+        version = version_of(uv)
+    except PassedOverError as passed:
+        return f"{uv} does not run ({passed})"
+    return f"{uv} is {version}" if numbers(version) < numbers(wanted) else None
+
+
+def uv_by_pip(job: Job) -> Path:
+    """Fetch the pinned wheel by the pip of the Python that runs this."""
+    if not pip_works(job):
+        raise PassedOverError("this Python has no pip that works")
+    return uv_from_wheel(job, sys.executable)
+
+
+def uv_by_venv(job: Job) -> Path:
+    """Fetch the pinned wheel by the pip that a virtual environment brings along."""
+    if pip_works(job):
+        raise PassedOverError("would fail as pip itself did")
+    if not find_spec("ensurepip"):
+        raise PassedOverError("this Python has no ensurepip (Debian and Ubuntu: the package python3-venv)")
+    run([sys.executable, "-m", "venv", job.stage / "venv"])
+    return uv_from_wheel(job, python_of(job.stage / "venv"))
+
+
+def pip_works(job: Job) -> bool:
+    """Say whether the Python that runs this has a pip."""
+    with suppress(PassedOverError):
+        return bool(run([sys.executable, "-m", "pip", "--version"], cwd=job.stage))
+    return False
+
+
+def uv_from_wheel(job: Job, python: object) -> Path:
+    """Let pip fetch the pinned wheel and check its hash, and keep the program inside."""
+    wheels = job.stage / "wheels"
+    patience = ["--quiet", "--retries", "1", "--timeout", "8"]
+    exactly = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", job.stage / "uv.txt"]
+    run([python, "-m", "pip", "download", *patience, *exactly, "--dest", wheels], cwd=job.stage)
+    return keep(job, member((next(wheels.iterdir())).read_bytes()))
+
+
+def uv_from_archive(job: Job) -> Path:
+    """Fetch uv's own release archive, and keep the program inside if it is, bit by bit, the one pinned."""
+    archive = download(archive_url(job))
+    program = member(archive)
+    vouched = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
+    if vouched != hashlib.sha256(archive).hexdigest() and pinned_program(job) != hashlib.sha256(program).hexdigest():
+        raise PassedOverError(f"what {archive_url(job)} holds is not the pinned uv {job.kit.uv_version}")
+    return keep(job, program)
+
+
+def archive_url(job: Job) -> str:
+    """Name the release archive for this machine, on GitHub or on the mirror that GPUINSTALL_UV_MIRROR names."""
+    base = os.environ.get("GPUINSTALL_UV_MIRROR") or ARCHIVES
+    return f"{base.rstrip('/')}/{job.kit.uv_version}/uv-{archive_target()}.{'zip' if WINDOWS else 'tar.gz'}"
+
+
+def archive_target() -> str:
+    """Name this machine as uv's releases do; aarch64 Linux's wheel holds the static program of the musl archive."""
+    names = {"amd64": "x86_64", "arm64": "aarch64"}
+    arch = names.get(platform.machine().lower(), platform.machine().lower())
+    glibc = arch == "x86_64" and platform.libc_ver()[0] == "glibc"
+    systems = {"win32": "pc-windows-msvc", "darwin": "apple-darwin"}
+    return f"{arch}-{systems.get(sys.platform, 'unknown-linux-gnu' if glibc else 'unknown-linux-musl')}"
+
+
+def pinned_program(job: Job) -> Optional[str]:
+    """Look up the sha256 of this machine's uv program: that of the hash-pinned wheel, which the archive shares."""
+    rows = (line.split() for line in job.kit.files["uv-programs.txt"].decode().splitlines())
+    return dict(row for row in rows if len(row) == 2).get(archive_target())
+
+
+def download(url: str) -> bytes:
+    """Fetch one file; raise PassedOverError with the reason."""
+    import ssl
+    import urllib.request
+
+    request = urllib.request.Request(url, headers={"User-Agent": "gpuinstall-bootstrap"})  # noqa: S310
+    try:
+        trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
+        with urllib.request.urlopen(request, timeout=8, context=trust) as answer:  # noqa: S310
+            return bytes(answer.read())
+    except (OSError, ValueError) as error:
+        raise PassedOverError(reason(f"{url}: {error}")) from error
+
+
+def member(archive: bytes) -> bytes:
+    """Take the uv program out of a wheel, a zip or a tar archive."""
+    try:
+        if zipfile.is_zipfile(io.BytesIO(archive)):
+            with zipfile.ZipFile(io.BytesIO(archive)) as folder:
+                return folder.read(next(name for name in folder.namelist() if is_uv(name)))
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tape:
+            file = tape.extractfile(next(name for name in tape.getnames() if is_uv(name)))
+            return file.read() if file else b""
+    except (tarfile.TarError, zipfile.BadZipFile, StopIteration, EOFError) as error:
+        raise PassedOverError("the download is no archive that holds uv") from error
+
+
+def is_uv(name: str) -> bool:
+    """Say whether a member of an archive is the uv program, not the Python module of that name."""
+    return name.rsplit("/", 1)[-1] == program_name("uv")
+
+
+def keep(job: Job, program: bytes) -> Path:
+    """Put a uv that runs into its own folder, complete or not at all."""
+    fresh = job.stage / program_name("uv")
+    fresh.write_bytes(program)
+    fresh.chmod(0o755)
+    version_of(fresh)
+    kept_uv(job).parent.mkdir(exist_ok=True)
+    return fresh.replace(kept_uv(job))
+
+
+def kept_uv(job: Job) -> Path:
+    """Name where a fetched uv lies."""
+    return job.data / f"uv-{job.kit.uv_version}" / program_name("uv")
+
+
+def version_of(uv: Path) -> str:
+    """Ask a uv for its version."""
+    said = re.search(r"\d+\.\d+\.\d+", run([uv, "--version"]))
+    if not said:
+        raise PassedOverError(f"{uv} does not say its version")
+    return said.group()
+
+
+def numbers(version: str) -> Tuple[int, ...]:
+    """Make versions comparable."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def ways_to_uv(job: Job) -> List[str]:
+    """List what a person can do where uv cannot be had."""
+    layout = "/".join(archive_url(job).rsplit("/", 2)[1:])
+    return [
+        "put uv on PATH by any of the ways of https://docs.astral.sh/uv, then run this again",
+        *WAYS_TO_NETWORK,
+        f"from a mirror of uv's releases, one that has {layout}: GPUINSTALL_UV_MIRROR=https://mirror.example/uv",
+    ]
+
+
+UV_WAYS: Dict[str, Callable[[Job], Path]] = {
+    "on PATH or kept": uv_at_hand,
+    "pinned wheel, by pip": uv_by_pip,
+    "pinned wheel, by a venv's pip": uv_by_venv,
+    "release archive": uv_from_archive,
+}
+
+
+# Python
+
+
+def find_python() -> Optional[Path]:
+    """Find a Python that the tool runs on: this one, or by looking where Pythons lie."""
+    return next((python for python in pythons() if fits(python)), None)
+
+
+def pythons() -> Iterator[Path]:
+    """Name the places where a Python may be: this one, PATH, then uv's, pyenv's and conda's folders."""
+    if sys.executable:
+        yield Path(sys.executable)
+    for folder in search_path():
+        yield from (folder / program_name(f"python3.{minor}") for minor in range(14, 9, -1))
+        yield folder / program_name("python3")
+    inside = "python.exe" if WINDOWS else "bin/python3"
+    for folder in python_folders():
+        yield from (folder / inside, *sorted(folder.glob(f"*/{inside}"), reverse=True))
+
+
+def python_folders() -> List[Path]:
+    """List the folders in which uv, pyenv and conda keep Pythons, whether they are there or not."""
+    uv = [below("UV_PYTHON_INSTALL_DIR", "."), below("XDG_DATA_HOME", "uv/python"), below("APPDATA", "uv/python")]
+    usual = (".local/share/uv/python", ".pyenv/versions", ".pyenv/pyenv-win/versions")
+    condas = [home() / name for name in ("miniforge3", "mambaforge", "miniconda3", "anaconda3")]
+    condas += [Path("/opt/conda"), below("CONDA_PREFIX", ".")]
+    found = [*uv, below("PYENV_ROOT", "versions"), *(home() / name for name in usual)]
+    return [*found, *condas, *(conda / "envs" for conda in condas)]
+
+
+def fits(python: Path) -> bool:
+    """Say whether a Python is there and new enough."""
+    if not python.is_file():
+        return False
+    new_enough = f"import sys; print(sys.implementation.name == 'cpython' and sys.version_info >= {TOOL_PYTHON})"
+    with suppress(PassedOverError):
+        return run([python, "-I", "-c", new_enough]) == "True"
+    return False
+
+
+# The tool's environment
+
+
+def tool_environment(kit: Kit, screen: Screen) -> Path:
+    """Return the tool's environment, which is made where it is not there yet."""
+    began = time.monotonic()
+    data = data_folder()
+    tool = data / kit.name
+    if not python_of(tool).exists():
+        with workshop(data, screen) as stage:
+            if not python_of(tool).exists():
+                tool_in_place(Job(kit, stage, data, screen), tool)
+    else:
+        screen.step("tool", shown(tool), began)
+    with suppress(OSError):
+        os.utime(str(tool))
+    return tool
+
+
+def tool_in_place(job: Job, tool: Path) -> None:
+    """Make the tool's environment beside its place and move it there; forget environments of long ago."""
+    for name, content in job.kit.files.items():
+        (job.stage / name).write_bytes(content)
+    uv = get_uv(job)
+    began = time.monotonic()
+    try:
+        build(job, uv)
+    except PassedOverError as passed:
+        message = "gpuinstall's own environment could not be made"
+        raise BootstrapError(4, message, seen=[str(passed)], do=WAYS_TO_NETWORK + WAYS_TO_PYTHON) from passed
+    if tool.exists():
+        tool.rename(job.stage / "without its Python")
+    (job.stage / "tool").rename(tool)
+    point_at(tool)
+    forget(job)
+    job.screen.step("tool", shown(tool), began)
+
+
+def build(job: Job, uv: Path) -> None:
+    """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
+    tool, python = job.stage / "tool", find_python()
+    which = ["--python", python] if python else ["--managed-python", "--python", "3.12"]
+    run([uv, "venv", "--quiet", "--relocatable", "--no-project", *which, tool], cwd=job.stage)
+    into = ["pip", "install", "--quiet", "--python", python_of(tool)]
+    for wheel in job.stage.glob("wheels/*.whl"):
+        run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)
+    local = ["--no-index"] if pip_settings().get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
+    run([uv, *into, "--no-build", "--require-hashes", *local, "--requirements", job.stage / "tool.txt"], cwd=job.stage)
+    own_uv = python_of(tool).with_name(program_name("uv"))
+    source = job.kit.clone or next(job.stage.glob("*.whl"))
+    run([own_uv, *into, "--offline", "--no-cache", "--no-deps", source], cwd=job.stage)
+
+
+def point_at(tool: Path) -> None:
+    """Let `gpuinstall` in the data folder's bin start this environment's."""
+    launcher = tool.parent / "bin" / "gpuinstall"
+    launcher.parent.mkdir(exist_ok=True)
+    if WINDOWS:
+        launcher.with_suffix(".cmd").write_text(f'@"{python_of(tool)}" -I -m gpuinstall %*\n', encoding="utf-8")
+        return
+    fresh = launcher.with_name(f".{os.getpid()}")
+    fresh.symlink_to(Path("..") / tool.name / "bin" / "gpuinstall")
+    fresh.replace(launcher)
+
+
+def forget(job: Job) -> None:
+    """Remove all but the environments used last, and uv of other versions."""
+    tools = sorted(job.data.glob("[0-9]*-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    uvs = [folder for folder in job.data.glob("uv-*") if folder != kept_uv(job).parent]
+    for folder in tools[KEPT_ENVIRONMENTS:] + uvs:
+        shutil.rmtree(str(folder), ignore_errors=True)
+
+
+@contextmanager
+def workshop(data: Path, screen: Screen) -> Iterator[Path]:
+    """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
+    made = [folder for folder in (data, *data.parents) if not folder.exists()]
+    data.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone(data, screen) as certain:
+            data.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(data, 0 if certain else 86400)
+            stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
+            try:
+                yield stage
+            finally:
+                shutil.rmtree(str(stage), ignore_errors=True)
+    finally:
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+@contextmanager
+def alone(data: Path, screen: Screen) -> Iterator[bool]:
+    """Wait for other runs on the data folder; the value says whether there certainly are none."""
+    if WINDOWS:
+        yield False
+        return
+    handle = os.open(str(data), os.O_RDONLY)
+    try:
+        if not locked(handle, wait=False):
+            screen.step("tool", "another run is making it, this one waits")
+        yield locked(handle, wait=True)
+    finally:
+        os.close(handle)
+
+
+def locked(handle: int, *, wait: bool) -> bool:
+    """Lock an open folder until it is closed; say whether that went, as not every file system can."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def remove_leftovers(data: Path, age: float) -> None:
+    """Remove what killed runs left, if it is older than ``age`` in seconds."""
+    for folder in data.glob(".new-*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime >= age:
+                shutil.rmtree(str(folder), ignore_errors=True)
+
+
+def data_folder() -> Path:
+    """Name the user's data folder for the tool, by each system's rule."""
+    named = Path(os.environ.get("LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", ""))
+    usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}.get(sys.platform, ".local/share")
+    return (named if named.is_absolute() else home() / usual) / "gpuinstall"
+
+
+def python_of(folder: Path) -> Path:
+    """Name an environment's Python."""
+    return folder / ("Scripts" if WINDOWS else "bin") / program_name("python")
+
+
+def program_name(name: str) -> str:
+    """Name a program as this system does."""
+    return f"{name}.exe" if WINDOWS else name
+
+
+def shown(path: Path) -> str:
+    """Write a path the short way."""
+    start = str(home()) + os.sep
+    return str(path).replace(start, f"~{os.sep}", 1) if str(path).startswith(start) else str(path)
+
+
+# The command
+
+
+def hand_over(tool: Path, arguments: Sequence[str]) -> int:
+    """Become `gpuinstall install`; on Windows, start it and wait."""
+    argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", "install", *arguments]
+    return subprocess.call(argv) if WINDOWS else os.execv(argv[0], argv)  # noqa: S606
+
+
+def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
+    """Say what happened, why, and the ways out; with ``--json`` as a document too."""
+    if "--json" in arguments:
+        error = {"code": "bootstrap", "message": failure.message, "hint": "; ".join(failure.do)}
+        head = {"gpuinstall": 1, "command": "install", "status": "error", "exit_code": failure.status}
+        print(json.dumps({**head, "errors": [error]}, indent=2))
+    print(f"error: {failure.message}", file=sys.stderr)
+    for label, lines in (("seen", failure.seen), ("do", failure.do)):
+        for at, line in enumerate(lines):
+            print(f"  {'' if at else label:<5} {line}", file=sys.stderr)
+    print("Nothing was installed.", file=sys.stderr)
+    return failure.status
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do it all; return the exit status."""
+    if sys.version_info < OLDEST_PYTHON:
+        message = f"bootstrap.py needs Python 3.8 or newer, this is {platform.python_version()}"
+        return give_up(BootstrapError(2, message), arguments)
+    if "__file__" not in globals():
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    quiet = bool({"-q", "--quiet"} & set(arguments)) or bool(os.environ.get("GPUINSTALL_QUIET"))
+    try:
+        return hand_over(tool_environment(read_kit(), Screen(quiet)), arguments)
+    except BootstrapError as failure:
+        return give_up(failure, arguments)
+    except (OSError, RuntimeError) as error:
+        do = ["another folder for the tool itself: XDG_DATA_HOME=/path/to/folder python3 bootstrap.py"]
+        return give_up(BootstrapError(4, str(error), do=do), arguments)
+    except KeyboardInterrupt:
+        return give_up(BootstrapError(130, "interrupted"), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

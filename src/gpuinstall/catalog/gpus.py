@@ -1,0 +1,47 @@
+"""The GPUs by name: what a product is called, which chip it is, what that can execute."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuinstall.versions import ComputeCapability
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Product(NamedTuple):
+    """A product by the name in the PCI list, such as ``GeForce RTX 3090``."""
+
+    name: str
+    chip: str
+    capability: ComputeCapability
+
+
+@cache
+def products() -> tuple[Product, ...]:
+    """Load every product of the PCI list."""
+    from gpuinstall.catalog.loader import read_data
+
+    return tuple(parse_products(read_data("gpus.toml")))
+
+
+def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
+    """Read the products of ``gpus.toml``; names with a slash stand for several."""
+    chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
+    for text in table["pci"].values():
+        chip, _, listed = text.partition(": ")
+        for name in _names(listed):
+            yield Product(name, chip, chips[chip])
+    for chip, capability in chips.items():
+        yield Product(chip, chip, capability)
+
+
+def _names(listed: str) -> Iterator[str]:
+    """Split ``GA107M [GeForce RTX 3050 Mobile / Max-Q]`` into its names."""
+    _, bracket, inside = listed.partition("[")
+    first, *others = (part.strip() for part in (inside.rstrip("]") if bracket else listed).split(" / "))
+    yield first
+    family = first.rsplit(" ", 1)[0]
+    yield from (other if " " in other else f"{family} {other}" for other in others)

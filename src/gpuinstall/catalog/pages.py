@@ -1,0 +1,188 @@
+"""What an index page lists: HTML, PEP 691 JSON and flat listings become wheels; all of it is pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+from packaging.utils import parse_wheel_filename
+
+from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.errors import InstallationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+_SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
+_LOCAL_BACKEND = re.compile(r"(?:cpu|cu\d+|xpu|rocm[\d.]+)\Z")
+_LONGEST_NAME = 255
+"""In characters, as on most file systems; a longer one could hold millions of tags."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel of a source.
+
+    ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
+    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it.
+    """
+
+    package: str
+    version: Version
+    filename: str
+    url: str
+    tags: frozenset[Tag]
+    sha256: str | None = None
+    metadata: bool = False
+    metadata_sha256: str | None = None
+    size: int | None = None
+    backend: str | None = None
+    source: str = DEFAULT_INDEX
+
+
+def parse_page(
+    text: str, content_type: str, url: str, *, backend: str | None = None, source: str = DEFAULT_INDEX
+) -> tuple[Wheel, ...]:
+    """Read the wheels of a page that was found at ``url``; what is no wheel is passed over.
+
+    Raise InstallationError where the page is malformed or a name leads out of its folder.
+    """
+    links = _json_links(text, url) if "json" in content_type else _html_links(text, url)
+    wheels = (_wheel(link, backend, source) for link in links)
+    return tuple(wheel for wheel in wheels if wheel is not None)
+
+
+def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
+    """Read the wheels among the names of the files in an absolute ``folder``."""
+    links = (_Link((folder / name).as_uri(), name) for name in names)
+    wheels = (_wheel(link, None, source) for link in links)
+    return tuple(wheel for wheel in wheels if wheel is not None)
+
+
+@dataclass(frozen=True)
+class _Link:
+    url: str
+    filename: str
+    sha256: str | None = None
+    metadata: bool = False
+    metadata_sha256: str | None = None
+    size: int | None = None
+
+
+def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
+    if not link.filename.endswith(".whl") or len(link.filename) > _LONGEST_NAME:
+        return None
+    if re.search(r"[/\\\0]|\A\.", link.filename):
+        raise InstallationError("unsafe-name", f"an index lists {link.filename!r}, which leads out of its folder")
+    try:
+        package, version, _, tags = parse_wheel_filename(link.filename)
+    except ValueError:
+        return None
+    return Wheel(
+        package=package,
+        version=version,
+        filename=link.filename,
+        url=link.url,
+        tags=tags,
+        sha256=link.sha256,
+        metadata=link.metadata,
+        metadata_sha256=link.metadata_sha256,
+        size=link.size,
+        backend=_backend(version) or backend,
+        source=source,
+    )
+
+
+def _backend(version: Version) -> str | None:
+    return version.local if version.local and _LOCAL_BACKEND.match(version.local) else None
+
+
+class _Anchors(HTMLParser):
+    """Collects the attributes of every link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found.append({name: value or "" for name, value in attrs})
+
+
+def _html_links(text: str, url: str) -> Iterator[_Link]:
+    anchors = _Anchors()
+    try:
+        anchors.feed(text)
+        anchors.close()
+    except AssertionError as error:
+        raise _malformed(url) from error
+    for anchor in anchors.found:
+        address = _address(url, anchor.get("href", ""))
+        if address and "data-yanked" not in anchor:
+            yield _html_link(address, anchor)
+
+
+def _html_link(address: str, anchor: Mapping[str, str]) -> _Link:
+    plain, fragment = urldefrag(address)
+    metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
+    return _Link(
+        url=plain,
+        filename=unquote(urlsplit(plain).path.rpartition("/")[2]),
+        sha256=_digest(fragment),
+        metadata=metadata != "false",
+        metadata_sha256=_digest(metadata),
+    )
+
+
+def _json_links(text: str, url: str) -> Iterator[_Link]:
+    try:
+        files = json.loads(text)["files"]
+        links = [_json_link(url, file) for file in files if not file.get("yanked")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _malformed(url) from error
+    yield from (link for link in links if link is not None)
+
+
+def _json_link(url: str, file: Mapping[str, Any]) -> _Link | None:
+    address = _address(url, str(file["url"]))
+    metadata = file.get("core-metadata", file.get("dist-info-metadata", False))
+    size = file.get("size")
+    if address is None:
+        return None
+    return _Link(
+        url=urldefrag(address)[0],
+        filename=str(file["filename"]),
+        sha256=_digest(f"sha256={file.get('hashes', {}).get('sha256')}"),
+        metadata=bool(metadata),
+        metadata_sha256=_digest(f"sha256={metadata.get('sha256')}") if isinstance(metadata, dict) else None,
+        size=size if isinstance(size, int) and size >= 0 else None,
+    )
+
+
+def _address(base: str, href: str) -> str | None:
+    """Resolve a link; None for what is no address, or an address that this page may not lead to."""
+    try:
+        address = urljoin(base, href.strip())
+        scheme, host = urlsplit(address)[:2]
+    except ValueError:
+        return None
+    if scheme == "file":
+        return address if base.startswith("file:") else None
+    return address if scheme in {"http", "https"} and host else None
+
+
+def _digest(text: str) -> str | None:
+    match = _SHA256.search(text)
+    return match[1].lower() if match else None
+
+
+def _malformed(url: str) -> InstallationError:
+    return InstallationError("malformed-page", f"the page {url} is no index of packages")

@@ -1,0 +1,173 @@
+"""Options that name a machine and a request: the same in plan, install, lock and sync."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.config import read_config
+from gpuinstall.errors import UsageError
+from gpuinstall.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuinstall.config import Config
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+
+_MACHINE = (
+    click.option("--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."),
+    click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
+    click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
+    click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
+    click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64)."),
+)
+_REQUEST = (
+    click.argument("requirements", nargs=-1, metavar="[REQ]..."),
+    click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
+    click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
+    click.option("--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build, such as cu126 or cpu."),
+    click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
+    click.option(
+        "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class AskedMachine:
+    """The machine that is meant: a file, words, or (when nothing is said) this one."""
+
+    machine: str | None = None
+    gpu: tuple[str, ...] = ()
+    driver: str | None = None
+    os: str | None = None
+    arch: str | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Say whether another machine than this one is meant."""
+        return self.machine is not None or bool(self.gpu)
+
+
+@dataclass(frozen=True)
+class AskedRequest:
+    """What is asked for on the command line."""
+
+    requirements: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    python: str | None = None
+    backend: str | None = None
+    gpus: str | None = None
+    torch_index: str | None = None
+
+
+def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: an AskedMachine."""
+    return _bundled(function, "machine", AskedMachine, _MACHINE)
+
+
+def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command REQ, ``-r``, ``--python``, ``--backend``, ``--gpus`` as one argument, ``request``."""
+    return _bundled(function, "request", AskedRequest, _REQUEST)
+
+
+def asked_machine(asked: AskedMachine, reporter: Reporter) -> Machine:
+    """Read the machine that is meant; raise UsageError where its file or its words are malformed."""
+    if asked.machine is not None:
+        return read_machine_file(asked.machine, reporter)
+    if asked.gpu:
+        from gpuinstall.words import machine_in_words
+
+        return machine_in_words(asked.gpu, asked.driver, asked.os, asked.arch)
+    if asked.driver or asked.os or asked.arch:
+        raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
+    from gpuinstall.probe import read_machine
+
+    return read_machine(reporter)
+
+
+def asked_request(asked: AskedRequest, config: Config, *, machine: AskedMachine) -> Request:
+    """Put the command line before the project's settings; raise UsageError for a malformed file."""
+    listed = (*asked.requirements, *(line for name in asked.files for line in read_requirements(Path(name))))
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Request(
+        requirements=listed or config.requirements or ("torch",),
+        python=asked.python or config.python,
+        backend=asked.backend,
+        gpus=_gpus(asked.gpus),
+        allowed_backends=config.backends,
+        preferred_pythons=() if machine.machine else (running,),
+    )
+
+
+def asked_index(asked: AskedRequest, config: Config) -> str | None:
+    """Return the base of the torch index that the user names, if any: option, variable, project."""
+    return asked.torch_index or config.torch_index
+
+
+def here() -> Config:
+    """Read the settings of the project in the working folder."""
+    return read_config(Path.cwd())
+
+
+def read_machine_file(name: str, reporter: Reporter) -> Machine:
+    """Read a Machine document from a file or stdin, or a recorded machine's folder."""
+    if name != "-" and Path(name).is_dir():
+        from gpuinstall.probe.probe import read_recording
+
+        return read_recording(Path(name), reporter)
+    from gpuinstall.cli.probe import read_document
+
+    return read_document(name)
+
+
+def read_requirements(path: Path) -> list[str]:
+    """Read a requirements file: one requirement a line, comments, ``-r`` of another file; nothing else."""
+    try:
+        lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
+    return [requirement for line in lines for requirement in _requirement(line.partition(" #")[0].strip(), path)]
+
+
+def _requirement(line: str, path: Path) -> list[str]:
+    if not line or line.startswith("#"):
+        return []
+    if line.startswith(("-r ", "--requirement ")):
+        return read_requirements(path.parent / line.split(maxsplit=1)[1])
+    if line.startswith("-"):
+        hint = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
+        raise UsageError("requirements-option", f"{path}: the option {line.split()[0]} is not read here", hint=hint)
+    return [line]
+
+
+def _gpus(text: str | None) -> tuple[str, ...] | None:
+    if text == "visible":
+        text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    return tuple(name for name in (part.strip() for part in text.split(",")) if name and name != "-1")
+
+
+def _bundled(
+    function: Callable[..., Any], name: str, kind: type[Any], decorators: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    fields = kind.__dataclass_fields__
+
+    @functools.wraps(function)
+    def bundled(*args: Any, **kwargs: Any) -> Any:
+        packed = kind(**{key: kwargs.pop(key) for key in fields})
+        return function(*args, **kwargs, **{name: packed})
+
+    for decorate in reversed(decorators):
+        bundled = decorate(bundled)
+    return bundled

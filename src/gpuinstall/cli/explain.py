@@ -1,0 +1,118 @@
+"""``gpuinstall explain``: the causes that an error's text shows, why, and what mends them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli import options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.doctor.classify import classify, lookalikes
+from gpuinstall.doctor.failures import load_advice, load_failures
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.doctor.classify import Cause
+    from gpuinstall.doctor.failures import Advice, Lookalike
+
+SURE = 0.75
+
+
+@click.command("explain")
+@click.argument("text", required=False)
+@click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
+@options.command("explain")
+def command(terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
+    """Find the cause in an error message: TEXT itself, a file, or stdin."""
+    from gpuinstall.cli.probe import read_document
+    from gpuinstall.doctor.here import read_here
+
+    if machine == "-" and text in (None, "-"):
+        raise UsageError("usage", "only one of the text and the machine can come from stdin")
+    said = read_text(text)
+    causes = classify(said, read_document(machine) if machine else None, here=read_here())
+    others = lookalikes(said)
+    advice = advice_of(causes[:1])
+    return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))
+
+
+def read_text(text: str | None) -> str:
+    """Read what to explain: a file where ``text`` names one, ``text`` itself, or stdin."""
+    if text is not None and text != "-":
+        with suppress(OSError, ValueError):
+            if Path(text).is_file():
+                return decoded(Path(text).read_bytes())
+        return text
+    if sys.stdin.isatty():
+        raise UsageError("usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe")
+    return decoded(sys.stdin.buffer.read())
+
+
+def decoded(raw: bytes) -> str:
+    """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
+    marked = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return raw.decode("utf-16" if marked else "utf-8-sig", "replace")
+
+
+def advice_of(causes: Iterable[Cause]) -> tuple[Advice, ...]:
+    """List the wrong advice that is often given for these causes."""
+    known, failures = load_advice(), load_failures()
+    return tuple(known[name] for cause in causes for name in failures[cause.id].advice)
+
+
+def document(
+    causes: tuple[Cause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
+) -> dict[str, Any]:
+    """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
+    data: dict[str, Any] = {"causes": [cause.to_dict() for cause in causes]}
+    if others:
+        data["lookalikes"] = [
+            {"id": other.id, "title": other.title, "evidence": evidence, "fix": list(other.fix)}
+            for other, evidence in others
+        ]
+    if advice:
+        data["advice"] = [{"told": each.told, "why": each.why} for each in advice]
+    return data
+
+
+def show(
+    terminal: Terminal,
+    causes: tuple[Cause, ...],
+    others: tuple[tuple[Lookalike, str], ...],
+    advice: tuple[Advice, ...],
+) -> None:
+    """Print the explanation for a person."""
+    for place, cause in enumerate(causes):
+        if place:
+            terminal.line("\nor, less likely:")
+        _show_cause(terminal, cause, advice if place == 0 else ())
+    for other, evidence in others:
+        terminal.line(f"\n{terminal.style(other.title, 'bold')}: no fault of driver or build")
+        _rows(terminal, [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))])
+    if not causes and not others:
+        terminal.line("Nothing in this text is a failure that gpuinstall knows.")
+        terminal.line("Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain")
+        terminal.line("On the machine itself: gpuinstall doctor --report report.md")
+
+
+def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) -> None:
+    failure = load_failures()[cause.id]
+    surety = f"{cause.confidence:.0%} sure"
+    terminal.line(f"{terminal.style(cause.title, 'bold')}   [{cause.id}, {surety}]")
+    rows = [("seen", cause.evidence), ("why", failure.cause)]
+    rows += [("else", failure.apart)] if cause.confidence < SURE else []
+    rows += [("do", "\n".join(cause.fix))]
+    rows += [("not", f"{each.told}: {each.why}") for each in advice]
+    _rows(terminal, rows)
+
+
+def _rows(terminal: Terminal, rows: Iterable[tuple[str, str]]) -> None:
+    for label, text in rows:
+        terminal.line(f"  {label:<5} " + text.replace("\n", "\n" + " " * 8))

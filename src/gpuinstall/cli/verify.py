@@ -1,0 +1,151 @@
+"""``gpuinstall verify``: kernels on every GPU of any environment, and how fast they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli import options
+from gpuinstall.cli.benched import show_bench, show_changes
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.verdict import place, show_verdict
+from gpuinstall.errors import UsageError, VerificationError
+from gpuinstall.install.place import interpreter
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.machine import Machine
+    from gpuinstall.verify import Verdict
+    from gpuinstall.verify.bench import Bench
+
+
+@click.command("verify")
+@click.option("--python", metavar="PATH", help="The interpreter of the environment: any, ours or not.")
+@click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+@click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
+@click.option("--bench", is_flag=True, help="Measure how fast it is, beside what the card is published to reach.")
+@click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
+@click.option("--save", metavar="FILE", help="With --bench: write the run for a later --against.")
+@click.option("--chart", metavar="FILE", help="With --bench: draw the run as an SVG.")
+@options.command("verify")
+def command(
+    terminal: Terminal,
+    *,
+    python: str | None,
+    venv: str,
+    deep: bool,
+    bench: bool,
+    against: str | None,
+    save: str | None,
+    chart: str | None,
+) -> Outcome:
+    """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
+    from gpuinstall.probe import read_machine
+    from gpuinstall.verify import verify_environment
+    from gpuinstall.verify.bench import bench_environment
+    from gpuinstall.verify.origin import read_origin
+
+    if (against or save or chart) and not bench:
+        raise UsageError("usage", "--against, --save and --chart belong to --bench", hint="gpuinstall verify --bench")
+    earlier = _read_bench(Path(against)) if against else None
+    target = _interpreter(python, Path(venv))
+    machine = read_machine(terminal)
+    origin = read_origin(target.parent.parent, machine)
+    _say_left_out(terminal, machine, origin.gpus)
+    verdict = verify_environment(
+        target, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, surroundings=True, reporter=terminal
+    )
+    outcome = _outcome(verdict, machine, target)
+    if not bench or verdict.status == "failed":
+        return outcome
+    run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
+    _keep(run, save, chart)
+    return _with_bench(outcome, run, earlier)
+
+
+def _interpreter(python: str | None, venv: Path) -> Path:
+    if python:
+        found = shutil.which(python)
+        if found is None:
+            raise UsageError("python-missing", f"there is no interpreter {python}", hint="gpuinstall verify --venv DIR")
+        return Path(found).absolute()
+    target = interpreter(venv.absolute())
+    if not target.is_file():
+        hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
+        raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
+    return target
+
+
+def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | None) -> None:
+    left_out = [f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus if gpus is not None and gpu.index not in gpus]
+    if left_out:
+        terminal.warn(f"this environment was made without {', '.join(left_out)}")
+
+
+def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
+    from gpuinstall.verify.faults import faults, fixes
+
+    def show(terminal: Terminal) -> None:
+        show_verdict(terminal, verdict, machine, python)
+
+    errors = tuple(
+        {
+            "code": "kernel-failed",
+            "message": f"{place(device)}: {', '.join(fault.names)}: {fault.message}",
+            "hint": next(iter(fixes(fault, machine)), None),
+        }
+        for device in verdict.devices
+        for fault in faults(device)
+    )
+    failed = verdict.status == "failed"
+    exit_code = VerificationError.exit_code if failed else 0
+    return Outcome(verdict.to_dict(), show, "error" if failed else "success", exit_code, errors)
+
+
+def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
+    from gpuinstall.verify.comparison import compare
+
+    changes = compare(run, earlier) if earlier else ()
+    data: dict[str, Any] = outcome.data | {"bench": run.to_dict()}
+    data |= {"changes": [change.to_dict() for change in changes]} if earlier else {}
+
+    def show(terminal: Terminal) -> None:
+        outcome.show(terminal)
+        show_bench(terminal, run)
+        show_changes(terminal, changes)
+
+    return replace(outcome, data=data, show=show)
+
+
+def _read_bench(path: Path) -> Bench:
+    from gpuinstall.verify.bench import Bench
+
+    try:
+        return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError("bench-malformed", f"{path} is not a JSON file written by --save") from None
+
+
+def _keep(run: Bench, save: str | None, chart: str | None) -> None:
+    from gpuinstall.verify.chart import chart as draw
+
+    texts = ((save, json.dumps(run.to_dict(), indent=2) + "\n"), (chart, draw(run)))
+    for path, text in texts:
+        if path:
+            _write(Path(path), text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,83 @@
+"""What a project says: ``[tool.gpuinstall]``, ``.python-version`` and ``requires-python``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_LISTS = ("requirements", "targets", "backends")
+_STRINGS = ("python", "torch-index")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A project's settings; ``python`` is an ``X.Y`` or a specifier, ``backends`` the allowed ones (None: all)."""
+
+    requirements: tuple[str, ...] | None = None
+    python: str | None = None
+    targets: tuple[str, ...] | None = None
+    backends: tuple[str, ...] | None = None
+    torch_index: str | None = None
+
+
+def read_config(folder: Path) -> Config:
+    """Read the settings of the project in ``folder``; raise UsageError where they are malformed."""
+    project, pinned = folder / "pyproject.toml", folder / ".python-version"
+    try:
+        pyproject = _toml(project.read_text("utf-8")) if project.is_file() else {}
+        version = pinned.read_text("utf-8") if pinned.is_file() else ""
+    except (OSError, ValueError) as error:
+        raise _malformed(f"cannot be read: {str(error).splitlines()[0]}") from None
+    return parse_config(pyproject, version)
+
+
+def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Config:
+    """Read the settings out of a parsed pyproject.toml and the text of ``.python-version``."""
+    table = pyproject.get("tool", {}).get("gpuinstall", {})
+    for key in table:
+        if key not in {*_LISTS, *_STRINGS}:
+            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join((*_LISTS, *_STRINGS))}")
+    lists = {key: _strings(table, key) for key in _LISTS}
+    strings = {key: _string(table, key) for key in _STRINGS}
+    listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+)", python_version)
+    required = pyproject.get("project", {}).get("requires-python")
+    return Config(
+        requirements=lists["requirements"],
+        python=strings["python"] or (listed[1] if listed else None) or required,
+        targets=lists["targets"],
+        backends=lists["backends"],
+        torch_index=strings["torch-index"],
+    )
+
+
+def _toml(text: str) -> dict[str, Any]:
+    import tomli
+
+    return tomli.loads(text)
+
+
+def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    value = table.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is a list of strings")
+    return tuple(value)
+
+
+def _string(table: Mapping[str, Any], key: str) -> str | None:
+    value = table.get(key)
+    if value is not None and not isinstance(value, str):
+        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is a string")
+    return value
+
+
+def _malformed(fault: str, hint: str | None = None) -> UsageError:
+    return UsageError("config-malformed", f"pyproject.toml: {fault}", hint=hint)

@@ -1,0 +1,58 @@
+"""What is wrong, as a short ordered list: each finding with the one command that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.machine import Problem
+
+Where = Literal["machine", "environment", "project"]
+
+ORDER: tuple[Where, ...] = ("machine", "environment", "project")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault; ``id`` is its entry in the failure catalogue, ``blocking`` says that torch cannot work with it."""
+
+    where: Where
+    code: str
+    title: str
+    why: str | None
+    fix: str | None
+    id: str | None = None
+    blocking: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the finding as the doctor's document holds it."""
+        return {
+            "id": self.id,
+            "code": self.code,
+            "title": self.title,
+            "why": self.why,
+            "fix": self.fix,
+            "blocking": self.blocking,
+        }
+
+
+def of_problem(problem: Problem) -> Finding:
+    """Read a problem of the machine as a finding."""
+    return Finding(
+        "machine", problem.code, problem.message, problem.why or problem.seen, problem.fix, problem.id, problem.blocking
+    )
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Put first what has to be mended first: what blocks before what does not, the machine before what it carries."""
+    once = {(finding.where, finding.code, finding.title): finding for finding in findings}
+    return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """8 where the machine blocks, 5 where only the environment does, else 0."""
+    blocked = {finding.where for finding in findings if finding.blocking}
+    return 8 if "machine" in blocked else 5 if blocked else 0

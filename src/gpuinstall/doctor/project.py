@@ -1,0 +1,100 @@
+"""Faults of the project around an environment: locks that no longer hold, a uv project that undoes the right build."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine import Machine
+
+FAMILY = ("torch", "torchvision", "torchaudio")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder's own files: ``pyproject`` parsed (empty where there is none), its locks by name, whether uv locks it."""
+
+    folder: Path
+    pyproject: Mapping[str, Any]
+    uv_lock: bool = False
+    locks: tuple[Path, ...] = ()
+
+
+def read_project(folder: Path) -> Project:
+    """Read a project folder; what cannot be parsed is left to the tools that own it."""
+    import tomli
+
+    try:
+        pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        pyproject = {}
+    return Project(folder, pyproject, (folder / "uv.lock").is_file(), tuple(sorted(folder.glob("pylock.*.toml"))))
+
+
+def uv_findings(project: Project, torch: str | None) -> Iterator[Finding]:
+    """Find a uv project whose next sync takes the CUDA build out again. Pure."""
+    local = (torch or "").partition("+")[2]
+    if not local.startswith("cu") or not _asks_for_torch(project.pyproject) or _names_index(project.pyproject):
+        return
+    yield Finding(
+        "project",
+        "uv-undoes-build",
+        f"the next uv run or uv sync replaces torch {torch} by the default index's build",
+        "pyproject.toml asks for torch and [tool.uv.sources] does not say from where",
+        "gpuinstall export uv   # writes the index; for one run: UV_NO_SYNC=1 uv run …",
+        "F44",
+    )
+
+
+def lock_findings(project: Project, machine: Machine, catalog: Catalog) -> Iterator[Finding]:
+    """Find locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
+    from gpuinstall.errors import LockError
+    from gpuinstall.lock.fit import Misfit, fit
+    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.request import Request
+
+    misfits = []
+    request = Request(requirements=requirements(project.pyproject))
+    for path in project.locks:
+        try:
+            found = fit(read_lock(path), machine, request, catalog)
+        except LockError as error:
+            yield Finding("project", error.code, error.message, error.why, error.hint, blocking=False)
+            continue
+        misfits += [found] if isinstance(found, Misfit) else []
+    if project.locks and len(misfits) == len(project.locks):
+        reason = misfits[0].reason
+        title = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
+        yield Finding("project", f"lock-{reason.code}", title, None, "gpuinstall lock")
+
+
+def requirements(pyproject: Mapping[str, Any]) -> tuple[str, ...]:
+    """What ``[tool.gpuinstall]`` asks for, else torch."""
+    asked = _table(pyproject, "tool", "gpuinstall").get("requirements")
+    return tuple(map(str, asked)) if isinstance(asked, list) and asked else ("torch",)
+
+
+def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
+    asked = _table(pyproject, "project").get("dependencies", ())
+    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in asked}
+    return not names.isdisjoint(FAMILY)
+
+
+def _names_index(pyproject: Mapping[str, Any]) -> bool:
+    own = _table(pyproject, "tool", "uv")
+    return "torch" in _table(own, "sources") or "torch-backend" in _table(own, "pip")
+
+
+def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    for name in names:
+        found = document.get(name, {})
+        document = found if isinstance(found, dict) else {}
+    return document

@@ -1,0 +1,47 @@
+"""Files written so that a reader sees the old one or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` beside ``path`` and rename it there; raise InstallationError where that is not allowed."""
+    with written(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError."""
+    part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def unwritable(path: Path, error: OSError) -> InstallationError:
+    """Say that ``path`` cannot be written, and why."""
+    return InstallationError(
+        "not-writable",
+        f"{path} cannot be written: {error.strerror}",
+        hint=f"ls -ld {path.parent}; df -h {path.parent}",
+    )

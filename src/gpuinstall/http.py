@@ -1,0 +1,205 @@
+"""The one client for the web: our own name, one set of certificates, time limits, silent hosts remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gpuinstall import __version__
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import written
+from gpuinstall.hosts import Cause, Door, UnreachableError
+from gpuinstall.page_cache import Page, PageCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from requests import Response, Session
+    from typing_extensions import Self
+
+    from gpuinstall.reporter import Meter
+
+CONNECT_S, READ_S = 3.0, 10.0
+
+_CHUNK = 1 << 20
+_ABSENT = frozenset({403, 404, 410})
+_PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_AS_IT_IS = {"Accept-Encoding": "identity"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is."""
+
+    size: int | None = None
+    etag: str | None = None
+
+
+class Client:
+    """A session with the web, to be shared between threads.
+
+    ``certificates`` is the path of a CA bundle; ``logins`` are "user:password" by host, as addresses carry none;
+    ``cache`` is the folder for what can be had again (the user's own, unless given).
+    """
+
+    def __init__(
+        self,
+        certificates: str | None = None,
+        *,
+        logins: Mapping[str, str] | None = None,
+        offline: bool = False,
+        cache: Path | None = None,
+    ) -> None:
+        self._certificates = certificates
+        self._logins = logins or {}
+        self._offline = offline
+        self._pages = PageCache(cache or cache_folder())
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+        self._doors: dict[str, Door] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def page(self, url: str) -> Page | None:
+        """Fetch an index page, None where there is none; a page that we hold is only asked whether it still holds."""
+        known = self._pages.known(url)
+        if self._offline and known is not None:
+            return known
+        headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
+        response, text = self._fetch(url, headers)
+        if response.status_code == 304:
+            return known
+        if response.status_code in _ABSENT:
+            return None
+        _check(response, url)
+        said = response.headers
+        page = Page(text, said.get("Content-Type", ""), response.url, said.get("ETag"))
+        if page.etag and "no-store" not in said.get("Cache-Control", ""):
+            self._pages.keep(url, page)
+        return page
+
+    def text(self, url: str) -> str | None:
+        """Fetch a small text such as a wheel's ``.metadata``, None where there is none."""
+        response, text = self._fetch(url, {})
+        if response.status_code in _ABSENT:
+            return None
+        _check(response, url)
+        return text
+
+    def head(self, url: str) -> Head:
+        """Ask what a file is without fetching it."""
+        response = self._ask("HEAD", url, _AS_IT_IS)
+        response.close()
+        if response.status_code >= 400:
+            return Head()
+        length = response.headers.get("Content-Length", "")
+        return Head(int(length) if length.isdecimal() else None, response.headers.get("ETag"))
+
+    def download(self, url: str, destination: Path, sha256: str | None, meter: Meter) -> str:
+        """Stream a file to ``destination``, where it appears once it is complete; return its sha256.
+
+        Raise InstallationError where that is not ``sha256``, the network fails, or the folder is full.
+        """
+        with written(destination) as file, _transfer(url), self._ask("GET", url, _AS_IT_IS) as response:
+            _check(response, url)
+            digest = hashlib.sha256()
+            for chunk in response.iter_content(_CHUNK):
+                file.write(chunk)
+                digest.update(chunk)
+                meter(len(chunk))
+            _compare(url, sha256, digest.hexdigest())
+        return digest.hexdigest()
+
+    def _fetch(self, url: str, headers: Mapping[str, str]) -> tuple[Response, str]:
+        with _transfer(url), self._ask("GET", url, headers) as response:
+            return response, response.content.decode("utf-8", "replace")
+
+    def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+        host = urlsplit(url).netloc
+        if self._offline:
+            raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
+        with self._lock:
+            door = self._doors.setdefault(host, Door(host))
+        return door.ask(lambda: self._send(method, url, headers))
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+        from requests.exceptions import ConnectionError as ConnectionFailed
+
+        try:
+            return self._send_once(method, url, headers)
+        except ConnectionFailed as error:
+            if "Connection aborted" not in str(error):
+                raise
+            return self._send_once(method, url, headers)
+
+    def _send_once(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+        user, colon, password = self._logins.get(urlsplit(url).netloc, "").partition(":")
+        return self._opened().request(
+            method,
+            url,
+            headers=headers,
+            auth=(user, password) if user or colon else None,
+            timeout=(CONNECT_S, READ_S),
+            verify=self._certificates or True,
+            stream=True,
+            allow_redirects=True,
+        )
+
+    def _opened(self) -> Session:
+        import requests
+        from requests.adapters import HTTPAdapter
+
+        with self._lock:
+            if self._session is None:
+                self._session = requests.Session()
+                self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
+                for scheme in ("http://", "https://"):
+                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
+            return self._session
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be had again."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gpuinstall", appauthor=False)
+
+
+def _check(response: Response, url: str) -> None:
+    if response.status_code >= 500:
+        cause = Cause(f"it answered {response.status_code}", "try again later")
+        raise UnreachableError(urlsplit(url).netloc, cause)
+    if response.status_code >= 400:
+        hint = "give the index's user name and password in its address" if response.status_code == 401 else None
+        raise InstallationError("http-status", f"{url} answered {response.status_code}", hint=hint)
+
+
+def _compare(url: str, wanted: str | None, found: str) -> None:
+    if wanted not in {None, found}:
+        raise InstallationError(
+            "hash-mismatch",
+            f"{url} is not the file that was expected",
+            why="it was exchanged on its server, or damaged on its way",
+            seen=f"sha256 {found} instead of {wanted}",
+        )
+
+
+@contextmanager
+def _transfer(url: str) -> Iterator[None]:
+    from requests import RequestException
+
+    try:
+        yield
+    except RequestException as error:
+        message = f"the transfer of {url} broke off"
+        raise InstallationError("transfer", message, hint="run the same again") from error

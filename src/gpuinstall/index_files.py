@@ -1,0 +1,134 @@
+"""The files where pip and uv keep their configuration, and what they say about package indexes.
+
+Sources: pip's "Configuration" topic (pip.pypa.io) and uv's "Configuration files" (docs.astral.sh/uv), read 2026-11.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.errors import UsageError
+from gpuinstall.indexes import (
+    Indexes,
+    merged,
+    parse_pip_environment,
+    parse_pip_file,
+    parse_uv_environment,
+    parse_uv_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
+
+
+def read_pip(environ: Mapping[str, str], folder: Path) -> Indexes:
+    """Read all of pip's configuration that counts in ``folder``; raise UsageError for a malformed file."""
+    files = (_read_pip_file(path, folder) for path in reversed(_pip_files(environ)))
+    return merged([parse_pip_environment(environ, folder), *files])
+
+
+def read_uv(environ: Mapping[str, str], folder: Path) -> Indexes:
+    """Read all of uv's configuration that counts in ``folder``; raise UsageError for a malformed file."""
+    files = () if environ.get("UV_NO_CONFIG") else _uv_files(environ, folder)
+    return merged([parse_uv_environment(environ, folder), *(_read_uv_file(path) for path in files)])
+
+
+def _pip_files(environ: Mapping[str, str]) -> list[Path]:
+    named = environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return []
+    user = [] if named and Path(named).exists() else _pip_user_files(environ)
+    prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    site = [Path(prefix, _PIP_NAME)] if prefix else []
+    return [*_pip_global_files(environ), *user, *site, *([Path(named)] if named else [])]
+
+
+def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
+    if sys.platform == "win32":
+        return [Path(environ.get("PROGRAMDATA", "C:/ProgramData"), "pip", _PIP_NAME)]
+    if sys.platform == "darwin":
+        return [Path("/Library/Application Support/pip", _PIP_NAME)]
+    return [*(Path(base, "pip", _PIP_NAME) for base in _xdg_folders(environ)), Path("/etc", _PIP_NAME)]
+
+
+def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
+    home = _home(environ)
+    if sys.platform == "win32":
+        return [home / "pip" / _PIP_NAME, Path(environ.get("APPDATA", home), "pip", _PIP_NAME)]
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    if sys.platform == "darwin" and (home / "Library/Application Support/pip").is_dir():
+        config = home / "Library/Application Support"
+    return [home / ".pip" / _PIP_NAME, config / "pip" / _PIP_NAME]
+
+
+def _uv_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
+    if environ.get("UV_CONFIG_FILE"):
+        return [Path(environ["UV_CONFIG_FILE"])]
+    if sys.platform == "win32":
+        user, system = (
+            Path(environ.get("APPDATA", _home(environ))),
+            [Path(environ.get("PROGRAMDATA", "C:/ProgramData"))],
+        )
+    else:
+        user = Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
+        system = [*_xdg_folders(environ), Path("/etc")]
+    machine = next((base / "uv/uv.toml" for base in system if (base / "uv/uv.toml").is_file()), None)
+    found = [_uv_project_file(folder), user / "uv/uv.toml", machine]
+    return [path for path in found if path is not None]
+
+
+def _uv_project_file(folder: Path) -> Path | None:
+    candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
+    return next((path for path in candidates if path.is_file() and _uv_table(path) is not None), None)
+
+
+def _xdg_folders(environ: Mapping[str, str]) -> list[Path]:
+    return [Path(base) for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base]
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
+
+
+def _read_pip_file(path: Path, folder: Path) -> Indexes:
+    text = _text(path)
+    try:
+        return parse_pip_file(text, folder)
+    except ValueError as error:
+        raise _malformed(path, error) from error
+
+
+def _read_uv_file(path: Path) -> Indexes:
+    try:
+        return parse_uv_table(_uv_table(path) or {}, path.parent)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(path, error) from error
+
+
+def _uv_table(path: Path) -> dict[str, Any] | None:
+    import tomli
+
+    try:
+        document = tomli.loads(_text(path))
+    except tomli.TOMLDecodeError as error:
+        raise _malformed(path, error) from error
+    table = document if path.name != "pyproject.toml" else document.get("tool", {}).get("uv")
+    return table if isinstance(table, dict) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise _malformed(path, error) from error
+
+
+def _malformed(path: Path, error: Exception) -> UsageError:
+    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"mend or move {path}")

@@ -1,0 +1,97 @@
+"""What an installation is told, and what it comes to, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuinstall.install.turn import WAIT_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.install.place import Place
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
+    from gpuinstall.plan.values import Choice
+    from gpuinstall.request import Request
+
+LockChange = Literal["written", "unchanged"]
+Change = Literal["built", "proven", "none"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to install where.
+
+    ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
+    ``exact`` says that the requirements were named, so that only a lock made from them will do. ``wait`` is in seconds.
+    """
+
+    place: Place
+    machine: Machine
+    here: Machine | None
+    request: Request
+    exact: bool = False
+    replace: bool = False
+    upgrade: bool = False
+    verify: bool = False
+    keep: bool = True
+    fallback: bool = True
+    wait: float = WAIT_S
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it."""
+
+    lock: Lock
+    plan: Plan
+    choice: Choice
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Previous:
+    """The environment that was replaced, and its size in bytes."""
+
+    path: Path
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What came of it. ``change`` says whether the environment was built, proven again, or left alone."""
+
+    place: Place
+    prepared: Prepared
+    lock_change: LockChange
+    verdict: dict[str, Any]
+    change: Change = "built"
+    previous: Previous | None = None
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document of ``install --json``."""
+        lock, choice = self.prepared.lock, self.prepared.choice
+        return {
+            "plan": self.prepared.plan.to_dict(),
+            "lock": {
+                "path": str(self.place.folder / lock.name),
+                "sha256": lock.sha256,
+                "status": self.lock_change,
+                "packages": len(lock.pylock.packages),
+            },
+            "environment": {
+                "path": str(self.place.venv),
+                "python": choice.python,
+                "torch": lock.versions["torch"],
+                "backend": choice.build.backend,
+                "status": self.change,
+            },
+            "previous": self.previous and {"path": str(self.previous.path), "bytes": self.previous.bytes},
+            "verdict": self.verdict,
+            "bytes": self.prepared.bytes,
+            "seconds": round(self.seconds, 3),
+        }

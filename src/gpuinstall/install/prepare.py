@@ -1,0 +1,89 @@
+"""The lock to install: the one in the folder that fits, as it is, or a new one; its price is said before it is paid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.install import uv
+from gpuinstall.install.order import Prepared
+from gpuinstall.install.space import bill, sizes
+from gpuinstall.lock.agreement import agree
+from gpuinstall.lock.fit import Fit, Misfit, best, fit, selected
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.making import made, plain
+from gpuinstall.plan.values import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.install.order import Order
+    from gpuinstall.lock.document import LockedFile
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.means import Means
+    from gpuinstall.plan.values import Choice
+
+
+def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
+    """Find or make the lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
+    fits = [] if order.upgrade else fits_in(order, catalog)
+    for misfit in fits:
+        if isinstance(misfit, Misfit):
+            means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    found = best(each for each in fits if isinstance(each, Fit))
+    return _as_it_is(found, order, means) if found else _new(order, catalog, means)
+
+
+def fits_in(order: Order, catalog: Catalog) -> list[Fit | Misfit]:
+    """Judge every lock in the folder; raise LockError for one that cannot be read."""
+    locks = map(read_lock, locks_in(order.place.folder))
+    return [_judged(lock, order, catalog) for lock in locks]
+
+
+def locks_in(folder: Path) -> list[Path]:
+    """The locks in a folder, by name."""
+    return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
+
+
+def _judged(lock: Lock, order: Order, catalog: Catalog) -> Fit | Misfit:
+    if order.exact and lock.inputs and plain(lock.inputs) != plain(order.request.requirements):
+        return Misfit(lock, Reason("other-request", f"it was made for {' '.join(lock.inputs)}"))
+    return fit(lock, order.machine, order.request, catalog)
+
+
+def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
+    means.reporter.step("Build", _build_line(found.choice))
+    files = selected(found.lock, order.machine)
+    fetch = _announce(order, sizes(files, means.client), (), means)
+    return Prepared(found.lock, found.plan, found.choice, fetch)
+
+
+def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
+    live = live_catalog(
+        catalog, order.machine, order.request, means.reporter, sources=means.sources, client=means.client
+    )
+    agreement = agree(order.machine, order.request, live, means)
+    choice, draft = agreement.choice, agreement.draft
+    means.reporter.step("Build", _build_line(choice))
+    for warning in agreement.plan.warnings:
+        means.reporter.warn(warning.message)
+    known = {file: head.size or 0 for file, head in draft.hashes.missing.items()}
+    files = tuple(replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files)
+    rest = tuple(file for file in files if file not in known)
+    fetch = _announce(order, {**known, **sizes(rest, means.client)}, known, means)
+    return Prepared(made(agreement, order.request, catalog, means), agreement.plan, choice, fetch)
+
+
+def _announce(order: Order, size: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], means: Means) -> int:
+    """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
+    price = bill(size, unhashed, order.place.venv, uv.cache_folder(means.environment), means.cache)
+    means.reporter.step("Download", str(price))
+    price.check()
+    return price.fetch
+
+
+def _build_line(choice: Choice) -> str:
+    return f"torch {choice.build.name} · Python {choice.python}"

@@ -1,0 +1,125 @@
+"""Before a download: the bytes to fetch, the space that they need, where they go, and whether it is there."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.hosts import UnreachableError
+from gpuinstall.lock.wheels import local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpuinstall.http import Client
+    from gpuinstall.lock.document import LockedFile
+    from gpuinstall.lock.wheels import WheelCache
+
+UNPACKED = 2.3
+"""How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder."""
+
+    fetch: int
+    unpacked: int
+    venv: Path
+    folders: Mapping[Path, int]
+
+    def check(self) -> None:
+        """Raise InstallationError where a file system has less space than is needed on it."""
+        for folders in _by_device(self.folders):
+            need, free = sum(self.folders[folder] for folder in folders), _free(folders[0])
+            if need > free:
+                raise InstallationError(
+                    "no-space",
+                    f"{readable(need)} are needed in {' and '.join(map(_home, folders))}, {readable(free)} are free",
+                    hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
+                )
+
+    def __str__(self) -> str:
+        first = next(iter(self.folders))
+        fetched = f"{readable(self.fetch)} to {_home(first)}" if self.fetch else "nothing to fetch"
+        return f"{fetched}, {readable(self.unpacked)} for {_home(self.venv)} ({readable(_free(self.venv))} free)"
+
+
+def bill(
+    sizes: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], venv: Path, uv_cache: Path, cache: WheelCache
+) -> Bill:
+    """Reckon what ``sizes`` cost; ``unhashed`` are streamed through our own cache, the rest goes to uv's.
+
+    On one file system the environment is made of links into uv's cache; on two, of copies.
+    """
+    through = set(unhashed)
+    new = {file: size for file, size in sizes.items() if not _held(file, uv_cache, cache)}
+    unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
+    folders = {
+        uv_cache: unpacked_new,
+        cache.folder: sum(size for file, size in new.items() if file in through),
+        venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
+    }
+    return Bill(sum(size for file, size in new.items() if local_path(file.url) is None), unpacked, venv, folders)
+
+
+def sizes(files: Sequence[LockedFile], client: Client) -> dict[LockedFile, int]:
+    """Ask for the size of every file, side by side; 0 where it is not said."""
+    with ThreadPoolExecutor(16) as pool:
+        return dict(zip(files, pool.map(lambda file: _size(file, client), files), strict=True))
+
+
+def readable(size: int) -> str:
+    """Write a number of bytes as people do: ``2.9 GB``."""
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB"
+    return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
+
+
+def _size(file: LockedFile, client: Client) -> int:
+    if path := local_path(file.url):
+        return path.stat().st_size if path.is_file() else 0
+    try:
+        return client.head(file.url).size or 0
+    except UnreachableError:
+        return 0
+
+
+def _held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
+    """Say whether our cache or uv's has a wheel (uv's: ``wheels-v7/index/<digest>/<package>/<rest of the name>``)."""
+    if file.sha256 and cache.path(file.sha256, file.name).is_file():
+        return True
+    rest = file.name.removesuffix(".whl").partition("-")[2]
+    return any(uv_cache.glob(f"wheels-v*/index/*/{file.package}/{rest}.http"))
+
+
+def _by_device(folders: Mapping[Path, int]) -> Iterable[list[Path]]:
+    devices: dict[int, list[Path]] = {}
+    for folder, size in folders.items():
+        if size:
+            devices.setdefault(_device(folder), []).append(folder)
+    return devices.values()
+
+
+def _device(folder: Path) -> int:
+    return _there(folder).stat().st_dev
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(_there(folder)).free
+
+
+def _there(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _home(folder: Path) -> str:
+    """Write a folder as people do: below the home folder, or below the working folder."""
+    for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if folder.is_relative_to(base) and folder != base:
+            return f"{sign}{folder.relative_to(base)}"
+    return str(folder)

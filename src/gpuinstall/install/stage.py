@@ -1,0 +1,101 @@
+"""An environment built from a lock beside the one it will replace."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import tomli
+import tomli_w
+
+from gpuinstall import process
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import write_atomically
+from gpuinstall.install import uv
+from gpuinstall.install.activate import settle_activate
+from gpuinstall.install.place import interpreter
+from gpuinstall.install.swap import discard
+from gpuinstall.lock.document import LockedFile
+from gpuinstall.probe.pythons import find_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from gpuinstall.install.place import Place
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.wheels import WheelCache
+
+PRIVATE = "pylock.private.toml"
+
+
+def stage(place: Place, lock: Lock, python: str, means: Means) -> None:
+    """Build the environment of ``lock`` for Python ``X.Y`` at ``place.staging``; raise InstallationError."""
+    discard(place.staging)
+    copy = place.work / PRIVATE
+    write_atomically(copy, private(lock, place.folder, means.cache))
+    try:
+        _run(uv.create(base_python(python, means), place.staging), means)
+        _run(uv.sync(interpreter(place.staging), copy), means)
+    finally:
+        copy.unlink()
+    write_atomically(place.staging / lock.name, lock.text)
+    settle_activate(place.staging, place.venv)
+
+
+def private(lock: Lock, folder: Path, cache: WheelCache) -> str:
+    """Copy a lock with every file that is already here named by its path; ``folder`` is the lock's own."""
+    document = tomli.loads(lock.text)
+    for package in document["packages"]:
+        for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
+            _bring_near(entry, folder, cache)
+    return tomli_w.dumps(document)
+
+
+def base_python(version: str, means: Means) -> Path:
+    """Find an interpreter for ``X.Y``, or have uv fetch one."""
+    found = find_python(version)
+    if found is not None:
+        return found
+    means.reporter.wait(f"fetching Python {version}")
+    _run(uv.fetch_python(version), means)
+    fetched = find_python(version)
+    if fetched is None:
+        raise InstallationError("no-python", f"uv fetched Python {version}, and it is not where uv keeps its own")
+    return fetched
+
+
+def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache) -> None:
+    sha256 = entry.get("hashes", {}).get("sha256", "")
+    held = cache.path(sha256, LockedFile("", entry["url"]).name) if "url" in entry else folder / entry["path"]
+    if "path" in entry or held.is_file():
+        entry.pop("url", None)
+        entry["path"] = str(held)
+
+
+def _run(command: list[str], means: Means) -> None:
+    done = process.run(command, env=means.environment)
+    if not done.ok:
+        raise fault(done.err)
+
+
+def fault(message: str) -> InstallationError:
+    """Turn uv's failure to install into an error of ours."""
+    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
+    why = " ".join(line for line in lines if line and not line.startswith("warning:"))
+    if "Hash mismatch" in message:
+        package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
+        return InstallationError(
+            "hash-mismatch",
+            f"{package[1] if package else 'a file'} is not the file that was locked",
+            why=why,
+            hint="do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade",
+        )
+    if "No space left" in message:
+        return InstallationError("no-space", "there is no space left", why=why, hint="df -h")
+    if "os error 13" in message:
+        return InstallationError("not-writable", "uv may not write there", why=why, hint="ls -ld .")
+    if any(sign in message for sign in ("error sending request", "Failed to fetch", "Failed to download")):
+        return InstallationError("network", "a file could not be fetched", why=why, hint="run the same again")
+    return InstallationError("installation-failed", "uv could not make the environment", why=why)

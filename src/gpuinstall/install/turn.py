@@ -1,0 +1,91 @@
+"""One run at a time on an environment: the next one waits, and says for whom."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import unwritable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from filelock import FileLock
+
+    from gpuinstall.install.place import Place
+    from gpuinstall.reporter import Reporter
+
+WAIT_S = 600.0
+
+
+@contextmanager
+def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
+    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another."""
+    from filelock import FileLock
+
+    guard = FileLock(place.guard)
+    try:
+        _acquire(guard, place, wait, reporter)
+        _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(place.work, error) from None
+    try:
+        yield
+    finally:
+        _close(place, guard)
+
+
+def _acquire(guard: FileLock, place: Place, wait: float, reporter: Reporter) -> None:
+    if _try(guard, place, 0):
+        return
+    reporter.wait(f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {place.venv}")
+    deadline = time.monotonic() + wait
+    while not _try(guard, place, max(0, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            raise InstallationError(
+                "busy",
+                f"{place.venv} is still being worked on by {_owner(place)}",
+                hint="wait for it to end, or give --wait more seconds",
+            )
+
+
+def _try(guard: FileLock, place: Place, seconds: float) -> bool:
+    """Lock the guard; False after ``seconds``, or where the run before takes the folder away just now."""
+    from filelock import Timeout
+
+    with suppress(Timeout, FileNotFoundError):
+        _open(place)
+        guard.acquire(timeout=seconds)
+        _open(place)
+        return True
+    return False
+
+
+def _open(place: Place) -> None:
+    place.work.mkdir(parents=True, exist_ok=True)
+    (place.work / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def _close(place: Place, guard: FileLock) -> None:
+    """Leave nothing behind but a previous environment; the guard goes while it is held."""
+    _owner_file(place).unlink(missing_ok=True)
+    with suppress(OSError):
+        if not {entry.name for entry in place.work.iterdir()} - {".gitignore", "lock"}:
+            (place.work / ".gitignore").unlink()
+            place.guard.unlink()
+            place.work.rmdir()
+    guard.release()
+
+
+def _owner(place: Place) -> str:
+    with suppress(OSError):
+        return _owner_file(place).read_text(encoding="utf-8")
+    return "another run"
+
+
+def _owner_file(place: Place) -> Path:
+    return place.work / "owner"

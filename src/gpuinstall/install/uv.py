@@ -1,0 +1,105 @@
+"""uv's command lines and environment, as values: what is run is what ``--dry-run`` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# What a user may set for uv that changes where and how fast, never what is installed.
+_KEPT = (
+    "UV_CACHE_DIR",
+    "UV_CONCURRENT_",
+    "UV_HTTP_",
+    "UV_INDEX_",
+    "UV_KEYRING_PROVIDER",
+    "UV_LINK_MODE",
+    "UV_NATIVE_TLS",
+    "UV_NO_CACHE",
+    "UV_OFFLINE",
+    "UV_PYTHON_INSTALL_",
+    "UV_REQUEST_TIMEOUT",
+    "UV_SYSTEM_CERTS",
+)
+_INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
+
+
+def uv() -> Path:
+    """Find the uv that was installed with us."""
+    from pathlib import Path
+
+    from uv import find_uv_bin
+
+    return Path(find_uv_bin())
+
+
+def cache_folder(variables: Mapping[str, str]) -> Path:
+    """Ask uv where its cache is."""
+    from pathlib import Path
+
+    from gpuinstall.process import run
+
+    return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
+
+
+def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False) -> dict[str, str]:
+    """Build uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("UV_") or _is_kept(name)}
+    fixed = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "manual", "UV_PREVIEW_FEATURES": "pylock"}
+    return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
+
+
+def compile_lock(python: Path, version: str, platform: str) -> list[str]:
+    """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock."""
+    return [
+        *_pip("compile", python),
+        "--python-version",
+        version,
+        "--python-platform",
+        platform,
+        "--format",
+        "pylock.toml",
+        "--no-header",
+        "--no-annotate",
+        "pyproject.toml",
+    ]
+
+
+def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
+    """The same into requirements, each followed by who demanded it."""
+    return [
+        *_pip("compile", python),
+        "--python-version",
+        version,
+        "--python-platform",
+        platform,
+        "--no-header",
+        "--annotation-style",
+        "line",
+        "pyproject.toml",
+    ]
+
+
+def create(python: Path, folder: Path) -> list[str]:
+    """Make an environment that can be moved, of the interpreter at ``python``."""
+    return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
+
+
+def sync(python: Path, lock: Path) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``."""
+    return [*_pip("sync", python), str(lock)]
+
+
+def fetch_python(version: str) -> list[str]:
+    """Fetch a managed CPython ``X.Y``."""
+    return [str(uv()), "python", "install", "--no-bin", version]
+
+
+def _pip(command: str, python: Path) -> list[str]:
+    return [str(uv()), "pip", command, "--python", str(python)]
+
+
+def _is_kept(name: str) -> bool:
+    return name.startswith(_KEPT) and name not in _INDEX_LISTS

@@ -1,0 +1,88 @@
+"""From requirements to a lock: resolve, check where every file comes from, find the hashes; the bytes come last."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from gpuinstall.lock.document import document, files
+from gpuinstall.lock.hashes import fetch_missing, known_hashes
+from gpuinstall.lock.project import Project
+from gpuinstall.lock.provenance import check
+from gpuinstall.lock.resolution import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from packaging.tags import Tag
+
+    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.lock.document import Evidence, LockedFile
+    from gpuinstall.lock.hashes import Hashes
+    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.target import Target
+
+
+@dataclass(frozen=True)
+class Family:
+    """The names of the PyTorch family, what its sources list of each, and what their files are known to hash to.
+
+    ``wheels`` gives nothing where a package is to come from the default index.
+    """
+
+    names: frozenset[str]
+    wheels: Callable[[str], Sequence[Wheel]]
+    hashes: Callable[[], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A resolution whose files are known and checked, but not all hashed."""
+
+    target: Target
+    python: str
+    resolved: Mapping[str, Any]
+    files: tuple[LockedFile, ...]
+    hashes: Hashes
+
+    def finished(self, evidence: Evidence, means: Means) -> dict[str, Any]:
+        """Fetch what must be hashed and build the document of the lock."""
+        hashes = fetch_missing(self.hashes, means.cache, means.client, means.reporter)
+        return document(self.resolved, hashes, self.target, self.python, evidence)
+
+
+def draft(requirements: tuple[str, ...], target: Target, python: str, family: Family, means: Means) -> Draft:
+    """Resolve for ``target`` and Python ``X.Y``; raise InstallationError or NoBuildError where uv cannot."""
+    tags = target.tags(python)
+
+    def wheels_of(package: str) -> tuple[Wheel, ...]:
+        return fitting(family.wheels(package), target.backend, tags)
+
+    asked = {str(canonicalize_name(Requirement(text).name)) for text in requirements} & family.names
+    pages = {package: wheels for package in sorted(asked) if (wheels := wheels_of(package))}
+    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
+        resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
+        project, resolved = resolver.resolve(Project(requirements, python, pages), target)
+    found = files(resolved)
+    check(found, project.pages)
+    hashes = known_hashes(found, family.hashes, means.cache, means.client)
+    return Draft(target, python, resolved, found, hashes)
+
+
+def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:
+    """Of each version the wheel of ``backend`` that fits best; earlier sources come first."""
+    rank = {tag: place for place, tag in enumerate(tags)}
+    best: dict[str, tuple[int, Wheel]] = {}
+    for wheel in wheels:
+        places = [rank[tag] for tag in wheel.tags if tag in rank]
+        if not places or wheel.backend not in {backend, None}:
+            continue
+        key = str(wheel.version)
+        if key not in best or min(places) < best[key][0]:
+            best[key] = min(places), wheel
+    return tuple(wheel for _, wheel in best.values())

@@ -1,0 +1,125 @@
+"""A lock as it lies on a disk, read by the standard's own reader and checked before anything trusts it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import tomli
+import tomli_w
+
+from gpuinstall.errors import LockError
+from gpuinstall.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.pylock import Package, PackageWheel, Pylock
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A PEP 751 lock: its file's name, its text, and what the standard's reader makes of it."""
+
+    name: str
+    text: str
+    pylock: Pylock
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the file."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def python(self) -> str | None:
+        """The one Python minor that it is for, ``X.Y``, where it says so."""
+        wanted = str(self.pylock.requires_python or "")
+        return wanted.removeprefix("==").removesuffix(".*") if wanted.endswith(".*") else None
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return {package.name: str(package.version) for package in self.pylock.packages if package.version}
+
+    def package(self, name: str) -> Package | None:
+        """The entry of one package."""
+        return next((package for package in self.pylock.packages if package.name == name), None)
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """What ``[tool.gpuinstall]`` says of its making: never a reason to install it."""
+        own = (self.pylock.tool or {}).get("gpuinstall", {})
+        return own if isinstance(own, dict) else {}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The requirements that it was made from, where it says so."""
+        return tuple(str(text) for text in self.evidence.get("inputs", ()))
+
+
+def read_lock(path: Path) -> Lock:
+    """Read a lock; raise LockError where it is missing, unreadable, malformed or of another version."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError("lock-unreadable", f"{path} cannot be read: {error}") from None
+    return parse(path.name, text)
+
+
+def parse(name: str, text: str) -> Lock:
+    """Read the text of a lock; raise LockError where it is malformed or of another version."""
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
+    try:
+        pylock = Pylock.from_dict(tomli.loads(text))
+    except tomli.TOMLDecodeError as error:
+        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
+    except PylockUnsupportedVersionError as error:
+        raise LockError("lock-version", f"{name} is from the future: {error}", hint="use a newer gpuinstall") from None
+    except PylockValidationError as error:
+        raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
+    _check_version(name, pylock)
+    for package in pylock.packages:
+        _check_package(name, package)
+    return Lock(name, text, pylock)
+
+
+def write_lock(path: Path, document: Mapping[str, Any]) -> Lock:
+    """Write a lock in one stroke and return it as it will be read."""
+    lock = parse(path.name, render(document))
+    write_atomically(path, lock.text)
+    return lock
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The text of a lock: the same document is always the same bytes."""
+    return tomli_w.dumps(document)
+
+
+_RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
+
+
+def _check_version(name: str, pylock: Pylock) -> None:
+    if str(pylock.lock_version) != "1.0":
+        message = f"{name} is a lock of version {pylock.lock_version}; this release reads 1.0"
+        raise LockError("lock-version", message, hint="use a newer gpuinstall")
+
+
+def _check_package(name: str, package: Package) -> None:
+    entries: list[PackageWheel | Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
+    for entry in entries:
+        for place in filter(None, (entry.path, getattr(entry, "name", None))):
+            if ".." in PurePosixPath(place.replace("\\", "/")).parts:
+                raise _traversal(name, package.name, place)
+        filename = getattr(entry, "filename", "")
+        if "/" in filename or "\\" in filename:
+            raise _traversal(name, package.name, filename)
+
+
+def _traversal(name: str, package: str, place: str) -> LockError:
+    return LockError("lock-traversal", f"{name}: {place!r} of {package} leads out of its folder", hint=_RESTORE)

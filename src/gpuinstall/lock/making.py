@@ -1,0 +1,54 @@
+"""A new lock from an agreement of plan and resolution, with the evidence of its making."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from gpuinstall.lock.document import Evidence
+from gpuinstall.lock.lock import parse, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.lock.agreement import Agreement
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.means import Means
+    from gpuinstall.plan.values import Choice
+    from gpuinstall.request import Request
+
+
+def made(agreement: Agreement, request: Request, catalog: Catalog, means: Means) -> Lock:
+    """Fetch what has no hash, once, and make the lock."""
+    draft = agreement.draft
+    document = draft.finished(evidence(agreement.choice, request, catalog), means)
+    return parse(draft.target.filename, render(document))
+
+
+def evidence(choice: Choice, request: Request, catalog: Catalog) -> Evidence:
+    """What a lock says of its making: inputs, build, architectures, floors."""
+    build = choice.build
+    return Evidence(
+        inputs=plain(request.requirements),
+        torch=str(build.torch),
+        backend=build.backend,
+        catalogue=catalog.date,
+        asked=request.backend,
+        architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
+        floors={**_driver_floor(build, catalog), **({"glibc": build.glibc} if build.glibc else {})},
+    )
+
+
+def plain(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Requirements in one spelling and order."""
+    return tuple(sorted({str(Requirement(text)) for text in requirements}))
+
+
+def _driver_floor(build: Build, catalog: Catalog) -> dict[str, str]:
+    floor = catalog.drivers.floors.get(build.toolkit.major) if build.toolkit else None
+    if floor is None:
+        return {}
+    return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}

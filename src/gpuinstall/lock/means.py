@@ -1,0 +1,42 @@
+"""What the making of locks and environments uses of the world, opened once a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.http import Client
+    from gpuinstall.lock.wheels import WheelCache
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.sources import Sources
+
+
+@dataclass(frozen=True)
+class Means:
+    """``environment`` is uv's, ``python`` an interpreter for it to resolve with."""
+
+    sources: Sources
+    client: Client
+    cache: WheelCache
+    environment: Mapping[str, str]
+    python: Path
+    reporter: Reporter
+
+
+@contextmanager
+def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Means]:
+    """Open a client for ``sources`` and our cache."""
+    from gpuinstall.http import Client, cache_folder
+    from gpuinstall.install.uv import environment
+    from gpuinstall.lock.wheels import WheelCache
+
+    variables = environment(os.environ, sources.environment(), offline=offline)
+    with Client(sources.certificates, logins=sources.logins, offline=offline) as client:
+        yield Means(sources, client, WheelCache(cache_folder()), variables, Path(sys.executable), reporter)

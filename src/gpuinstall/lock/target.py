@@ -1,0 +1,124 @@
+"""A kind of machine that a lock is for: a backend, an operating system, an architecture."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from packaging.tags import Tag
+
+_FORM = re.compile(r"(cpu|cu[0-9]{2,3})(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
+_SYS_PLATFORM = {"linux": "linux", "windows": "win32", "macos": "darwin"}
+_MACHINE = {("windows", "x86_64"): "AMD64", ("windows", "arm64"): "ARM64"}
+
+# The platforms of uv (--python-platform) and the oldest macOS that a torch wheel asks for.
+_UV = {
+    ("windows", "x86_64"): "x86_64-pc-windows-msvc",
+    ("windows", "arm64"): "aarch64-pc-windows-msvc",
+    ("macos", "x86_64"): "x86_64-apple-darwin",
+    ("macos", "arm64"): "aarch64-apple-darwin",
+}
+MACOS = (14, 0)
+GLIBC = "2.28"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one lock serves; ``glibc`` is the newest that its wheels may ask for on Linux."""
+
+    backend: str
+    os: str = "linux"
+    arch: str = "x86_64"
+    glibc: str = GLIBC
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``cu126`` (Linux x86_64) or ``cu130-windows-x86_64``; raise UsageError for anything else."""
+        form = _FORM.fullmatch(text)
+        if form is None:
+            raise UsageError(
+                "target-malformed",
+                f"{text!r} is not a target",
+                hint="a target is cu126, cpu, cu130-windows-x86_64 or cpu-macos-arm64",
+            )
+        backend, os, arch = form.groups()
+        return cls(backend, os or "linux", arch or "x86_64")
+
+    def __str__(self) -> str:
+        if (self.os, self.arch) == ("linux", "x86_64"):
+            return self.backend
+        return f"{self.backend}-{self.os}-{self.arch}"
+
+    @property
+    def filename(self) -> str:
+        """The name of its lock; PEP 751 forbids further dots."""
+        return f"pylock.{self}.toml"
+
+    @property
+    def marker(self) -> str:
+        """The environments that its lock may be installed in, as a marker."""
+        machine = _MACHINE.get((self.os, self.arch), self.arch)
+        return (
+            f"sys_platform == '{_SYS_PLATFORM[self.os]}' and platform_machine == '{machine}' "
+            "and implementation_name == 'cpython'"
+        )
+
+    @property
+    def uv_platform(self) -> str:
+        """Its name for uv's ``--python-platform``."""
+        return _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
+
+    def environment(self, python: str) -> dict[str, str]:
+        """The values of its markers for CPython ``X.Y``."""
+        return {
+            "implementation_name": "cpython",
+            "implementation_version": f"{python}.0",
+            "os_name": "nt" if self.os == "windows" else "posix",
+            "platform_machine": _MACHINE.get((self.os, self.arch), self.arch),
+            "platform_python_implementation": "CPython",
+            "platform_release": "",
+            "platform_system": {"linux": "Linux", "windows": "Windows"}.get(self.os, "Darwin"),
+            "platform_version": "",
+            "python_full_version": f"{python}.0",
+            "python_version": python,
+            "sys_platform": _SYS_PLATFORM[self.os],
+        }
+
+    def tags(self, python: str) -> list[Tag]:
+        """The wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""
+        from packaging.tags import compatible_tags, cpython_tags
+
+        version = tuple(int(part) for part in python.rstrip("t").split("."))
+        nodot = "".join(python.split("."))
+        abis = [f"cp{nodot}"]
+        platforms = list(self._platforms())
+        return [
+            *cpython_tags(version, abis, platforms),
+            *compatible_tags(version, f"cp{nodot.rstrip('t')}", platforms),
+        ]
+
+    def _platforms(self) -> Iterator[str]:
+        if self.os == "windows":
+            yield {"x86_64": "win_amd64"}.get(self.arch, "win_arm64")
+        elif self.os == "macos":
+            from packaging.tags import mac_platforms
+
+            yield from mac_platforms(MACOS, self.arch)
+        else:
+            yield from _manylinux(self.arch, int(self.glibc.split(".")[1]))
+
+
+def _manylinux(arch: str, newest: int) -> Iterator[str]:
+    """Yield the tags of glibc 2.``newest`` and older with their old names (PEP 600)."""
+    old = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    for minor in range(newest, 4 if arch == "x86_64" else 16, -1):
+        yield f"manylinux_2_{minor}_{arch}"
+        if minor in old:
+            yield f"{old[minor]}_{arch}"
+    yield f"linux_{arch}"

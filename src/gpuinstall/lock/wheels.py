@@ -1,0 +1,94 @@
+"""Our cache of wheels: those whose index gives no hash are streamed into it once, and installed from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import write_atomically
+
+if TYPE_CHECKING:
+    from gpuinstall.http import Client, Head
+    from gpuinstall.reporter import Meter
+
+
+_DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was once fetched from an address; ``etag`` says whether it still lies there."""
+
+    sha256: str
+    name: str
+    etag: str | None
+
+
+@dataclass(frozen=True)
+class WheelCache:
+    """Wheels by sha256, and what each address held when it was last fetched."""
+
+    folder: Path
+
+    def path(self, sha256: str, name: str) -> Path:
+        """The place of a wheel in the cache, whether or not it is there."""
+        return self.folder / "wheels" / sha256 / name
+
+    def known(self, url: str) -> Known | None:
+        """Remember an address; None where its wheel was never fetched or has gone."""
+        with suppress(OSError, ValueError, TypeError):
+            known = Known(**json.loads(self._record(url).read_text(encoding="utf-8")))
+            if self.path(known.sha256, known.name).is_file():
+                return known
+        return None
+
+    def current(self, url: str, head: Head) -> Known | None:
+        """Remember an address if what it holds today is what was fetched."""
+        known = self.known(url)
+        return known if known and known.etag and known.etag == head.etag else None
+
+    def fetch(self, url: str, name: str, etag: str | None, client: Client, meter: Meter) -> str:
+        """Stream a wheel into the cache; return its sha256."""
+        coming = self.folder / "coming" / f"{os.getpid()}-{hashlib.sha256(url.encode()).hexdigest()}"
+        sha256 = client.download(url, coming, None, meter)
+        place = self.path(sha256, name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        coming.replace(place)
+        write_atomically(self._record(url), json.dumps(asdict(Known(sha256, name, etag))))
+        return sha256
+
+    def sweep(self) -> None:
+        """Remove what transfers that were killed more than a day ago left behind."""
+        with suppress(OSError):
+            for leftover in (self.folder / "coming").iterdir():
+                if time.time() - leftover.stat().st_mtime > _DAY_S:
+                    leftover.unlink()
+
+    def _record(self, url: str) -> Path:
+        return self.folder / "addresses" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+
+
+def local_path(url: str) -> Path | None:
+    """The file that a ``file:`` address names, None for any other address."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a file; raise InstallationError where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        return digest.hexdigest()
+    except OSError as error:
+        raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,70 @@
+"""Packages of torch's family: which versions load beside a build, and how they are pinned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.plan.values import Reason
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.catalog import Catalog, Release
+    from gpuinstall.plan.case import Case
+
+
+def missing_companion(build: Build, case: Case) -> Reason | None:
+    """Say which companion asked for has no version that loads beside this build."""
+    for name, requirement in case.demand.family.items():
+        known = versions(build, name, case.catalog)
+        if known is not None and not _suiting(requirement, known):
+            those = f", only {' and '.join(known)}" if known else ""
+            return Reason("no-companion", f"no {requirement} loads beside it{those}")
+    return None
+
+
+def versions(build: Build, name: str, catalog: Catalog) -> tuple[str, ...] | None:
+    """List the versions of a companion that load beside a build, the preferred first; None if nobody has looked."""
+    release = catalog.releases.get(build.torch)
+    listed = _listed(release, name) if release else None
+    if listed is None:
+        return None
+    anywhere = (build.backend,)
+    offered = catalog.offered.get((name, build.backend), listed) if build.source else listed
+    return tuple(
+        version
+        for version in listed
+        if version in offered and build.backend in catalog.backend_bound.get((name, version), anywhere)
+    )
+
+
+def pinned(build: Build, case: Case) -> tuple[str, ...]:
+    """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
+    demand = case.demand
+    family = [_pin(requirement, build, name, case.catalog) for name, requirement in demand.family.items()]
+    return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
+
+
+def _pin(requirement: Requirement, build: Build, name: str, catalog: Catalog) -> str:
+    known = versions(build, name, catalog)
+    if not known:
+        return str(requirement)
+    label = "" if name == "triton" else _label(build)
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}=={_suiting(requirement, known)[0]}{label}"
+
+
+def _listed(release: Release, name: str) -> tuple[str, ...] | None:
+    if name == "triton" and release.triton and release.triton.startswith("=="):
+        return (release.triton.removeprefix("=="),)
+    return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(name)
+
+
+def _suiting(requirement: Requirement, known: tuple[str, ...]) -> list[str]:
+    return [version for version in known if not requirement.specifier or requirement.specifier.contains(version)]
+
+
+def _label(build: Build) -> str:
+    return f"+{build.backend}" if build.labelled and build.source != DEFAULT_INDEX else ""

@@ -1,0 +1,119 @@
+"""What is wrong with the machine itself, before any build is looked at."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.build import CPU
+from gpuinstall.plan.code import Code, code_for
+from gpuinstall.plan.values import Plan, Reason, Run
+from gpuinstall.versions import CudaVersion
+
+if TYPE_CHECKING:
+    from gpuinstall.machine import Gpu
+    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.gpus import LeftOut
+    from gpuinstall.plan.values import Rejection
+
+NO_BUILD_FITS = 3
+ONLY_MENDING_HELPS = 8
+CPU_INSTEAD = "for the CPU build instead: --backend cpu"
+
+_ANY_CUDA = CudaVersion(999, 0)
+_JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
+
+
+def refused(
+    case: Case,
+    exit_code: int,
+    reasons: tuple[Reason, ...],
+    fix: str | None,
+    *,
+    left_out: tuple[LeftOut, ...] = (),
+    rejected: tuple[Rejection, ...] = (),
+) -> Plan:
+    """Refuse, for the reasons given; where there is a GPU, the fix ends with the way to the CPU build."""
+    indices = sorted({*(gpu.index for gpu in case.gpus), *(out.gpu for out in left_out)})
+    ways = [fix, CPU_INSTEAD if indices and CPU not in case.demand.backends else None]
+    return Plan(
+        status="refused",
+        choice=None,
+        gpus=tuple(Run(index, None, "none") for index in indices),
+        reasons=reasons,
+        rejected=rejected,
+        exit_code=exit_code,
+        fix="\n".join(way for way in ways if way) or None,
+    )
+
+
+def platform_fault(case: Case) -> Plan | None:
+    """Refuse a system that no wheel fits, whatever the GPU."""
+    if case.machine.libc != "musl":
+        return None
+    fix = "use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
+    return refused(case, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
+
+
+def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
+    """Refuse a machine whose GPUs cannot be used, or say None."""
+    blocking = case.machine.blocking
+    if blocking:
+        fix = next((problem.fix for problem in blocking if problem.fix), None)
+        reasons = tuple(Reason(problem.code, problem.message) for problem in blocking)
+        return refused(case, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
+    if _is_old_jetson(case):
+        return _old_jetson(case)
+    if (usable and _driver_is_known(case)) or not (usable or left_out):
+        return None
+    return _unusable(case, usable, left_out)
+
+
+def never_served(gpu: Gpu, case: Case) -> bool:
+    """Say whether no build of this platform ever had code for a GPU."""
+    chip = gpu.compute_capability
+    if chip is None:
+        return False
+    cuda = (build for build in case.builds if build.backend != CPU)
+    return not any(isinstance(code_for(build, chip, case.catalog.drivers, _ANY_CUDA), Code) for build in cuda)
+
+
+def never_made(gpu: Gpu) -> Reason:
+    """Say that nobody ever made a build for a GPU."""
+    chip = f" ({gpu.compute_capability.sm})" if gpu.compute_capability else ""
+    return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip}")
+
+
+def _unusable(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan:
+    if case.gpus and all(never_served(gpu, case) for gpu in case.gpus):
+        return refused(case, NO_BUILD_FITS, tuple(never_made(gpu) for gpu in case.gpus), None, left_out=left_out)
+    if usable:
+        return _no_driver(case)
+    fix = next((out.fix for out in left_out if out.fix), None)
+    return refused(case, ONLY_MENDING_HELPS, tuple(out.reason for out in left_out), fix, left_out=left_out)
+
+
+def _driver_is_known(case: Case) -> bool:
+    driver = case.machine.driver
+    return driver is not None and (driver.version is not None or driver.cuda is not None)
+
+
+def _no_driver(case: Case) -> Plan:
+    names = " and ".join(dict.fromkeys(gpu.label for gpu in case.gpus))
+    if case.machine.driver is None:
+        reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
+        return refused(case, ONLY_MENDING_HELPS, (reason,), "install the NVIDIA driver")
+    reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not say its version")
+    return refused(case, ONLY_MENDING_HELPS, (reason,), "nvidia-smi should say it; if it fails, reinstall the driver")
+
+
+def _is_old_jetson(case: Case) -> bool:
+    l4t = case.machine.environment.l4t
+    number = re.search(r"[0-9]+", l4t or "")
+    return number is not None and int(number[0]) < case.catalog.drivers.server_l4t
+
+
+def _old_jetson(case: Case) -> Plan:
+    l4t = case.machine.environment.l4t
+    reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) runs only NVIDIA's own wheels of torch")
+    return refused(case, NO_BUILD_FITS, (reason,), f"NVIDIA's wheels: {_JETSON_WHEELS}\nor update to JetPack 7")

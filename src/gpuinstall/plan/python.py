@@ -1,0 +1,56 @@
+"""Python is part of the plan: kept where it is fixed, else the best one for the build."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gpuinstall.plan.values import Reason
+
+if TYPE_CHECKING:
+    from gpuinstall.plan.case import Case
+
+
+def python_for(pythons: tuple[str, ...], case: Case) -> str | Reason:
+    """Choose the ``X.Y`` for a build that has wheels for ``pythons``, or say why there is none.
+
+    The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
+    one that can be fetched.
+    """
+    demand = case.demand
+    fitting = [python for python in pythons if demand.suits(python)]
+    if not fitting:
+        return Reason("python-unsupported", f"it has wheels for Python {span(pythons)}, not {demand.python}")
+    if isinstance(demand.python, str):
+        return demand.python
+    fitting = [python for python in fitting if not python.endswith("t")]
+    at_hand = [minor(python) for python in case.machine.pythons or ()]
+    for python in (*demand.preferred, *sorted(at_hand, key=number, reverse=True)):
+        if python in fitting:
+            return python
+    if fitting and (demand.managed or case.machine.pythons is None):
+        return _settled(fitting, case.catalog.settled_python)
+    here = ", ".join(dict.fromkeys(at_hand)) or "none"
+    return Reason("no-python", f"it needs Python {span(pythons)}; at hand are {here}, and no other can be had")
+
+
+def span(pythons: tuple[str, ...]) -> str:
+    """Write the Pythons of a build for people: ``3.11 to 3.15``."""
+    minors = sorted({python.removesuffix("t") for python in pythons}, key=number)
+    return " to ".join(dict.fromkeys((minors[0], minors[-1]))) if minors else "none"
+
+
+@cache
+def number(python: str) -> tuple[int, ...]:
+    """Read ``"3.12"`` or ``"3.13t"`` as a sortable number."""
+    return tuple(int(part) for part in python.removesuffix("t").split("."))
+
+
+def minor(python: str) -> str:
+    """Shorten ``"3.12.1"`` to ``"3.12"``."""
+    return ".".join(python.split(".")[:2])
+
+
+def _settled(pythons: list[str], newest: str) -> str:
+    settled = [python for python in pythons if number(python) <= number(newest)]
+    return max(settled, key=number) if settled else min(pythons, key=number)

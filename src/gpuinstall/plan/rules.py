@@ -1,0 +1,87 @@
+"""The rules that do not depend on a GPU: each answers None (the build fits) or the reason why it does not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.plan.companions import missing_companion
+from gpuinstall.plan.values import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.plan.case import Case
+
+
+_ABSENT = {
+    "withdrawn": "its index no longer has it",
+    "unreachable": "its index cannot be reached, and no other source has it",
+}
+
+NOT_THERE = (*_ABSENT, "not-in-catalogue", "unverified")
+
+
+def is_the_torch(build: Build, case: Case) -> Reason | None:
+    """Hold what the requirements say of torch."""
+    if build.torch in case.wanted:
+        return None
+    return Reason("other-torch", f"torch{case.demand.torch} is asked for")
+
+
+def is_the_backend(build: Build, case: Case) -> Reason | None:
+    """Hold the backend that is forced, by an option or by a local version."""
+    if all(build.backend == backend for backend in case.demand.backends):
+        return None
+    return Reason("other-backend", f"backend {' and '.join(sorted(case.demand.backends))} is asked for")
+
+
+def is_allowed(build: Build, case: Case) -> Reason | None:
+    """Hold a team's list of backends."""
+    allowed = case.demand.allowed
+    if allowed is None or build.backend in allowed:
+        return None
+    return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
+
+
+def exists(build: Build, case: Case) -> Reason | None:
+    """Take no build whose existence is a guess, nor one that no source has today."""
+    if build.absent is not None:
+        return Reason(build.absent, _ABSENT[build.absent])
+    if build.unknown:
+        return Reason("not-in-catalogue", f"the index has it, the catalogue of {case.catalog.date} does not know it")
+    if build.confidence == "unverified":
+        return Reason("unverified", "whether it was published is not known")
+    return None
+
+
+def fits_glibc(build: Build, case: Case) -> Reason | None:
+    """Hold the floor of the wheel's platform tag."""
+    glibc = case.machine.glibc
+    if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
+        return None
+    return Reason("glibc-too-old", f"its wheels need glibc {build.glibc}; this one is {glibc}")
+
+
+RULES: tuple[Callable[[Build, Case], Reason | None], ...] = (
+    is_the_torch,
+    is_the_backend,
+    is_allowed,
+    exists,
+    missing_companion,
+    fits_glibc,
+)
+
+
+def broken_rule(build: Build, case: Case) -> Reason | None:
+    """Return the first reason against a build, whatever the GPU."""
+    for rule in RULES:
+        reason = rule(build, case)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", version)]

@@ -1,0 +1,113 @@
+"""What this process was put into: a container engine, a scheduler's job, a continuous-integration runner."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.probe.source import Source
+
+CGROUP = "/proc/self/cgroup"
+MOUNTS = "/proc/self/mountinfo"
+JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "_CONDOR_SLOT")
+HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+_ENGINES = (
+    ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
+    ("podman", re.compile(r"libpod|/containers/storage/|crio-")),
+    ("docker", re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
+    ("lxc", re.compile(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """``container`` is the engine, ``job`` the variable of the scheduler, ``signs`` what a builder looks like.
+
+    ``visible`` is NVIDIA_VISIBLE_DEVICES and ``capabilities`` NVIDIA_DRIVER_CAPABILITIES, which the container
+    toolkit reads; ``required`` is what the image demands of the driver; ``cdi`` says that devices are described.
+    """
+
+    container: str | None = None
+    job: str | None = None
+    signs: tuple[str, ...] = ()
+    visible: str | None = None
+    capabilities: str | None = None
+    required: str | None = None
+    cdi: bool = False
+
+    @property
+    def shares_the_bus(self) -> bool:
+        """Say whether the bus may show cards that this process was not given: sysfs is not namespaced."""
+        return self.container is not None or self.job is not None
+
+
+def read_surroundings(source: Source) -> Surroundings:
+    """Read where this process runs."""
+    return Surroundings(
+        container=_container(source),
+        job=next((name for name in JOBS if source.variable(name)), None),
+        signs=tuple(_signs(source)),
+        visible=source.variable("NVIDIA_VISIBLE_DEVICES"),
+        capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
+        required=source.variable("NVIDIA_REQUIRE_CUDA"),
+        cdi=any(source.names(folder) for folder in CDI_FOLDERS),
+    )
+
+
+def _container(source: Source) -> str | None:
+    if source.variable("APPTAINER_CONTAINER") or source.variable("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if source.variable("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    mounts = source.text(MOUNTS)
+    by_traces = engine_of((source.text(CGROUP) or "") + own_mounts(mounts or ""))
+    if by_traces:
+        return by_traces
+    if source.text("/run/.containerenv") is not None:
+        return "podman"
+    if source.text("/.dockerenv") is not None and (mounts is None or has_host_files(mounts)):
+        return "docker"
+    return manager_of(source.text("/run/systemd/container") or source.variable("container") or "")
+
+
+def engine_of(text: str) -> str | None:
+    """Name the engine whose traces stand in a process's control groups or in its own mounts."""
+    return next((engine for engine, trace in _ENGINES if trace.search(text)), None)
+
+
+def manager_of(text: str) -> str | None:
+    """Name the engine as systemd does; its own containers are system containers, as LXC's are."""
+    known = {"docker": "docker", "podman": "podman", "lxc": "lxc", "lxc-libvirt": "lxc", "systemd-nspawn": "lxc"}
+    return known.get(text.strip())
+
+
+def own_mounts(text: str) -> str:
+    """Keep the lines of mountinfo that an engine makes for the process itself: its root and its host files.
+
+    On a host the mounts of other people's containers are listed as well, and say nothing of this process.
+    """
+    return "\n".join(line for line in text.splitlines() if _mount_point(line) in ("/", "/proc/cpuinfo", *HOST_FILES))
+
+
+def has_host_files(text: str) -> bool:
+    """Say whether an engine laid its own files over the host's: a virtual machine made of an image keeps its marks."""
+    return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
+
+
+def _mount_point(line: str) -> str:
+    fields = line.split()
+    return fields[4] if len(fields) > 4 else ""
+
+
+def _signs(source: Source) -> Iterator[str]:
+    if source.variable("CI"):
+        yield "a CI runner"
+    if source.answer("slurm.txt", lambda: shutil.which("sbatch") or ""):
+        yield "Slurm's commands"

@@ -1,0 +1,142 @@
+"""From what the sources saw to the GPUs and the driver of the machine. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.machine import Driver, Gpu, MigDevice
+from gpuinstall.probe.nvml import MIB
+from gpuinstall.probe.pci import OTHER_VENDORS, normal_address
+from gpuinstall.versions import ComputeCapability
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.probe.evidence import Card, Evidence
+    from gpuinstall.probe.libcuda import CudaDevice
+    from gpuinstall.probe.nvml import NvmlGpu
+    from gpuinstall.probe.pci import PciDevice
+
+# Chips that share the processor's memory: Tegra, and GB10.
+UNIFIED = {ComputeCapability(*pair) for pair in ((5, 3), (6, 2), (7, 2), (8, 7), (11, 0), (12, 1))}
+
+
+class Sighting(NamedTuple):
+    """A GPU and where it sits on the bus, if that is known."""
+
+    gpu: Gpu
+    address: str | None = None
+
+
+def sightings(evidence: Evidence) -> tuple[Sighting, ...]:
+    """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows.
+
+    Other makers' GPUs are listed where NVIDIA has none: nobody plans for them, but they are not overlooked.
+    """
+    listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
+    known = {sighting.address for sighting in listed}
+    unseen = [card for card in evidence.cards if card.address not in known]
+    if any(sighting.address is None for sighting in listed) and len(listed) >= len(evidence.cards):
+        unseen = []
+    first = max((sighting.gpu.index for sighting in listed), default=-1) + 1
+    found = (*listed, *(_by_bus(card, first + place) for place, card in enumerate(unseen)))
+    return found or tuple(_foreign(device, index) for index, device in enumerate(evidence.foreign))
+
+
+def driver_of(evidence: Evidence) -> Driver | None:
+    """Name the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
+    module = evidence.kernel.module
+    cuda = evidence.cuda.driver_version or evidence.nvml.cuda
+    if evidence.nvml.driver:
+        return Driver(evidence.nvml.driver, cuda, evidence.nvml.by)
+    if module:
+        return Driver(module.version, cuda, module.found_via)
+    return Driver(None, cuda, "libcuda") if evidence.cuda.driver_version and evidence.shows_gpu else None
+
+
+def _by_nvml(evidence: Evidence) -> tuple[Sighting, ...]:
+    found = evidence.nvml.gpus
+    known = {gpu.bus_id for gpu in found}
+    lost = [gpu for gpu in found if gpu.bus_id is None]
+    left = [card.address for card in evidence.cards if card.address not in known]
+    places = dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
+    return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or places.get(gpu.index)) for gpu in found)
+
+
+def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> Sighting:
+    card, device = _card_at(evidence.cards, address), _device_of(evidence.cuda.devices, seen.uuid, address)
+    chip, jetson = card.chip if card else None, evidence.jetson
+    capabilities = (
+        seen.compute_capability,
+        device and device.compute_capability,
+        chip and chip.capability,
+        jetson and jetson.compute_capability,
+    )
+    gpu = Gpu(
+        index=seen.index,
+        name=seen.name or (device and device.name) or (chip and chip.name),
+        uuid=seen.uuid,
+        pci_id=seen.pci_id or (card.device.id if card else None),
+        compute_capability=next((each for each in capabilities if each), None),
+        memory_mib=seen.memory_mib,
+        mig=seen.mig,
+        mig_devices=seen.slices,
+        found_via=evidence.nvml.by,
+    )
+    return Sighting(gpu, address)
+
+
+def _by_cuda(evidence: Evidence) -> tuple[Sighting, ...]:
+    return tuple(_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
+
+
+def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> Sighting:
+    address = device.bus_id and normal_address(device.bus_id)
+    card = _card_at(evidence.cards, address)
+    memory = device.memory_bytes // MIB if device.memory_bytes and device.compute_capability not in UNIFIED else None
+    sliced = (device.uuid or "").startswith("MIG-")
+    gpu = Gpu(
+        index=index,
+        name=device.name,
+        uuid=None if sliced else device.uuid,
+        pci_id=card.device.id if card else None,
+        compute_capability=device.compute_capability,
+        memory_mib=None if sliced else memory,
+        mig=sliced,
+        mig_devices=(MigDevice(device.uuid, None, memory),) if sliced and device.uuid else (),
+        found_via="libcuda",
+    )
+    return Sighting(gpu, address)
+
+
+def _by_chip(evidence: Evidence) -> tuple[Sighting, ...]:
+    jetson = evidence.jetson
+    if jetson is None or evidence.cards:
+        return ()
+    return (Sighting(Gpu(0, jetson.name, compute_capability=jetson.compute_capability, found_via="device-tree")),)
+
+
+def _by_bus(card: Card, index: int) -> Sighting:
+    chip = card.chip
+    name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
+    return Sighting(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
+
+
+def _foreign(device: PciDevice, index: int) -> Sighting:
+    name = f"{OTHER_VENDORS[device.vendor]} GPU {device.id}"
+    return Sighting(Gpu(index, name, None, device.id, found_via="pci"), device.address)
+
+
+def _card_at(cards: Iterable[Card], address: str | None) -> Card | None:
+    return next((card for card in cards if address is not None and card.address == address), None)
+
+
+def _device_of(devices: Iterable[CudaDevice], uuid: str | None, address: str | None) -> CudaDevice | None:
+    same = (each for each in devices if is_same(each, uuid, address))
+    return next(same, None)
+
+
+def is_same(device: CudaDevice, uuid: str | None, address: str | None) -> bool:
+    """Say whether CUDA's device is the card with this UUID, or at this address."""
+    by_uuid = uuid is not None and device.uuid == uuid
+    return by_uuid or (address is not None and normal_address(device.bus_id or "") == address)

@@ -1,0 +1,203 @@
+"""The ordered steps, and the Machine that comes of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import UsageError
+from gpuinstall.machine import Environment, Machine
+from gpuinstall.probe import libcuda, nvml, smi
+from gpuinstall.probe.card_faults import card_faults
+from gpuinstall.probe.child import run_children, time_limit
+from gpuinstall.probe.container import read_surroundings
+from gpuinstall.probe.diagnosis import machine_fault
+from gpuinstall.probe.evidence import Card, Evidence
+from gpuinstall.probe.folders import read_folders
+from gpuinstall.probe.gpus import driver_of, sightings
+from gpuinstall.probe.host import PLATFORM, read_host
+from gpuinstall.probe.jetson import read_jetson
+from gpuinstall.probe.kernel import read_kernel
+from gpuinstall.probe.libcuda import LibcudaFacts
+from gpuinstall.probe.nodes import card_nodes, is_given, refused_nodes
+from gpuinstall.probe.notes import notes
+from gpuinstall.probe.nvml import NvmlFacts
+from gpuinstall.probe.pci import read_pci
+from gpuinstall.probe.pythons import read_pythons
+from gpuinstall.probe.record import recorder
+from gpuinstall.probe.source import Recording, ThisMachine
+from gpuinstall.probe.windows import read_adapters, read_missing_libraries
+from gpuinstall.probe.wsl import read_wsl
+from gpuinstall.process import Finished
+from gpuinstall.reporter import SilentReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from gpuinstall.probe.pci import PciDevice
+    from gpuinstall.probe.source import Source
+    from gpuinstall.reporter import Reporter
+
+
+def read_machine(reporter: Reporter | None = None, source: Source | None = None) -> Machine:
+    """Say what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
+    return machine_of(read_evidence(reporter or SilentReporter(), source or ThisMachine()))
+
+
+def machine_of(evidence: Evidence) -> Machine:
+    """Conclude from the facts what the machine is and what is wrong with it. Pure."""
+    host, surroundings = evidence.host, evidence.surroundings
+    found, fault = sightings(evidence), machine_fault(evidence)
+    faults = card_faults(evidence, found, driver_works=fault is None)
+    return Machine(
+        os=host.os,
+        arch=host.arch,
+        libc=host.libc,
+        glibc=host.glibc,
+        environment=Environment(
+            wsl=evidence.wsl is not None,
+            container=surroundings.container,
+            l4t=evidence.jetson.l4t if evidence.jetson else None,
+        ),
+        pythons=evidence.pythons,
+        driver=driver_of(evidence),
+        gpus=tuple(sighting.gpu for sighting in found),
+        problems=(*((fault,) if fault else ()), *faults, *notes(evidence)),
+        distribution=host.distribution,
+        signs=surroundings.signs,
+    )
+
+
+def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
+    """Read this machine and write down what was read, nvidia-smi included, without serials, host and user names."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError("folder-not-empty", f"{folder} is not an empty folder", hint="name a new one: --record DIR")
+    source, reporter = recorder(folder), reporter or SilentReporter()
+    try:
+        evidence = read_evidence(reporter, source)
+        read_smi(source, reporter, len(evidence.cards))
+    except OSError as error:
+        message = f"the recording cannot be written: {error.strerror}: {error.filename}"
+        raise UsageError(
+            "recording-not-written", message, hint="name a folder that can be written: --record DIR"
+        ) from None
+    return machine_of(evidence)
+
+
+def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
+    """Read a recorded machine; raise UsageError where the folder holds none."""
+    if not (folder / PLATFORM).is_file():
+        raise UsageError(
+            "recording-malformed", f"{folder} holds no recorded machine", hint="gpuinstall probe --record DIR makes one"
+        )
+    return read_machine(reporter, Recording(folder))
+
+
+def read_evidence(reporter: Reporter, source: Source) -> Evidence:
+    """Take every step: the driver's two libraries at once, the files meanwhile, then what only a fault asks for."""
+    host, devices, nodes = read_host(source), read_pci(source), card_nodes(source)
+    gpus = max(1, sum(device.is_gpu and not device.is_reserved for device in devices), len(nodes))
+    with ThreadPoolExecutor(3) as pool:
+        asked_nvml = pool.submit(_ask_nvml, source, reporter, gpus)
+        asked_libcuda = pool.submit(_ask_libcuda, source, reporter, gpus)
+        pythons = pool.submit(read_pythons, source)
+        evidence = Evidence(
+            host=host,
+            surroundings=read_surroundings(source),
+            nodes=nodes,
+            switches=sum(device.is_switch for device in devices),
+            wsl=read_wsl(source, host.release),
+            jetson=read_jetson(source, host.release),
+            folders=read_folders(source),
+            missing_libraries=read_missing_libraries(source) if host.os == "windows" else (),
+            visible=source.variable("CUDA_VISIBLE_DEVICES"),
+        )
+    evidence = replace(evidence, nvml=asked_nvml.result(), cuda=asked_libcuda.result(), pythons=pythons.result())
+    if host.os == "windows" and not evidence.nvml.works:
+        devices = read_adapters(source, _patience(reporter, "Windows", gpus)[1])
+    evidence = replace(evidence, foreign=tuple(device for device in devices if device.is_foreign))
+    return _divided(_explained(evidence, source, reporter, gpus), source, devices)
+
+
+def read_smi(source: Source, reporter: Reporter, gpus: int = 1) -> NvmlFacts:
+    """Ask nvidia-smi."""
+    limit, waiting = _patience(reporter, "nvidia-smi", gpus)
+    return smi.parse(source.answer("nvidia-smi.txt", lambda: smi.ask_smi(limit, waiting)))
+
+
+def _explained(evidence: Evidence, source: Source, reporter: Reporter, gpus: int) -> Evidence:
+    """Read what explains a driver that does not work; a library that hung or crashed is not asked again."""
+    linux, works = evidence.host.os == "linux", evidence.nvml.works and evidence.cuda_works
+    evidence = replace(evidence, kernel=read_kernel(source, hindrances=linux and not works))
+    if works or evidence.host.os == "macos":
+        return evidence
+    evidence = replace(evidence, refused=refused_nodes(source) if linux else ())
+    if evidence.cuda_works or not _is_silent(evidence):
+        return evidence
+    said = read_smi(source, reporter, gpus)
+    return replace(evidence, nvml=said) if said.error else evidence
+
+
+def _is_silent(evidence: Evidence) -> bool:
+    """Say whether NVML was not there to answer, and nothing hung or crashed."""
+    unasked = evidence.nvml.fault == "missing" or evidence.nvml == NvmlFacts()
+    return unasked and evidence.cuda.fault not in ("timeout", "crash")
+
+
+def _divided(evidence: Evidence, source: Source, devices: Sequence[PciDevice]) -> Evidence:
+    """Tell the cards on the bus that this process was given from those that it was not."""
+    listed = {gpu.bus_id for gpu in evidence.nvml.gpus} | {device.bus_id for device in evidence.cuda.devices}
+    given: list[Card] = []
+    others: list[Card] = []
+    usable = [device for device in devices if device.is_gpu and not device.is_reserved]
+    for place, device in enumerate(usable):
+        shared = evidence.surroundings.shares_the_bus and device.address not in listed
+        ours = not shared or is_given(source, device.address, place)
+        (given if ours else others).append(Card(device))
+    reserved = [Card(device) for device in devices if device.is_gpu and device.is_reserved]
+    return replace(evidence, cards=tuple(given), others=(*others, *reserved))
+
+
+def _ask_nvml(source: Source, reporter: Reporter, gpus: int) -> NvmlFacts:
+    finished = _child(source, "nvml.txt", nvml.child_command(), os.environ, _patience(reporter, "NVML", gpus))
+    return nvml.parse(finished) if finished else NvmlFacts()
+
+
+def _ask_libcuda(source: Source, reporter: Reporter, gpus: int) -> LibcudaFacts:
+    environment = libcuda.child_environment(os.environ, libcuda.job_devices(os.environ))
+    patience = _patience(reporter, "libcuda", gpus)
+    finished = _child(source, "libcuda.txt", libcuda.child_command("devices"), environment, patience)
+    return libcuda.parse(finished) if finished else LibcudaFacts()
+
+
+def _patience(reporter: Reporter, who: str, gpus: int) -> tuple[float, Callable[[], None]]:
+    """The seconds that somebody may take for so many GPUs, and what to say after the first three."""
+    limit = time_limit(gpus)
+    return limit, lambda: reporter.wait(f"waiting for {who}, up to {limit:.0f} s")
+
+
+def _child(
+    source: Source,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    patience: tuple[float, Callable[[], None]],
+) -> Finished | None:
+    """Ask in a child process; a recording holds its status and its output, None where nobody asked."""
+    return parse_child(source.answer(name, lambda: written_child(run_children([(command, environment)], *patience)[0])))
+
+
+def written_child(finished: Finished) -> str:
+    """Write how a child ended, and what it had said by then."""
+    return f"status {finished.status}\n{finished.out}"
+
+
+def parse_child(text: str) -> Finished | None:
+    """Read that back."""
+    match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
+    status = None if match is None or match[1] == "None" else int(match[1])
+    return Finished((), status, text[match.end() :], "") if match else None

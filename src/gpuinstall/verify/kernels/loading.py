@@ -1,0 +1,89 @@
+"""How data is best loaded on this machine: how many workers, pinned or not, how far ahead."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from .protocol import Bed, Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BATCH = 32
+PICTURE = (375, 500)
+SIDE = 224
+ENOUGH = 0.95
+MOST_WORKERS = 16
+
+
+class Images:
+    """Pictures of the size that a decoder gives, made small and normalized as training wants them."""
+
+    def __init__(self, torch: Any, count: int) -> None:
+        self.torch = torch
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, place: int) -> Any:
+        if place >= self.count:
+            raise IndexError(place)
+        picture = self.torch.full((1, 3, *PICTURE), place % 256, dtype=self.torch.uint8).float()
+        small = self.torch.nn.functional.interpolate(picture, SIDE, mode="bilinear", align_corners=False)
+        return small[0].div(255.0).sub(0.45).div(0.22)
+
+
+def loading(bed: Bed) -> dict[str, Any]:
+    """Images a second that a DataLoader brings to the device with the best settings found, and the settings."""
+    if not sys.platform.startswith("linux"):
+        raise Skip("measured where workers can be forked (Linux)")
+    count = BATCH * (40 if bed.device == "cuda" else 8)
+    rates = {workers: _rate(bed, count, workers) for workers in worker_counts(_cores())}
+    workers = fewest(rates)
+    pinned = bed.device == "cuda" and _rate(bed, count, workers, pin=True) > rates[workers]
+    ahead = 4 if workers and _rate(bed, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
+    settings = {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": ahead if workers else None}
+    return {"value": max(rates.values()), "settings": settings, "rates": rates}
+
+
+def worker_counts(cores: int) -> list[int]:
+    """Give the numbers of workers to try: none, and the powers of two up to the cores."""
+    return [0, *(1 << power for power in range(5) if 1 << power <= min(cores, MOST_WORKERS))]
+
+
+def fewest(rates: dict[int, float]) -> int:
+    """Choose the fewest workers that reach 95 % of the best rate."""
+    return min(workers for workers, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _rate(bed: Bed, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
+    loader = _loader(bed, count, workers, pin, ahead)
+    batches = iter(loader)
+    _arrived(bed, next(batches))
+    start, images = time.perf_counter(), 0
+    for batch in batches:
+        images += len(_arrived(bed, batch))
+    return images / (time.perf_counter() - start)
+
+
+def _loader(bed: Bed, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
+    options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
+    loader = bed.torch.utils.data.DataLoader
+    found: Iterator[Any] = loader(
+        Images(bed.torch, count), batch_size=BATCH, num_workers=workers, pin_memory=pin, **options
+    )
+    return found
+
+
+def _arrived(bed: Bed, batch: Any) -> Any:
+    there = batch.to(bed.device, non_blocking=True)
+    bed.synchronize()
+    return there

@@ -1,0 +1,72 @@
+"""The checks that need all devices at once: memory of one card from another, and a sum over all of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import Any
+
+from .protocol import Bed, Check, Skip, Wrong
+
+COUNT = 1 << 20
+PATIENCE = timedelta(seconds=60)
+
+
+def all_reduce(bed: Bed) -> None:
+    """A sum over all cards, one process each, as training does it (NCCL; gloo on the CPU)."""
+    _sum_over(bed, "nccl", _world(bed))
+
+
+def _world(bed: Bed) -> int:
+    """Count the cards without opening one: a process that did could not be forked."""
+    world = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    if world < 2:
+        raise Skip("there is one device")
+    if not bed.torch.distributed.is_available() or not bed.torch.distributed.is_nccl_available():
+        raise Skip("this build has no NCCL")
+    return world
+
+
+def _sum_over(bed: Bed, backend: str, world: int) -> None:
+    processes = bed.torch.multiprocessing
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    try:
+        processes.start_processes(_member, (bed.torch, backend, world, address), nprocs=world, start_method="fork")
+    except processes.ProcessRaisedException as error:
+        raise RuntimeError(str(error).strip().splitlines()[-1]) from error
+
+
+def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> None:
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    torch.distributed.init_process_group(backend, init_method=address, rank=rank, world_size=world, timeout=PATIENCE)
+    x = torch.full((COUNT,), float(rank + 1), device=device)
+    torch.distributed.all_reduce(x)
+    total = world * (world + 1) / 2
+    if float(x.min()) != total or float(x.max()) != total:
+        raise Wrong(f"the sum on device {rank} is {float(x.min())}, not {total}")
+    torch.distributed.destroy_process_group()
+
+
+def peers(bed: Bed) -> str:
+    """Copies from every card to every other, directly where the cards can, unchanged."""
+    cuda = bed.torch.cuda
+    count = cuda.device_count()
+    if count < 2:
+        raise Skip("there is one device")
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    direct = [pair for pair in pairs if cuda.can_device_access_peer(*pair)]
+    for source, target in pairs:
+        x = bed.torch.arange(COUNT, device=f"cuda:{source}")
+        bed.same(x.to(f"cuda:{target}"), bed.torch.arange(COUNT))
+    return f"{len(direct)} of {len(pairs)} directions are direct"
+
+
+CHECKS = (
+    Check("all-reduce", all_reduce, where="all"),
+    Check("peer-to-peer", peers, where="all"),
+)

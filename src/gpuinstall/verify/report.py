@@ -1,0 +1,98 @@
+"""What a child said and how it ended, read into checks: pure."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuinstall.process import Finished
+    from gpuinstall.verify.verdict import CheckStatus
+
+TIMEOUT = "Timeout ("
+
+
+@dataclass(frozen=True)
+class Record:
+    """One check as the child ran it; ``text`` is all it said about a failure."""
+
+    name: str
+    status: CheckStatus
+    seconds: float = 0.0
+    message: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything from one child; ``measures`` are the numbers that it took.
+
+    ``unproven`` says why the device could not be tried, ``blamed`` which variables of the loader it passes without.
+    """
+
+    records: tuple[Record, ...] = ()
+    measures: tuple[dict[str, Any], ...] = ()
+    environment: dict[str, Any] | None = None
+    capability: str | None = None
+    unproven: str | None = None
+    blamed: str | None = None
+    hung: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Say whether any check failed."""
+        return any(record.status == "failed" for record in self.records)
+
+
+def read(finished: Finished, seconds: float) -> Report:
+    """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
+    lines = [json.loads(line) for line in finished.out.splitlines() if line.startswith("{") and line.endswith("}")]
+    records = [_record(line) for line in lines if "name" in line]
+    if not finished.ok:
+        ended = {record.name for record in records}
+        begun = next((line["begin"] for line in reversed(lines) if line.get("begin") not in {None, *ended}), "start")
+        records.append(Record(begun, "failed", 0.0, end_of(finished, seconds), finished.err))
+    capability = next((line["capability"] for line in lines if "capability" in line), None)
+    return Report(
+        records=tuple(records),
+        measures=tuple(line for line in lines if "measure" in line),
+        environment=next((line["environment"] for line in lines if "environment" in line), None),
+        capability=".".join(map(str, capability)) if capability else None,
+        hung=_hung(finished),
+        unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
+    )
+
+
+def _record(line: dict[str, Any]) -> Record:
+    status: CheckStatus = "skipped" if line["status"] == "unproven" else line["status"]
+    return Record(line["name"], status, line["seconds"], line.get("message"), line.get("text") or "")
+
+
+def end_of(finished: Finished, seconds: float) -> str:
+    """Say in one line how a child ended."""
+    if finished.status is None or TIMEOUT in finished.err:
+        return f"no end within {seconds:.0f} s"
+    if finished.status < 0:
+        return _signalled(-finished.status)
+    if finished.status > 0x80000000:
+        return f"ended by Windows exception 0x{finished.status:08X}"
+    lines = finished.err.strip().splitlines() or ["without a word"]
+    return f"ended with status {finished.status}: {lines[-1]}"
+
+
+def _hung(finished: Finished) -> bool:
+    return finished.status is None or (not finished.ok and TIMEOUT in finished.err)
+
+
+def _signalled(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    reasons = {
+        "SIGKILL": "the kernel does that when memory runs out, a job's limit too",
+        "SIGILL": "this processor does not know an instruction of the build",
+    }
+    return f"killed by {name}" + (f": {reasons[name]}" if name in reasons else "")

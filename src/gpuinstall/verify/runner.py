@@ -1,0 +1,112 @@
+"""The proof, from outside: look at the environment, run one child per device side by side, read what they say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.verify.child import SECONDS, Child
+from gpuinstall.verify.diagnosis import Evidence, device, wrong_build
+from gpuinstall.verify.environment import look, missing_files
+from gpuinstall.verify.health import read_health
+from gpuinstall.verify.targets import targets, together
+from gpuinstall.verify.verdict import Check, Device, Tested, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.verify.environment import Surroundings
+    from gpuinstall.verify.report import Report
+    from gpuinstall.verify.targets import Target
+
+
+def verify_environment(
+    python: Path,
+    machine: Machine,
+    *,
+    asked_cpu: bool = False,
+    gpus: tuple[int, ...] | None = None,
+    deep: bool = False,
+    surroundings: bool = False,
+    seconds: float | None = None,
+    reporter: Reporter | None = None,
+) -> Verdict:
+    """Run kernels in the environment of ``python``, on ``gpus`` (indices; None: all of ``machine``) or on the CPU.
+
+    ``asked_cpu`` says that the environment was made for the CPU. With ``surroundings`` it is a fault that a program
+    started in this folder would import another torch, else a warning. ``seconds`` is the time for each device.
+    Raise UsageError where ``python`` is no interpreter.
+    """
+    reporter = reporter or SilentReporter()
+    around = look(python)
+    cpu_build = around.tested.backend == "cpu"
+    for_cpu = asked_cpu or machine.os == "macos" or (cpu_build and not machine.gpus)
+    wanted = targets(machine, for_cpu=for_cpu, gpus=gpus, environ=os.environ)
+    if cpu_build and not for_cpu:
+        return Verdict(_tested(around, ()), tuple(wrong_build(target) for target in wanted))
+    reporter.wait(f"running kernels on {', '.join(target.name for target in wanted)}")
+    work = "deep" if deep else "quick"
+    child = Child(python, around.flags, work, seconds or SECONDS[work])
+    reports = child.run_all(wanted)
+    evidence = Evidence(machine, around.tested.cuda, _missing(python, around, reports))
+    devices = _devices(wanted, reports, evidence)
+    if deep:
+        devices = _deepened(devices, wanted, child, evidence)
+    if asked_cpu and machine.gpus:
+        devices = [idle.with_checks([_idle(machine, reporter)]) for idle in devices]
+    if around.shadow or around.disturbed:
+        devices = _shadowed(devices, around, surroundings, reporter)
+    return Verdict(_tested(around, reports), tuple(devices))
+
+
+def _devices(wanted: Sequence[Target], reports: Sequence[Report], evidence: Evidence) -> list[Device]:
+    return [device(target, report, evidence) for target, report in zip(wanted, reports, strict=True)]
+
+
+def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evidence: Evidence) -> list[Device]:
+    """Add what only all GPUs together, or NVML, can show."""
+    health = read_health(len(wanted)) if any(target.device == "cuda" for target in wanted) else {}
+    devices = [one.with_checks(health.get(one.index, ())) for one in devices]
+    every = together(wanted)
+    if every is None:
+        return devices
+    checks = device(every, child.run_all([every])[0], evidence).checks
+    shared = [check for check in checks if check.name != "import"]
+    return [
+        one.with_checks(shared if target.device == "cuda" else ()) for one, target in zip(devices, wanted, strict=True)
+    ]
+
+
+def _missing(python: Path, around: Surroundings, reports: Sequence[Report]) -> tuple[str, ...]:
+    """Look for lost files only where the import failed and there is a torch that can have lost them."""
+    imported = all(report.environment for report in reports)
+    return () if imported or around.tested.torch is None else missing_files(python, around.flags)
+
+
+def _tested(around: Surroundings, reports: Sequence[Report]) -> Tested:
+    found = around.tested
+    architectures = next((report.environment["architectures"] for report in reports if report.environment), ())
+    return Tested(found.python, found.version, found.backend, tuple(architectures))
+
+
+def _idle(machine: Machine, reporter: Reporter) -> Check:
+    names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
+    message = f"the environment was made for the CPU, as asked: {names} is not used"
+    reporter.warn(message)
+    return Check("build", "passed", message=message)
+
+
+def _shadowed(devices: list[Device], around: Surroundings, fault: bool, reporter: Reporter) -> list[Device]:
+    message = f"a program started in this folder would import another torch: {around.shadow}"
+    if around.disturbed:
+        message = f"the interpreter does not start here unless isolated (python -I): {around.disturbed}"
+    if not fault:
+        reporter.warn(message)
+        return devices
+    check = Check("surroundings", "failed", message=message, cause="F46")
+    return [replace(one, checks=(*one.checks, check)) for one in devices]

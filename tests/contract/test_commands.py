@@ -1,0 +1,124 @@
+"""What other programs rely on: exit statuses, one document on stdout, the keys of the envelope."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuinstall import errors
+from gpuinstall.cli.main import COMMANDS
+
+ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
+GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
+PLAN = {"schema", "status", "build", "gpus", "reasons", "rejected", "warnings"}
+MACHINE = {"schema", "os", "arch", "libc", "glibc", "environment", "pythons", "driver", "gpus", "problems"}
+
+
+def gpuinstall(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpuinstall", *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
+    """Run a command for its document; the document's exit code is the process's."""
+    done = gpuinstall(*arguments, "--json", cwd=cwd)
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    assert set(parsed) | {"data"} == ENVELOPE
+    assert (parsed["gpuinstall"], parsed["command"], parsed["exit_code"]) == (1, arguments[0], done.returncode)
+    assert all(set(error) == {"code", "message", "hint"} for error in parsed["errors"])
+    assert (parsed["status"] == "error") == bool(parsed["errors"])
+    return parsed
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_a_command(command: str) -> None:
+    done = gpuinstall(command, "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: gpuinstall {command}" in done.stdout
+    assert all(option in done.stdout for option in ("--json", "--quiet", "--verbose", "--no-progress", "--color"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(command: str) -> None:
+    said = gpuinstall(command, "--no-such-option")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith("error: ")
+    assert "Traceback" not in said.stderr
+
+    assert document(command, "--no-such-option")["errors"][0]["code"] == "usage"
+
+
+def test_an_unknown_command_is_exit_2() -> None:
+    assert gpuinstall("conjure").returncode == 2
+
+
+def test_probe_is_a_machine() -> None:
+    parsed = document("probe")
+
+    assert parsed["exit_code"] in {0, 8}
+    assert set(parsed["data"]) >= MACHINE
+    assert parsed["data"]["schema"] == "gpuinstall.machine/1"
+
+
+def test_plan_is_a_plan() -> None:
+    data = document("plan", *GTX_1080)["data"]
+
+    assert set(data) >= PLAN
+    assert data["schema"] == "gpuinstall.plan/1"
+    assert set(data["build"]) >= {"torch", "backend", "index", "python", "requirements"}
+    assert data["gpus"] == [{"index": 0, "runs": "sm_61", "how": "sass"}]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "request_", "status"),
+    [
+        ("RTX 5090", "570.86.15", ["torch==2.15.0"], 3),
+        ("RTX 4090", "580.95.05", ["torch==1.0"], 3),
+        ("GTX 980", "590.44", [], 8),
+        ("GeForce RTX 9999 Imaginary", "580.95.05", [], 2),
+        ("RTX 4090", "banana", [], 2),
+        ("RTX 4090", "580.95.05", ["torch=="], 2),
+    ],
+)
+def test_a_refusal_has_the_exit_status_of_its_kind(gpu: str, driver: str, request_: list[str], status: int) -> None:
+    parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
+
+    assert (parsed["status"], parsed["exit_code"]) == ("error", status)
+    if status != 2:
+        assert parsed["data"]["build"] is None
+        assert parsed["errors"][0]["code"] == parsed["data"]["reasons"][0]["code"]
+
+
+@pytest.mark.parametrize("content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}'])
+def test_a_machine_file_that_is_none_is_exit_2(content: str, tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text(content)
+
+    assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] == 2
+
+
+def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").stdout)
+
+    assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] in {0, 8}
+
+
+def test_the_readme_lists_every_exit_status_that_an_error_has() -> None:
+    readme = Path(__file__).resolve().parent.parent.parent.joinpath("README.md").read_text(encoding="utf-8")
+    listed = {int(number) for number in re.findall(r"\| (\d+) \|", readme.partition("## Exit status")[2])}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+
+    assert listed == {0, *(kind.exit_code for kind in kinds if "exit_code" in vars(kind))}

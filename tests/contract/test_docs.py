@@ -1,0 +1,66 @@
+"""What the documentation shows is what the commands say, and what it links to is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tools.docs import ROOT, SHOWN, pages, refreshed
+
+from gpuinstall import Machine, Request, choose, load_catalog
+
+PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
+
+
+def test_the_pages_show_output_at_all() -> None:
+    assert sum(len(SHOWN.findall((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES) > 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_what_its_commands_say_now(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+
+    assert refreshed(text) == text, "run: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_links_to_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
+
+    assert [target for target in targets if target and not (ROOT / page).parent.joinpath(target).exists()] == []
+
+
+def readme_choices() -> list[tuple[str, str, str]]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| [^|]+\((sm_[^)]+)\) \| ([\d.]+) \| ([^|]+?) \|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("chips", "driver", "build"), readme_choices())
+def test_the_readme_tells_the_choice_as_it_is(chips: str, driver: str, build: str) -> None:
+    capabilities = [f"{chip[3:-1]}.{chip[-1]}" for chip in chips.split(", ")]
+    document = {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "driver": {"version": driver},
+        "gpus": [{"index": index, "compute_capability": chip} for index, chip in enumerate(capabilities)],
+    }
+    choice = choose(Machine.from_dict(document), Request(), load_catalog()).choice
+
+    assert choice is not None
+    assert f"{choice.build.torch} {choice.build.backend}" == build
+
+
+def test_the_readme_has_choices() -> None:
+    assert len(readme_choices()) > 4
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
+
+    assert [commands[0].split("\n")[0].partition("  #")[0], commands[1].split("\n")[0].partition("  #")[0]] == [
+        "python3 bootstrap.py",
+        "make test",
+    ]

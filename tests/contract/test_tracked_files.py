@@ -1,0 +1,50 @@
+"""What no file of the project holds: a registry's host name, a path of the machine it was written on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))]
+MACHINE = [
+    "/".join(("", *parts)) for parts in (("work", "main"), ("work", "shared"), ("opt", "pypi"), ("opt", "wheels"))
+]
+BINARY = {".png", ".ico", ".whl", ".gz"}
+
+
+def project_files() -> list[Path]:
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout, so the project's files cannot be listed")
+    files = [ROOT / name for name in done.stdout.split("\0") if name]
+    return [path for path in files if path.is_file() and path.suffix not in BINARY]
+
+
+@pytest.mark.parametrize("text", [*REGISTRIES, *MACHINE])
+def test_no_file_names(text: str) -> None:
+    found = [str(path.relative_to(ROOT)) for path in project_files() if text.encode() in path.read_bytes()]
+
+    assert found == []
+
+
+def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
+    for name in ("uv.txt", "tool.txt", "development.txt"):
+        lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
+        pins = [line for line in lines if not line.startswith(" ")]
+        assert all("==" in line and line.endswith("\\") for line in pins)
+        assert all(line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" "))
+
+
+def test_every_dependency_of_the_tool_is_pinned_for_it_and_for_development() -> None:
+    import tomli
+    from packaging.requirements import Requirement
+
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name in ("tool.txt", "development.txt"):
+        lock = (ROOT / "lockfiles" / name).read_text(encoding="utf-8")
+        pinned = {line.partition("==")[0] for line in lock.splitlines() if not line.startswith(" ")}
+        assert {Requirement(text).name for text in project["dependencies"]} <= pinned

@@ -1,0 +1,24 @@
+"""The real driver of this machine, asked and proven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.probe import read_machine
+from gpuinstall.probe.preflight import preflight
+from gpuinstall.reporter import SilentReporter
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU here (/dev/nvidiactl)"),
+]
+
+
+def test_a_kernel_runs_on_every_gpu_of_this_machine() -> None:
+    machine = read_machine()
+    result = preflight(machine, SilentReporter())
+    assert machine.gpus
+    assert result.with_outcome("proven") == tuple(gpu.index for gpu in machine.gpus)
+    assert result.problems == ()

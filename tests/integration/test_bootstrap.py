@@ -1,0 +1,331 @@
+"""bootstrap.py as people run it: real Pythons, real pip, real uv, the default index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import bootstrap
+import pytest
+
+from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.uv_mirror import archive, uv_mirror, uv_program
+
+CLOSED = "http://127.0.0.1:9"
+UNREACHABLE = {"PIP_INDEX_URL": f"{CLOSED}/simple", "PIP_FIND_LINKS": "", "GPUINSTALL_UV_MIRROR": CLOSED}
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    (tmp_path / "a home").mkdir()
+    return Person(tmp_path / "a home")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    return copy_project(tmp_path / "a clone")
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = copy_project(tmp_path_factory.mktemp("dist") / "clone")
+    subprocess.run([sys.executable, tree / "tools" / "bundle.py"], check=True)
+    return tree / "dist" / "bootstrap.py"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_a_clone_hands_over_under_each_python(version: str, person: Person, clone: Path) -> None:
+    done = person.run(interpreter(version), clone / "bootstrap.py", "--help")
+
+    assert (done.returncode, done.stdout.split("\n")[0][:26]) == (0, "Usage: gpuinstall install "), done.stderr
+    assert "pinned wheel, by pip" in done.stderr
+    [tool] = person.tools
+    if version not in {"3.8", "3.9"}:
+        assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
+
+
+@pytest.mark.network
+def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, clone: Path) -> None:
+    newer = interpreter("3.12").parent.parent
+    (person.home / ".pyenv" / "versions").mkdir(parents=True)
+    (person.home / ".pyenv" / "versions" / newer.name).symlink_to(newer)
+    done = person.run(interpreter("3.8"), clone / "bootstrap.py", "--help", settings={"PATH": "/nonexistent"})
+
+    assert done.returncode == 0, done.stderr
+    assert "version_info = 3.12." in (person.tools[0] / "pyvenv.cfg").read_text()
+
+
+@pytest.mark.network
+def test_the_second_run_is_instant_and_makes_nothing(person: Person, clone: Path) -> None:
+    python = interpreter("3.12")
+    person.run(python, clone / "bootstrap.py", "--help")
+    [before] = person.tools
+
+    began = time.monotonic()
+    done = person.run(python, clone / "bootstrap.py", "--help", settings=UNREACHABLE)
+
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 3
+    assert "uv" not in done.stderr.replace(str(person.data), "")
+    assert person.tools == [before]
+
+
+@pytest.mark.network
+def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(person: Person, clone: Path) -> None:
+    version = clone / "src" / "gpuinstall" / "__init__.py"
+    for change in range(4):
+        version.write_text(version.read_text() + f"\nCHANGE = {change}\n")
+        assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
+
+    newest = max(person.tools, key=lambda tool: tool.stat().st_mtime)
+    said = person.run(newest / "bin" / "python", "-c", "import gpuinstall; print(gpuinstall.CHANGE)")
+    assert said.stdout == "3\n"
+    assert len(person.tools) == 3
+    assert (person.data / "bin" / "gpuinstall").resolve() == newest / "bin" / "gpuinstall"
+
+
+@pytest.mark.network
+def test_a_clone_stays_as_git_knows_it(person: Person, clone: Path) -> None:
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *command], check=True)
+    person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", cwd=clone)
+
+    assert subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True).stdout == b""
+
+
+@pytest.mark.network
+def test_one_file_from_stdin_hands_over_in_an_empty_folder(person: Person, one_file: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = person.run(interpreter("3.9"), "-", "--help", cwd=empty, stdin=one_file.read_text())
+
+    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), done.stderr
+    assert list(empty.iterdir()) == []
+
+
+def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person, clone: Path) -> None:
+    done = person.run(interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text())
+
+    assert done.returncode == 2
+    assert "make bootstrap writes dist/bootstrap.py" in done.stderr
+    assert list(person.home.iterdir()) == []
+
+
+def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path) -> None:
+    whole = one_file.read_text()
+    code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
+    chance = random.Random(2)
+    places = [chance.randrange(len(whole) - 1) for _ in range(100)]
+    places += [chance.randrange(code, len(whole) - 1) for _ in range(100)]
+
+    def run(place: int) -> tuple[str, str]:
+        done = person.run(sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE)
+        return done.stdout, done.stderr.strip().rpartition("\n")[2].partition(":")[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        seen = set(pool.map(run, places))
+    assert seen <= {("", ""), *(("", f"{kind}Error") for kind in ("Syntax", "Indentation", "Name", "ModuleNotFound"))}
+    assert ("", "SyntaxError") in seen
+    assert list(person.home.iterdir()) == []
+
+
+def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(person: Person, clone: Path) -> None:
+    began = time.monotonic()
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
+
+    assert done.returncode == 4
+    assert time.monotonic() - began < 15
+    for said in ("by pip: Failed to establish", "release archive: ", "HTTPS_PROXY=", "SSL_CERT_FILE=", "UV_MIRROR="):
+        assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(person.home.iterdir()) == []
+
+
+def test_a_failure_is_one_document_where_one_was_asked_for(person: Person, clone: Path) -> None:
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--json", "-q", settings=UNREACHABLE)
+
+    document = json.loads(done.stdout)
+    assert (document["exit_code"], document["errors"][0]["code"]) == (4, "bootstrap")
+    assert "passed over" not in done.stderr
+
+
+def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = person.run(
+        interpreter("3.12"), clone / "bootstrap.py", settings={"XDG_DATA_HOME": str(tmp_path / "file" / "data")}
+    )
+
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: ")
+    assert "XDG_DATA_HOME=" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.network
+def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path) -> None:
+    python = Path("/usr/bin/python3")
+    asked = "import pip, sysconfig; print(sysconfig.get_path('stdlib'))"
+    stdlib = person.run(python, "-c", asked).stdout.strip() if python.exists() else ""
+    if not stdlib or not (Path(stdlib) / "EXTERNALLY-MANAGED").exists():
+        pytest.skip("no externally managed Python with pip at /usr/bin/python3")
+
+    assert "pinned wheel, by pip" in person.run(python, clone / "bootstrap.py", "--help").stderr
+    assert len(person.tools) == 1
+
+
+@pytest.mark.network
+def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Path, tmp_path: Path) -> None:
+    subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    done = person.run(tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", "--help")
+
+    assert "by pip: this Python has no pip" in done.stderr
+    assert "by a venv's pip" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "bare") not in (person.tools[0] / "pyvenv.cfg").read_text()
+
+
+@pytest.mark.network
+def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
+    for folder, script in (("old", "echo uv 0.4.20"), ("broken", "exit 127"), ("shims", "touch $HOME/ran; exit 1")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "uv").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / folder / "uv").chmod(0o755)
+    folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken"))
+    done = person.run(
+        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{folders}:/usr/bin:/bin"}
+    )
+
+    assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
+    assert not (person.home / "ran").exists()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.network
+def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
+    done = person.run(
+        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    )
+
+    assert "passed over" not in done.stderr
+    assert not list(person.data.glob("uv-*"))
+
+
+def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "uv").symlink_to(uv_program())
+    (tmp_path / "open").chmod(0o777)
+    done = person.run(
+        interpreter("3.12"), clone / "bootstrap.py", settings={**UNREACHABLE, "PATH": f"{tmp_path / 'open'}:/usr/bin"}
+    )
+
+    assert "on PATH or kept: none" in done.stderr
+
+
+@pytest.mark.network
+def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path) -> None:
+    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
+    # uv takes no index from pip's settings where it has one of its own; an empty one is the default index.
+    own = {"UV_DEFAULT_INDEX": index} if index else {"UV_INDEX_URL": ""}
+    with uv_mirror(uv_program().read_bytes()) as address:
+        network = {**UNREACHABLE, **own, "GPUINSTALL_UV_MIRROR": address}
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=network)
+
+    assert "release archive" in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:
+    program = bytearray(uv_program().read_bytes())
+    program[-1] ^= 1
+    with uv_mirror(bytes(program)) as address:
+        network = {**UNREACHABLE, "GPUINSTALL_UV_MIRROR": address}
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
+
+    assert done.returncode == 4
+    assert "is not the pinned uv" in done.stderr
+    assert list(person.home.iterdir()) == []
+
+
+def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
+    script = b"#!/bin/sh\necho uv 0.13.8\n"
+    packed = archive(f"uv-{bootstrap.archive_target()}/uv", script)
+    with uv_mirror(script) as address:
+        network = {**UNREACHABLE, "GPUINSTALL_UV_MIRROR": address}
+        vouched = {**network, "GPUINSTALL_UV_SHA256": hashlib.sha256(packed).hexdigest()}
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=vouched)
+
+    assert "uv 0.13.8           release archive" in done.stderr
+    assert "gpuinstall's own environment could not be made" in done.stderr
+
+
+@pytest.mark.network
+def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
+    python = interpreter("3.12")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: person.run(python, clone / "bootstrap.py", "--help"), range(2)))
+
+    assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
+    assert len(person.tools) == 1
+    assert not list(person.data.glob(".new-*"))
+
+
+@pytest.mark.network
+def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Person, clone: Path) -> None:
+    python = interpreter("3.12")
+    run = subprocess.Popen(
+        [python, clone / "bootstrap.py", "--help"],
+        env=person.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not list(person.data.glob(".new-*/tool")):
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    assert list(person.data.glob(".new-*"))
+
+    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    assert not list(person.data.glob(".new-*"))
+
+
+@pytest.mark.network
+def test_an_environment_whose_python_is_gone_is_made_anew(person: Person, clone: Path) -> None:
+    python = interpreter("3.12")
+    person.run(python, clone / "bootstrap.py", "--help")
+    (person.tools[0] / "bin" / "python").unlink()
+
+    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+
+
+@pytest.mark.parametrize("version", ["3.7", "3.6"])
+def test_an_older_python_is_told_in_one_line(version: str, person: Person, clone: Path) -> None:
+    done = person.run(interpreter(version), clone / "bootstrap.py")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: bootstrap.py needs Python 3.8 or newer, this is {version}.")
+    assert list(person.home.iterdir()) == []
+
+
+def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
+    before = one_file.read_bytes()
+    subprocess.run([sys.executable, one_file.parent.parent / "tools" / "bundle.py"], check=True)
+
+    assert one_file.read_bytes() == before
+    assert one_file.stat().st_mode & stat.S_IXUSR

@@ -1,0 +1,102 @@
+"""bootstrap.py in a minimal Debian: python3 without pip, no uv, no certificates; everything else from loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.clone import ROOT, copy_project
+from tests.lab.index import StandInIndex
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.uv_mirror import uv_mirror, uv_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.root, pytest.mark.heavy, pytest.mark.network]
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root that debootstrap made, with the project in /opt/gpuinstall."""
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("needs root, for chroot and a network namespace")
+    debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:{SYSTEM}")
+    if debootstrap is None:
+        pytest.skip("needs debootstrap")
+    root = tmp_path_factory.mktemp("debian") / "root"
+    subprocess.run([debootstrap, "--variant=minbase", "--include=python3", "stable", root], check=True)
+    copy_project(root / "opt" / "gpuinstall")
+    return root
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory, debian: Path) -> Iterator[dict[str, str]]:
+    """All that bootstrap.py and install fetch, on loopback; the value is what says so."""
+    folder = tmp_path_factory.mktemp("packages")
+    python = in_debian(debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
+    catalog_index(folder, ["2.14.1", "2.15.0"], platforms=[LINUX], pythons=[python])
+    pins = ["--require-hashes", "--requirement", str(ROOT / "lockfiles" / "tool.txt")]
+    which = ["--only-binary", ":all:", "--python-version", python, "--dest", str(folder / "simple")]
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins], check=True)
+    with StandInIndex(folder) as index, uv_mirror(uv_program().read_bytes()) as mirror:
+        yield {**index.environment(), "GPUINSTALL_UV_MIRROR": mirror}
+
+
+def in_debian(
+    root: Path, settings: Mapping[str, str], *argv: str, network: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a program inside, on a machine that has loopback at most."""
+    apart = [] if network else ["unshare", "--net"]
+    environment = {"HOME": "/root", "PATH": SYSTEM, "LC_ALL": "C.UTF-8", **settings}
+    return subprocess.run(
+        [*apart, "chroot", root, *argv],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def files(root: Path) -> set[Path]:
+    return {path for folder in ("root", "tmp", "var/tmp", "opt") for path in (root / folder).rglob("*")}
+
+
+def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian: Path) -> None:
+    before, began = files(debian), time.monotonic()
+    done = in_debian(debian, {}, "python3", "/opt/gpuinstall/bootstrap.py", network=False)
+
+    assert done.returncode == 4
+    assert time.monotonic() - began < 10
+    for said in (
+        "no pip that works",
+        "python3-venv",
+        "name resolution",
+        "GPUINSTALL_UV_MIRROR=",
+        "Nothing was installed",
+    ):
+        assert said in done.stderr
+    assert files(debian) == before
+
+
+def test_with_an_archive_and_indexes_on_loopback_it_succeeds(debian: Path, packages: dict[str, str]) -> None:
+    home = debian / "root"
+    (home / "project").mkdir()
+    script = "cd /root/project && exec python3 /opt/gpuinstall/bootstrap.py"
+    done = in_debian(debian, packages, "sh", "-c", script)
+
+    assert done.returncode == 0, done.stderr
+    assert "release archive" in done.stderr
+    assert (home / "project" / ".venv" / "bin" / "python").exists()
+    assert (home / "project" / "pylock.cpu.toml").exists()
+    assert "torch" in in_debian(debian, {}, "/root/project/.venv/bin/python", "-c", "import torch; print(torch)").stdout

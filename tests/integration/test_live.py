@@ -1,0 +1,198 @@
+"""The whole way from sources to a plan, over real HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.http import Client
+from gpuinstall.machine import Machine
+from gpuinstall.plan import choose
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.sources import Sources
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.plan import Plan
+    from tests.lab.index import StandInIndex
+
+
+@dataclass
+class Listener(SilentReporter):
+    """Remembers the warnings."""
+
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Chooses with what the sources list."""
+
+    cache: Path
+    reporter: Listener = field(default_factory=Listener)
+
+    def catalog(self, machine: Machine, request: Request, sources: Sources) -> Catalog:
+        with Client(cache=self.cache) as client:
+            return live_catalog(load_catalog(), machine, request, self.reporter, sources=sources, client=client)
+
+    def plan(self, machine: Machine, sources: Sources, request: Request | None = None) -> Plan:
+        asked = request or Request()
+        return choose(machine, asked, self.catalog(machine, asked, sources))
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Live:
+    """A live catalogue with a cache of its own."""
+    return Live(tmp_path / "cache")
+
+
+def _machine(gpu: str | None = None, driver: str = "535.183.01") -> Machine:
+    gpus = [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}] if gpu else []
+    return Machine.from_dict(
+        {
+            "schema": "gpuinstall.machine/1",
+            "os": "linux",
+            "arch": "x86_64",
+            "libc": "glibc",
+            "glibc": "2.36",
+            "pythons": ["3.11.7", "3.12.1"],
+            "driver": {"version": driver} if gpu else None,
+            "gpus": gpus,
+        }
+    )
+
+
+def _sources(index: StandInIndex) -> Sources:
+    return Sources(index.torch_index, named=True, default_index=index.default_index)
+
+
+def _chosen(plan: Plan) -> tuple[str, str | None]:
+    assert plan.choice is not None
+    return plan.choice.build.name, plan.choice.index
+
+
+def test_listed_build_is_chosen_from_the_index_that_lists_it(live: Live, stand_in: StandInIndex) -> None:
+    plan = live.plan(_machine("8.9"), _sources(stand_in))
+    assert _chosen(plan) == ("2.14.1+cu126", f"{stand_in.torch_index}/cu126")
+    assert stand_in.sent() == {}
+    assert live.reporter.warnings == []
+
+
+def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.14.1+cu126-*"):
+        wheel.unlink()
+    plan = live.plan(_machine("8.9"), _sources(stand_in))
+    assert _chosen(plan)[0] == "2.13.0+cu126"
+    codes = {rejection.build.name: rejection.code for rejection in plan.rejected}
+    assert codes["2.14.1+cu126"] == "withdrawn"
+
+
+def test_change_on_the_index_is_seen_by_the_next_run(live: Live, stand_in: StandInIndex, stand_in_folder: Path) -> None:
+    before = live.plan(_machine(), _sources(stand_in))
+    for wheel in (stand_in_folder / "whl" / "cpu").glob("torch-2.15.0*"):
+        wheel.unlink()
+    after = live.plan(_machine(), _sources(stand_in))
+    assert (_chosen(before)[0], _chosen(after)[0]) == ("2.15.0+cpu", "2.14.1+cpu")
+
+
+def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    make_wheel(stand_in_folder / "whl" / "cu130", "torch", "2.16.0+cu130", tag)
+    plan = live.plan(_machine("8.9", "580.95.05"), _sources(stand_in))
+    assert _chosen(plan)[0] == "2.15.0+cu130"
+    codes = {rejection.build.name: rejection.code for rejection in plan.rejected}
+    assert codes["2.16.0+cu130"] == "not-in-catalogue"
+
+
+def test_unreachable_index_is_said_once_and_the_default_index_serves(live: Live, stand_in: StandInIndex) -> None:
+    sources = _sources(stand_in)
+    stand_in.torch.close()
+    plan = live.plan(_machine("8.9", "580.95.05"), sources)
+    assert _chosen(plan) == ("2.15.0+cu132", None)
+    assert [warning for warning in live.reporter.warnings if "cannot be reached" in warning] == live.reporter.warnings
+    assert len(live.reporter.warnings) == 1
+
+
+def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path
+) -> None:
+    wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
+    place = tmp_path / "near"
+    place.mkdir()
+    (place / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
+    sources = Sources(stand_in.torch_index, find_links=(str(place),), default_index=stand_in.default_index)
+    stand_in.torch.close()
+    plan = live.plan(_machine(), sources)
+    assert _chosen(plan) == ("2.13.0+cpu", str(place))
+    assert plan.choice is not None
+    assert (plan.choice.python, plan.choice.requirements) == ("3.11", ("torch==2.13.0+cpu",))
+
+
+def test_cpu_machine_takes_the_default_indexs_cuda_build_when_there_is_no_other(
+    live: Live, stand_in: StandInIndex
+) -> None:
+    sources = _sources(stand_in)
+    stand_in.torch.close()
+    plan = live.plan(_machine(), sources)
+    assert _chosen(plan) == ("2.15.0+cu132", None)
+
+
+def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_default_index(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path
+) -> None:
+    wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
+    sources = Sources(stand_in.torch_index, find_links=(str(tmp_path / "near"),), default_index=stand_in.default_index)
+    stand_in.torch.close()
+    plan = live.plan(_machine(), sources, Request(("torch", "torchvision")))
+    assert _chosen(plan) == ("2.15.0+cu132", None)
+
+
+def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInIndex) -> None:
+    sources = Sources(stand_in.torch_index, named=True, ignored_extra=(f"{stand_in.default.url}/simple",))
+    live.plan(_machine(), sources)
+    assert live.reporter.warnings == [
+        f"the extra index {stand_in.default.url}/simple is not asked for torch and its family"
+    ]
+    assert stand_in.default.log == []
+
+
+def test_backend_without_the_companion_that_is_asked_for_is_rejected(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    request = Request(("torch", "torchvision"))
+    before = live.plan(_machine("8.9", "610.43.02"), _sources(stand_in), request)
+    for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
+        wheel.unlink()
+    after = live.plan(_machine("8.9", "610.43.02"), _sources(stand_in), request)
+    assert (_chosen(before)[0], _chosen(after)[0]) == ("2.15.0+cu132", "2.15.0+cu130")
+    assert after.choice is not None
+    assert after.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")
+
+
+def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live: Live, stand_in: StandInIndex) -> None:
+    wrong = f"{stand_in.torch_index}/cu126"
+    live.plan(_machine("8.9"), Sources(wrong, named=True))
+    (warning,) = live.reporter.warnings
+    assert warning.startswith(f"{wrong} lists no torch")
+
+
+def test_forced_backend_asks_for_its_page_alone(live: Live, stand_in: StandInIndex) -> None:
+    live.catalog(_machine("8.9"), Request(backend="cu126"), Sources(stand_in.torch_index, named=True))
+    assert [asked.path for asked in stand_in.log] == ["/whl/cu126/torch/"]

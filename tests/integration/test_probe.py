@@ -1,0 +1,314 @@
+"""The probe against the compiled fakes, loaded by the real bindings through the real loader."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.machine import Machine
+from gpuinstall.probe import probe as steps
+from gpuinstall.probe import read_machine
+from gpuinstall.reporter import SilentReporter
+from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.machine import Problem
+    from tests.lab.fixtures import Play
+
+RTX_4090 = FakeGpu()
+A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
+GTX_1080 = FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80")
+
+
+@pytest.fixture(autouse=True)
+def _no_notes_about_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake driver is under test, not the disk or the variables of the machine that runs the tests."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(steps, "read_folders", lambda _source: {})
+
+
+def only_problem(machine: Machine) -> Problem:
+    assert len(machine.problems) == 1, machine.problems
+    return machine.problems[0]
+
+
+def probe_command(environment: dict[str, str], *words: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "gpuinstall", "probe", "--json", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_healthy_gpu_is_described_by_nvml(play: Play) -> None:
+    play(FakeDriver((RTX_4090,), driver="535.183.01", cuda=12020))
+    machine = read_machine()
+    assert machine.problems == ()
+    assert machine.driver is not None
+    assert (str(machine.driver.version), str(machine.driver.cuda), machine.driver.found_via) == (
+        "535.183.01",
+        "12.2",
+        "nvml",
+    )
+    gpu = machine.gpus[0]
+    assert (gpu.index, gpu.name, gpu.pci_id, gpu.memory_mib) == (0, "NVIDIA GeForce RTX 4090", "10de:2684", 24564)
+    assert (str(gpu.compute_capability), gpu.uuid, gpu.found_via) == (
+        "8.9",
+        "GPU-00000000-1ab0-c0de-face-000000000000",
+        "nvml",
+    )
+
+
+def test_eight_gpus_are_listed_in_pci_order_within_half_a_second(play: Play) -> None:
+    play(FakeDriver(eight()))
+    read_machine()
+    start = monotonic()
+    machine = read_machine()
+    assert monotonic() - start <= 0.5
+    assert [gpu.index for gpu in machine.gpus] == list(range(8))
+    assert machine.problems == ()
+
+
+def test_generations_may_be_mixed(play: Play) -> None:
+    play(FakeDriver((RTX_4090, GTX_1080)))
+    assert [str(gpu.compute_capability) for gpu in read_machine().gpus] == ["8.9", "6.1"]
+
+
+def test_mig_slices_are_listed_below_their_card(play: Play) -> None:
+    part = FakeSlice("MIG-11111111-2222-3333-4444-555555555555", "1g.10gb", 9856)
+    play(FakeDriver((FakeGpu(A100.name, cc="8.0", memory_mib=81920, pci=A100.pci, mig=True, slices=(part,)),)))
+    machine = read_machine()
+    assert machine.problems == ()
+    assert machine.gpus[0].mig
+    assert [(each.uuid, each.profile, each.memory_mib) for each in machine.gpus[0].mig_devices] == [
+        ("MIG-11111111-2222-3333-4444-555555555555", "1g.10gb", 9856)
+    ]
+
+
+def test_a_mig_card_without_a_slice_is_left_out(play: Play) -> None:
+    play(FakeDriver((RTX_4090, FakeGpu(A100.name, cc="8.0", pci=A100.pci, mig=True))))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.gpus) == ("mig-without-instances", "F17", (1,))
+    assert problem.fix is not None
+    assert "mig -i 1 -cgi" in problem.fix
+
+
+def test_unified_memory_is_unknown_not_zero(play: Play) -> None:
+    play(FakeDriver((FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=0, pci="10de:2e12"),)))
+    assert read_machine().gpus[0].memory_mib is None
+
+
+@pytest.mark.parametrize(
+    ("init", "code", "id"),
+    [
+        (4, "device-nodes-unusable", "F13"),
+        (9, "module-not-loaded", "F04"),
+        (12, "driver-libraries-missing", "F01"),
+        (18, "driver-library-mismatch", "F03"),
+        (999, "nvml-unknown-error", "F12"),
+        (3, "nvml-error", None),
+    ],
+)
+def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int, code: str, id: str | None) -> None:  # noqa: A002
+    play(FakeDriver((RTX_4090,), nvml_init=init))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.blocking, problem.gpus) == (code, id, True, ())
+    assert problem.fix
+
+
+@pytest.mark.parametrize("init", [9, 12])
+def test_an_nvml_without_a_driver_and_no_gpu_anywhere_is_a_machine_without_a_gpu(play: Play, init: int) -> None:
+    play(FakeDriver((), nvml_init=init, cu_init=100))
+    machine = read_machine()
+    assert (machine.gpus, machine.problems, machine.driver) == ((), (), None)
+
+
+def test_no_libraries_at_all_is_a_machine_without_a_gpu(play: Play) -> None:
+    play(FakeDriver((), nvml_missing=True, cu_missing=True))
+    machine = read_machine()
+    assert (machine.gpus, machine.problems, machine.driver) == ((), (), None)
+
+
+def test_a_driver_that_lists_no_gpu_is_a_machine_without_a_gpu(play: Play) -> None:
+    play(FakeDriver((), cu_init=100))
+    assert read_machine().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("init", "id"), [(3, "F14"), (100, "F15"), (802, "F10"), (803, "F03"), (804, "F11"), (999, "F12")]
+)
+def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, init: int, id: str) -> None:  # noqa: A002
+    play(FakeDriver((RTX_4090,), cu_init=init))
+    problem = only_problem(read_machine())
+    assert (problem.id, problem.blocking, problem.gpus) == (id, True, ())
+    assert problem.fix
+    assert problem.seen is not None
+    assert f"CUDA error {init}" in problem.seen
+
+
+def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play: Play) -> None:
+    play(FakeDriver((RTX_4090, A100), nvml_missing=True))
+    machine = read_machine()
+    assert machine.problems == ()
+    assert [(gpu.index, str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [
+        (0, "8.9", "libcuda"),
+        (1, "8.0", "libcuda"),
+    ]
+    assert machine.driver is not None
+    assert (machine.driver.version, str(machine.driver.cuda), machine.driver.found_via) == (None, "13.0", "libcuda")
+
+
+def test_an_nvml_without_libcuda_is_a_fault_of_the_machine(play: Play) -> None:
+    play(FakeDriver((RTX_4090,), cu_missing=True))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.blocking, problem.gpus) == ("libcuda-missing", True, ())
+
+
+def test_one_lost_gpu_of_eight_is_a_fault_of_that_gpu(play: Play) -> None:
+    play(FakeDriver(eight(wrong={3: FakeGpu(nvml_error=15, hidden_from_cuda=True)})))
+    machine = read_machine()
+    problem = only_problem(machine)
+    assert (problem.code, problem.id, problem.gpus, problem.blocking) == ("gpu-lost", "F08", (3,), True)
+    assert len(machine.gpus) == 8
+    assert machine.gpus[3].compute_capability is None
+
+
+def test_a_gpu_that_may_not_be_opened_is_a_fault_of_that_gpu(play: Play) -> None:
+    play(FakeDriver((RTX_4090, FakeGpu(nvml_error=4, hidden_from_cuda=True))))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.gpus) == ("gpu-not-permitted", "F13", (1,))
+
+
+def test_a_gpu_that_nvml_lists_and_cuda_does_not_is_a_fault_of_that_gpu(play: Play) -> None:
+    play(FakeDriver((RTX_4090, FakeGpu(hidden_from_cuda=True))))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.gpus) == ("gpu-hidden-from-cuda", "F15", (1,))
+
+
+def test_a_prohibited_gpu_is_a_fault_of_that_gpu(play: Play) -> None:
+    play(FakeDriver((RTX_4090, FakeGpu(more=(("compute_mode", 2),)))))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.gpus) == ("compute-mode-prohibited", "F16", (1,))
+
+
+def test_an_exclusive_or_full_gpu_is_healthy(play: Play) -> None:
+    play(FakeDriver((FakeGpu(free_mib=12), FakeGpu(more=(("compute_mode", 3),)))))
+    assert read_machine().problems == ()
+
+
+def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(play: Play) -> None:
+    failed, pending = (FakeGpu(more=((f"remap_{state}", 1),)) for state in ("failed", "pending"))
+    play(FakeDriver((failed, pending)))
+    found = [(problem.code, problem.id, problem.gpus, problem.blocking) for problem in read_machine().problems]
+    assert found == [("row-remap-failed", "F09", (0,), True), ("row-remap-pending", "F09", (1,), False)]
+
+
+def test_an_unlicensed_virtual_gpu_is_noted(play: Play) -> None:
+    grid = FakeGpu("GRID A100D-20C", cc="8.0", pci="10de:20b5", more=(("virtualization", 2), ("licensed", 0)))
+    play(FakeDriver((grid,)))
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.blocking) == ("vgpu-not-licensed", "F18", False)
+
+
+def test_libraries_of_two_drivers_are_noted(play: Play) -> None:
+    play(FakeDriver((RTX_4090,), cuda=12040, more=(("nvml_cuda", 12080),)))
+    machine = read_machine()
+    problem = only_problem(machine)
+    assert (problem.code, problem.blocking) == ("facts-disagree", False)
+    assert "12.8" in problem.message
+    assert "12.4" in problem.message
+    assert machine.driver is not None
+    assert str(machine.driver.cuda) == "12.4"
+
+
+class Listener(SilentReporter):
+    """Keeps what is said to be waited for."""
+
+    def __init__(self) -> None:
+        self.waits: list[str] = []
+
+    def wait(self, text: str) -> None:
+        self.waits.append(text)
+
+
+def test_an_nvml_that_hangs_is_ended_and_reported(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "time_limit", lambda _gpus: 1.0)
+    monkeypatch.setattr("gpuinstall.probe.child.PATIENCE", 0.3)
+    play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
+    listener = Listener()
+    start = monotonic()
+    machine = read_machine(listener)
+    assert monotonic() - start < 4
+    assert listener.waits == ["waiting for NVML, up to 1 s"]
+    assert machine.problems[0].code == "driver-hangs"
+    assert machine.problems[0].message == "NVML does not answer when asked about GPU 1"
+    assert machine.gpus[0].name == RTX_4090.name
+
+
+def test_a_slow_start_without_persistence_is_waited_for(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuinstall.probe.child.PATIENCE", 0.3)
+    play(FakeDriver((RTX_4090,), nvml_hang_s=1))
+    listener = Listener()
+    assert read_machine(listener).problems == ()
+    assert listener.waits == ["waiting for NVML, up to 10 s"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "message"),
+    [
+        (FakeDriver((RTX_4090,), nvml_crash=True), "NVML crashes"),
+        (FakeDriver((RTX_4090, A100), more=(("nvml_crash_at", 1),)), "NVML crashes when asked about GPU 1"),
+        (FakeDriver((RTX_4090,), cu_crash=True), "libcuda crashes"),
+    ],
+)
+def test_a_library_that_crashes_does_not_take_us_along(play: Play, driver: FakeDriver, message: str) -> None:
+    play(driver)
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.message) == ("driver-crashes", message)
+    assert problem.why is not None
+    assert "SIGSEGV" in problem.why
+
+
+def test_the_command_ends_with_8_on_a_blocking_problem_and_gives_its_data(play: Play) -> None:
+    status, document = probe_command(play(FakeDriver((RTX_4090,), nvml_init=18)))
+    assert status == document["exit_code"] == 8
+    assert document["status"] == "error"
+    assert document["errors"][0]["code"] == "driver-library-mismatch"
+    assert document["errors"][0]["hint"].startswith("sudo reboot")
+    assert document["data"]["problems"][0]["id"] == "F03"
+
+
+def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_back(play: Play) -> None:
+    status, document = probe_command(play(FakeDriver((RTX_4090,))))
+    assert (status, document["status"], document["errors"]) == (0, "success", [])
+    assert Machine.from_dict(document).to_dict() == document["data"]
+
+
+def test_the_command_ends_with_8_when_every_gpu_is_at_fault(play: Play) -> None:
+    status, document = probe_command(play(FakeDriver((FakeGpu(nvml_error=15),), cu_init=100)))
+    assert status == 8
+    assert [(each["code"], each["gpus"]) for each in document["data"]["problems"]] == [("gpu-lost", [0])]
+
+
+def test_a_recorded_machine_reads_back_as_the_same_machine(play: Play, tmp_path: Path) -> None:
+    environment = play(
+        FakeDriver((RTX_4090, FakeGpu(nvml_error=15, hidden_from_cuda=True)), driver="570.124.06", cuda=12080)
+    )
+    folder = tmp_path / "recorded"
+    live_status, live = probe_command(environment, "--record", str(folder))
+    status, read_back = probe_command({"PATH": environment["PATH"]}, "--machine", str(folder))
+    assert read_back["data"] == live["data"]
+    assert status == live_status == 0
+    assert (folder / "nvml.txt").read_text(encoding="utf-8").startswith("status 0\n")
+
+
+def test_a_recording_is_not_written_over_another(play: Play, tmp_path: Path) -> None:
+    environment = play(FakeDriver())
+    assert probe_command(environment, "--record", str(tmp_path / "one"))[0] == 0
+    status, document = probe_command(environment, "--record", str(tmp_path / "one"))
+    assert (status, document["errors"][0]["code"]) == (2, "folder-not-empty")

@@ -1,0 +1,94 @@
+"""The preflight's kernel: assembled by NVIDIA's own ptxas for every chip, and read instruction by instruction."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.probe.libcuda_child import BLOCK, COUNT, FACTOR, KERNEL, PATTERN
+from gpuinstall.probe.preflight import KERNEL as PTX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# CUDA 12.9 is the last that knows Maxwell, Pascal and Volta; 13 brings sm_88 and sm_110.
+TARGETS = {
+    "nvidia-cuda-nvcc-cu12==12.9.*": (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121),
+    "nvidia-cuda-nvcc==13.*": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+
+
+def ptxas_of(requirement: str, folder: Path) -> Path:
+    """Fetch one wheel of the compiler (40 MB, kept in uv's cache) and find the assembler in it."""
+    command = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--python", sys.executable]
+    subprocess.run([*command, "--target", folder, requirement], check=True)
+    (ptxas,) = folder.rglob("bin/ptxas")
+    return ptxas
+
+
+@pytest.mark.network
+@pytest.mark.skipif(sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels")
+@pytest.mark.parametrize("requirement", TARGETS)
+def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement: str, tmp_path: Path) -> None:
+    ptxas = ptxas_of(requirement, tmp_path / "nvcc")
+    usage = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
+    known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", usage)))
+    assert set(known) >= {f"sm_{number}" for number in TARGETS[requirement]}
+    for target in known:
+        cubin = tmp_path / f"{target}.cubin"
+        subprocess.run([ptxas, "-arch", target, "-o", cubin, PTX], check=True)
+        assert cubin.read_bytes().startswith(b"\x7fELF")
+
+
+def test_the_kernel_is_ptx_that_the_oldest_driver_in_use_reads() -> None:
+    text = PTX.read_text(encoding="ascii")
+    assert ".version 3.2\n.target sm_30\n.address_size 64\n" in text
+    assert f".entry {KERNEL.decode()}(" in text
+
+
+@pytest.mark.parametrize("index", [0, 1, BLOCK - 1, BLOCK, COUNT - 1])
+def test_each_thread_writes_its_own_word(index: int) -> None:
+    memory = {4 * index: index ^ PATTERN}
+    execute(memory, *divmod(index, BLOCK))
+    assert memory == {4 * index: ((index ^ PATTERN) * FACTOR + index) % 2**32}
+
+
+def test_threads_beyond_the_data_write_nothing() -> None:
+    memory: dict[int, int] = {}
+    execute(memory, *divmod(COUNT, BLOCK))
+    assert memory == {}
+
+
+def execute(memory: dict[int, int], block: int, thread: int) -> None:
+    """Run one thread of the kernel over ``memory``, word by address, its data beginning at 0."""
+    values = {"%ctaid.x": block, "%ntid.x": BLOCK, "%tid.x": thread, "data": 0, "factor": FACTOR, "count": COUNT}
+    instructions: dict[str, Callable[..., int]] = {
+        "mov.u32": lambda a: a,
+        "mad.lo.u32": lambda a, b, c: (a * b + c) % 2**32,
+        "ld.param.u32": lambda a: a,
+        "ld.param.u64": lambda a: a,
+        "cvta.to.global.u64": lambda a: a,
+        "mul.wide.u32": lambda a, b: a * b,
+        "add.u64": lambda a, b: a + b,
+        "setp.ge.u32": lambda a, b: int(a >= b),
+        "ld.global.u32": lambda a: memory[a],
+    }
+
+    def value(operand: str) -> int:
+        name = operand.strip("[]")
+        return int(name) if name.isdigit() else values[name]
+
+    for line in re.findall(r"^    (\S.*);$", PTX.read_text(encoding="ascii").partition("{")[2], re.MULTILINE):
+        name, *operands = line.replace(",", " ").split()
+        if name == "@%outside":
+            if values["%outside"]:
+                return
+        elif name == "st.global.u32":
+            memory[value(operands[0])] = value(operands[1])
+        elif name not in (".reg", "ret"):
+            values[operands[0]] = instructions[name](*map(value, operands[1:]))

@@ -1,0 +1,55 @@
+"""Real uv with the variables that the sources give it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from uv import find_uv_bin
+
+from gpuinstall import process
+from gpuinstall.sources import read_sources
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+
+
+def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:
+    environment = environ | read_sources(None, environ, folder).environment()
+    argv = [find_uv_bin(), "pip", "compile", "-", "--no-header", "--no-annotate", "--python", sys.executable]
+    return process.run(argv, env=environment, cwd=folder, text=requirement, seconds=60)
+
+
+def _environ(index: StandInIndex, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        **index.environment(),
+        "HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+
+def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "served" / "simple", "cowsay", "6.1")
+    with StandInIndex(tmp_path / "served", Habits(credentials="me:s@cret")) as index:
+        done = _resolve("cowsay", _environ(index, tmp_path), tmp_path)
+    assert (done.out.strip(), done.ok) == ("cowsay==6.1", True)
+    assert "cret" not in done.err
+
+
+def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "good" / "simple", "cowsay", "6.1")
+    make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
+    with StandInIndex(tmp_path / "good") as good, StandInIndex(tmp_path / "evil") as evil:
+        (tmp_path / "config" / "uv").mkdir(parents=True)
+        (tmp_path / "config" / "uv" / "uv.toml").write_text(f'[[index]]\nurl = "{evil.default_index}"\n', "utf-8")
+        environ = _environ(good, tmp_path) | {"UV_INDEX": evil.default_index, "UV_EXTRA_INDEX_URL": evil.default_index}
+        done = _resolve("cowsay", environ, tmp_path)
+        assert evil.log == []
+    assert done.out.strip() == "cowsay==6.1"

@@ -1,0 +1,211 @@
+"""verify with a real torch on the CPU: sound, and broken in every way that can be made here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+from gpuinstall import process
+from gpuinstall.machine import Machine
+from gpuinstall.verify import verify_environment
+from gpuinstall.verify.bench import bench_environment
+from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.verify import Check, Verdict
+
+pytestmark = pytest.mark.network
+
+HERE = Machine("linux", "x86_64")
+OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
+
+
+@pytest.fixture(scope="session")
+def torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cpu_torch(tmp_path_factory)
+
+
+@pytest.fixture
+def broken(torch: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    return copied(torch, tmp_path / "env")
+
+
+def verify(environment: Path, *, deep: bool = False, surroundings: bool = True) -> Verdict:
+    return verify_environment(environment / "bin" / "python", HERE, deep=deep, surroundings=surroundings)
+
+
+def the_fault(verdict: Verdict) -> Check:
+    assert verdict.status == "failed"
+    (device,) = verdict.devices
+    (fault,) = (check for check in device.checks if check.status == "failed")
+    assert fault.message is not None
+    return fault
+
+
+def test_a_sound_environment_passes_quickly(torch: Path) -> None:
+    verdict = verify(torch)
+    assert verdict.status == "passed"
+    assert (verdict.environment.torch, verdict.environment.backend) == (VERSION, "cpu")
+    (device,) = verdict.devices
+    assert device.name == "CPU"
+    passed = [check.name for check in device.checks if check.status == "passed"]
+    assert {"import", "elementwise", "matmul-float32", "matmul-bfloat16", "convolution", "optimizer-step"} <= set(
+        passed
+    )
+    assert sum(check.seconds for check in device.checks if check.name != "import") < 5
+
+
+def test_the_deep_checks_pass_too(torch: Path) -> None:
+    verdict = verify(torch, deep=True)
+    statuses = {check.name: check.status for check in verdict.devices[0].checks}
+    assert verdict.status == "passed"
+    assert [statuses[name] for name in ("attention-math", "fft", "linear-algebra", "random-numbers")] == ["passed"] * 4
+    assert statuses["compile"] == ("passed" if shutil.which("c++") else "skipped")
+    assert statuses["torchvision"] == "skipped"
+
+
+def test_every_measurement_of_the_cpu_is_taken(torch: Path) -> None:
+    (device,) = bench_environment(torch / "bin" / "python", HERE).devices
+    assert device.left_out == {}
+    values = {measurement.name: measurement.value for measurement in device.measurements}
+    assert {"product-float32", "memory", "launch", "resnet50-float32", "data-loading"} <= set(values)
+    assert all(value > 0 for value in values.values())
+    loading = next(measurement for measurement in device.measurements if measurement.name == "data-loading")
+    assert loading.settings is not None
+    assert loading.settings["pin_memory"] is False
+
+
+def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
+    (packages(broken) / "torch" / "lib" / "libtorch_cpu.so").unlink()
+    fault = the_fault(verify(broken))
+    assert fault.name == "import"
+    assert fault.message is not None
+    assert fault.message.endswith("torch has lost a file since it was installed: torch/lib/libtorch_cpu.so")
+    assert fault.cause is None
+
+
+def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
+    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", tmp_path / "env"])
+    verdict = verify(tmp_path / "env")
+    assert the_fault(verdict).message == "torch is not installed in this environment"
+    assert verdict.environment.torch is None
+
+
+def test_a_torch_in_the_working_folder_is_found_out(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('not the real one')")
+    monkeypatch.chdir(tmp_path)
+    fault = the_fault(verify(torch))
+    assert (fault.name, fault.cause) == ("surroundings", "F46")
+    assert fault.message == f"a program started in this folder would import another torch: {tmp_path / 'torch.py'}"
+
+
+def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '0.0'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    verdict = verify(torch)
+    assert the_fault(verdict).cause == "F46"
+    assert str(tmp_path / "torch") in str(the_fault(verdict).message)
+    assert verdict.environment.torch == VERSION
+    assert verify(torch, surroundings=False).status == "passed"
+
+
+def test_a_pythonpath_that_stops_the_interpreter_is_found_out(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise ImportError('an old json')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    fault = the_fault(verify(torch))
+    assert fault.cause == "F46"
+    assert fault.message is not None
+    assert fault.message.endswith("(python -I): ImportError: an old json")
+
+
+def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:
+    init = packages(broken) / "torch" / "__init__.py"
+    rewrite(init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n")
+    fault = the_fault(verify(broken))
+    assert fault.name == "batched-product"
+    assert str(fault.message).startswith("the result is off by ")
+
+
+def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
+    numpy = packages(broken) / "numpy"
+    for module in ("__init__.py", "_core/__init__.py", "_core/_multiarray_umath.py", "_core/multiarray.py"):
+        (numpy / module).parent.mkdir(parents=True, exist_ok=True)
+        (numpy / module).write_text("class ndarray: ...\nclass bool_: ...\nclass number: ...\nclass object_: ...\n")
+    fault = the_fault(verify(broken))
+    assert (fault.name, fault.message, fault.cause) == ("numpy", "RuntimeError: Numpy is not available", "F66")
+
+
+def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
+    python = broken / "bin" / "python"
+    installed = process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"])
+    assert installed.ok, installed.err
+    next((packages(broken) / "numpy" / "_core").glob("_multiarray_umath*.so")).unlink()
+    fault = the_fault(verify(broken))
+    assert (fault.name, fault.cause) == ("import", "F66")
+    assert fault.message == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
+
+
+def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
+    init = packages(broken) / "torch" / "__init__.py"
+    rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    fault = the_fault(verify(broken))
+    assert (fault.name, str(fault.message).split(":")[0]) == ("import", "killed by SIGKILL")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++")
+def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
+    (tmp_path / "old.c").write_text("int old;")
+    library, script = tmp_path / "libstdc++.so.6", f"-Wl,--version-script={tmp_path / 'old.map'}"
+    built = process.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libstdc++.so.6", script, "-o", library, tmp_path / "old.c"]
+    )
+    assert built.ok, built.err
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    fault = the_fault(verify(torch))
+    assert (fault.name, fault.cause) == ("import", "F59")
+    assert str(fault.message).endswith(f"it passes without LD_LIBRARY_PATH={tmp_path}")
+
+
+@pytest.mark.root
+def test_a_full_folder_for_temporary_files_is_named(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    mounted = process.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", full])
+    if not mounted.ok:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.err.strip()}")
+    monkeypatch.setenv("TMPDIR", str(full))
+    try:
+        fault = the_fault(verify(torch))
+    finally:
+        process.run(["umount", full])
+    assert (fault.name, fault.cause) == ("temporary-files", "F70")
+
+
+def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
+    from gpuinstall.errors import UsageError
+
+    file = tmp_path / "bin" / "python"
+    file.parent.mkdir()
+    file.write_text("#!/bin/sh\necho no python >&2; exit 1\n")
+    os.chmod(file, 0o755)  # noqa: PTH101, S103
+    with pytest.raises(UsageError, match="cannot be run as a Python interpreter"):
+        verify(tmp_path)

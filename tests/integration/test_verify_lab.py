@@ -1,0 +1,193 @@
+"""The runner, with the small torch that answers for GPUs this machine does not have: real processes, played kernels."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import uv
+
+from gpuinstall import process
+from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.verify import verify_environment
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from tests.lab.stub_torch import modules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.verify import Device, Verdict
+
+ADA = ComputeCapability(8, 9)
+CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA) for i in range(2))
+DRIVER = Driver(DriverVersion.parse("535.183.01"), CudaVersion(12, 2))
+TWO = Machine("linux", "x86_64", driver=DRIVER, gpus=CARDS)
+NONE = Machine("linux", "x86_64")
+
+
+class Verify(Protocol):
+    """Plays kernels and verifies: what each device comes to, then what verify_environment takes."""
+
+    def __call__(self, verdict: dict[str, Any], machine: Machine = TWO, **options: Any) -> Verdict: ...
+
+
+def environment(folder: Path, backend: str) -> Path:
+    """Make a virtual environment that holds the small torch; return its interpreter."""
+    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, folder])
+    python = folder / "bin" / "python"
+    site = process.run([python, "-c", "import site; print(site.getsitepackages()[0])"]).out.strip()
+    for path, text in modules(f"2.14.1+{backend}", backend).items():
+        file = folder.joinpath(site, path)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return python
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("cuda") / "env", "cu126")
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("cpu") / "env", "cpu")
+
+
+@pytest.fixture
+def verify(cuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def run(verdict: dict[str, Any], machine: Machine = TWO, *, python: Path = cuda, **options: Any) -> Verdict:
+        (tmp_path / "verdict.json").write_text(json.dumps(verdict))
+        monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+        return verify_environment(python, machine, **options)
+
+    return run
+
+
+def statuses(verdict: Verdict) -> list[str]:
+    return [device.status for device in verdict.devices]
+
+
+def the_fault(device: Device) -> tuple[str, str | None, str | None]:
+    faults = [check for check in device.checks if check.status == "failed"]
+    assert len(faults) == 1, faults
+    return faults[0].name, faults[0].message, faults[0].cause
+
+
+def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
+    verdict = verify({"*": {"capability": "8.9"}})
+    assert verdict.status == "passed"
+    assert [(device.index, device.name) for device in verdict.devices] == [
+        (0, "NVIDIA GeForce RTX 4090"),
+        (1, "NVIDIA GeForce RTX 4090"),
+    ]
+    assert (verdict.environment.torch, verdict.environment.backend) == ("2.14.1+cu126", "cu126")
+    assert "sm_90" in verdict.environment.architectures
+    compared = next(check for check in verdict.devices[0].checks if check.name == "architectures")
+    assert compared.message == "compute capability 8.9 runs sm_86"
+
+
+def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> None:
+    verdict = verify(
+        {"GPU-1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available for execution"}}}
+    )
+    assert verdict.status == "failed"
+    assert statuses(verdict) == ["passed", "failed"]
+    assert the_fault(verdict.devices[1])[::2] == ("matmul-float32", "F37")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(signal.SIGSEGV, "killed by SIGSEGV"), (signal.SIGKILL, "killed by SIGKILL: the kernel does that when memory")],
+)
+def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
+    verify: Verify, number: signal.Signals, message: str
+) -> None:
+    verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
+    assert statuses(verdict) == ["failed", "passed"]
+    name, said, _ = the_fault(verdict.devices[0])
+    assert name == "convolution"
+    assert said is not None
+    assert said.startswith(message)
+
+
+def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify: Verify) -> None:
+    verdict = verify({"GPU-1": {"hang": True, "at": "linear"}}, seconds=2.0)
+    assert statuses(verdict) == ["passed", "failed"]
+    assert the_fault(verdict.devices[1])[:2] == ("linear", "no end within 2 s")
+
+
+def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify: Verify) -> None:
+    busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
+    verdict = verify({"GPU-1": {"unproven": busy}})
+    assert verdict.status == "unproven"
+    assert statuses(verdict) == ["passed", "unproven"]
+    assert verdict.devices[1].unproven == busy
+
+
+def test_failed_beats_unproven_beats_passed(verify: Verify) -> None:
+    three = replace(TWO, gpus=(*CARDS, Gpu(2, "NVIDIA GeForce RTX 4090", "GPU-2", compute_capability=ADA)))
+    verdict = verify({"GPU-0": {"unproven": "busy"}, "GPU-2": {"exit": 3}}, three)
+    assert statuses(verdict) == ["unproven", "passed", "failed"]
+    assert verdict.status == "failed"
+
+
+def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
+    slices = (MigDevice("MIG-a", "1g.10gb"), MigDevice("MIG-b", "3g.40gb"))
+    card = Gpu(0, "NVIDIA H100", "GPU-0", compute_capability=ComputeCapability(9, 0), mig=True, mig_devices=slices)
+    verdict = verify({"MIG-b": {"exit": 3}}, replace(TWO, gpus=(card,)))
+    assert [(device.name, device.status) for device in verdict.devices] == [
+        ("NVIDIA H100 MIG 1g.10gb", "passed"),
+        ("NVIDIA H100 MIG 3g.40gb", "failed"),
+    ]
+
+
+def test_a_job_leaves_other_jobs_gpus_alone(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    verdict = verify({"GPU-0": {"exit": 3}})
+    assert statuses(verdict) == ["unproven", "passed"]
+    assert verdict.devices[0].unproven == "not this job's: CUDA_VISIBLE_DEVICES=1"
+
+
+def test_outside_a_job_the_variable_narrows_nothing(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert statuses(verify({"GPU-0": {"exit": 3}})) == ["failed", "passed"]
+
+
+def test_only_the_gpus_of_the_plan_are_proven(verify: Verify) -> None:
+    verdict = verify({"GPU-0": {"exit": 3}}, gpus=(1,))
+    assert [(device.index, device.status) for device in verdict.devices] == [(1, "passed")]
+
+
+def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify: Verify) -> None:
+    verdict = verify({}, NONE)
+    assert verdict.status == "unproven"
+    assert [check.status for check in verdict.devices[0].checks] == ["passed", "skipped"]
+    assert verdict.devices[0].unproven == "there is no NVIDIA GPU here to run kernels on"
+
+
+def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify: Verify) -> None:
+    verdict = verify({}, NONE, asked_cpu=True)
+    assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
+
+
+def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
+    verdict = verify({}, python=cpu)
+    assert statuses(verdict) == ["failed", "failed"]
+    name, message, cause = the_fault(verdict.devices[1])
+    assert (name, cause) == ("build", "F33")
+    assert message == "this is the CPU build of torch: NVIDIA GeForce RTX 4090 is not used"
+
+
+def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify: Verify, cpu: Path) -> None:
+    verdict = verify({}, python=cpu, asked_cpu=True)
+    assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
+    warning = next(check.message for check in verdict.devices[0].checks if check.name == "build")
+    assert warning is not None
+    assert "GPU 1 (GeForce RTX 4090) is not used" in warning

@@ -1,0 +1,88 @@
+"""A copy of the project's tree, and processes that know nothing of this machine's own settings but its network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PARTS = ("bootstrap.py", "lockfiles", "src", "tools", "pyproject.toml", "README.md", "LICENSE", ".gitignore")
+
+
+def copy_project(folder: Path) -> Path:
+    """Copy what bootstrap.py needs of the project, as a fresh clone would hold it."""
+    folder.mkdir()
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder)
+    stub = folder / "src/gpuinstall/cli/install.py"  # TEMPORARY
+    if not stub.exists():
+        stub.write_text("import click\n@click.command('install')\ndef command():\n    pass\n")
+    return folder
+
+
+def interpreter(version: str) -> Path:
+    """Find a Python of this minor version, or skip the test and say so."""
+    named = shutil.which(f"python{version}", path="/usr/local/bin:/usr/bin:/bin")
+    kept = (f".pyenv/versions/{version}.*/bin/python", f".local/share/uv/python/cpython-{version}.*/bin/python")
+    candidates = [path for pattern in kept for path in Path.home().glob(pattern)] + ([Path(named)] if named else [])
+    if not candidates:
+        pytest.skip(f"no Python {version} on this machine")
+    return candidates[0]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with an empty home, who runs things; package caches are shared, so that little is fetched twice."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        """Where bootstrap.py keeps the tool."""
+        return self.home / ".local" / "share" / "gpuinstall"
+
+    @property
+    def tools(self) -> list[Path]:
+        """The tool's environments."""
+        return sorted(self.data.glob("[0-9]*-*"))
+
+    def environment(self) -> dict[str, str]:
+        """The network's settings and caches of this machine, and nothing else of it."""
+        own = ("UV_", "GPUINSTALL_", "XDG_", "VIRTUAL_ENV", "CONDA", "PYTHON", "PYENV", "PYTEST")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        caches = {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip")}
+        return {**kept, **caches, "HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+
+    def run(
+        self,
+        *argv: str | Path,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end."""
+        return subprocess.run(
+            [str(word) for word in argv],
+            env={**self.environment(), **(settings or {})},
+            cwd=cwd or self.home,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )

@@ -1,0 +1,60 @@
+"""A real torch, the CPU build: made once a session from pip's find-links, copied by hard links."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import uv
+from filelock import FileLock
+
+from gpuinstall import process
+
+VERSION = "2.13.0+cpu"
+
+
+def cpu_torch(factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of an environment that holds torch; it is shared: copy it before changing it."""
+    find_links, python = os.environ.get("PIP_FIND_LINKS", ""), _python()
+    if not any(Path(find_links).glob(f"torch-{VERSION}-cp311-*linux*_x86_64.whl")):
+        pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
+    base = factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpu-torch"
+    with FileLock(f"{shared}.lock"):
+        if not (shared / "ready").exists():
+            _uv("venv", "--no-project", "--python", python, str(shared))
+            target = str(shared / "bin" / "python")
+            _uv("pip", "install", "--python", target, "--find-links", find_links, f"torch=={VERSION}")
+            (shared / "ready").touch()
+    return shared
+
+
+def copied(environment: Path, folder: Path) -> Path:
+    """Copy an environment by hard links: files may be removed and replaced in the copy, never written into."""
+    shutil.copytree(environment, folder, symlinks=True, copy_function=os.link)
+    return folder
+
+
+def packages(environment: Path) -> Path:
+    """The folder of its packages."""
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def rewrite(file: Path, text: str) -> None:
+    """Replace a file of a copy, leaving the original alone."""
+    file.unlink(missing_ok=True)
+    file.write_text(text)
+
+
+def _python() -> str:
+    found = shutil.which("python3.11") or next(map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python")), None)
+    if found is None:
+        pytest.skip("no Python 3.11, which the wheel is for")
+    return found
+
+
+def _uv(*words: str) -> None:
+    done = process.run([uv.find_uv_bin(), *words, "-q"])
+    assert done.ok, done.err

@@ -1,0 +1,120 @@
+"""A machine's NVIDIA driver, played by two compiled libraries that the real bindings load through the real loader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+COMPILE = ("cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wno-unused-function")
+LIBRARIES = {"nvml": ("fake_libnvidia_ml.c", "libnvidia-ml.so.1"), "cuda": ("fake_libcuda.c", "libcuda.so.1")}
+
+
+@dataclass(frozen=True)
+class FakeSlice:
+    """One MIG slice of a card."""
+
+    uuid: str
+    profile: str = "1g.10gb"
+    memory_mib: int = 9856
+
+
+@dataclass(frozen=True)
+class FakeGpu:
+    """One card, healthy unless told otherwise.
+
+    The names are the keys of the lab's file (lab.h); ``more`` holds further keys that a library knows.
+    A ``…_error`` is the number that the driver returns: NVML's for any query of the card, CUDA's when the card is
+    opened (``cuda_error``), when it gets PTX (``ptx_error``) and when the kernel has been started (``launch_error``).
+    """
+
+    name: str = "NVIDIA GeForce RTX 4090"
+    uuid: str | None = None
+    cc: str = "8.9"
+    memory_mib: int = 24564
+    free_mib: int | None = None
+    pci: str = "10de:2684"
+    bus: str | None = None
+    mig: bool = False
+    nvml_error: int = 0
+    hidden_from_cuda: bool = False
+    cuda_error: int = 0
+    cuda_hang_s: int = 0
+    cuda_crash: bool = False
+    ptx_error: int = 0
+    launch_error: int = 0
+    wrong_result: bool = False
+    slices: tuple[FakeSlice, ...] = ()
+    more: tuple[tuple[str, str | int], ...] = ()
+
+
+@dataclass(frozen=True)
+class FakeDriver:
+    """The driver of one machine; ``cuda`` is cuDriverGetVersion's number, ``…_init`` what initialization returns."""
+
+    gpus: tuple[FakeGpu, ...] = ()
+    driver: str = "580.95.05"
+    cuda: int = 13000
+    nvml_missing: bool = False
+    nvml_init: int = 0
+    nvml_hang_s: int = 0
+    nvml_crash: bool = False
+    cu_missing: bool = False
+    cu_init: int = 0
+    cu_hang_s: int = 0
+    cu_crash: bool = False
+    more: tuple[tuple[str, str | int], ...] = ()
+
+
+def eight(*, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None) -> tuple[FakeGpu, ...]:
+    """Eight cards of one kind, the ``wrong`` ones in the places named."""
+    card = gpu or FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
+    return tuple((wrong or {}).get(index, card) for index in range(8))
+
+
+def uuid_of(index: int) -> str:
+    """The UUID of the card at ``index`` unless it has one of its own."""
+    return f"GPU-{index:08x}-1ab0-c0de-face-{index:012x}"
+
+
+def build(folder: Path) -> Path:
+    """Compile each library of the lab into its own folder below ``folder``."""
+    for room, (source, library) in LIBRARIES.items():
+        target = folder / room / library
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            subprocess.run([*COMPILE, "-o", target, HERE / source], check=True)
+    return folder
+
+
+def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, str]:
+    """Write the lab's file into ``folder``; return this process's environment with the fakes of ``libraries`` first."""
+    described = folder / "gpus.txt"
+    described.write_text(describe(driver), encoding="utf-8")
+    missing = {"nvml": driver.nvml_missing, "cuda": driver.cu_missing}
+    places = [str(libraries / room) for room in LIBRARIES if not missing[room]]
+    inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+    return {**os.environ, "LAB_GPUS": str(described), "LD_LIBRARY_PATH": os.pathsep.join([*places, *inherited])}
+
+
+def describe(driver: FakeDriver) -> str:
+    """Write the lab's file."""
+    lines = _pairs(driver)
+    for index, gpu in enumerate(driver.gpus):
+        own = {"uuid": gpu.uuid or uuid_of(index), "bus": gpu.bus or f"0000:{index + 1:02x}:00.0"}
+        lines.append("\t".join(["gpu", *_pairs(gpu), *(f"{key}={value}" for key, value in own.items())]))
+        lines += ["\t".join(["slice", *_pairs(part)]) for part in gpu.slices]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(value: FakeDriver | FakeGpu | FakeSlice) -> list[str]:
+    facts = {field.name: getattr(value, field.name) for field in fields(value)}
+    facts |= dict(facts.pop("more", ()))
+    plain = {key: fact for key, fact in facts.items() if fact is not None and not isinstance(fact, tuple)}
+    return [f"{key}={int(fact) if isinstance(fact, bool) else fact}" for key, fact in plain.items()]

@@ -1,0 +1,277 @@
+/* libcuda as the lab's file tells it to be (lab.h). It keeps the rules of the real one that matter here:
+ * CUDA_VISIBLE_DEVICES by index and by the beginning of a UUID, cut at the first entry that names no device;
+ * one MIG slice and nothing beside it; errors of a kernel that come with the synchronization; PTX loaded by text.
+ * Device memory is this process's memory. The kernel does what src/gpuinstall/probe/kernel.ptx says.
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "lab.h"
+
+enum {
+    INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
+};
+#define ENTRY "multiply_and_add_index"
+#define MOST 64
+
+static struct device { lab_record card, slice; } devices[MOST];
+static int visible, initialized, current = -1, pending;
+static size_t used[MOST];
+
+static lab_record described(int device) {
+    return devices[device].slice ? devices[device].slice : devices[device].card;
+}
+
+static int valid(int device) { return initialized && device >= 0 && device < visible; }
+
+static void hang_or_crash(lab_record record, const char *hang, const char *crash) {
+    if (lab_number(record, crash, 0)) raise(SIGSEGV);
+    sleep((unsigned)lab_number(record, hang, 0));
+}
+
+static int add(lab_record card, lab_record slice) {
+    if (visible < MOST) devices[visible++] = (struct device){card, slice};
+    return 1;
+}
+
+/* A card in MIG mode is its first slice, or nothing. */
+static int add_card(int gpu) {
+    int mig = (int)lab_number(lab_gpu(gpu), "mig", 0);
+    if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !lab_slices(gpu))) return 0;
+    return add(lab_gpu(gpu), mig ? lab_slice(gpu, 0) : NULL);
+}
+
+static int named(lab_record record, const char *name) {
+    char uuid[128];
+    lab_text(record, "uuid", "", uuid, sizeof uuid);
+    return strncmp(uuid, name, strlen(name)) == 0;
+}
+
+static int ordinal_of(int ordinal) {
+    for (int gpu = 0; gpu < lab_gpus(); gpu++) {
+        int mig = (int)lab_number(lab_gpu(gpu), "mig", 0);
+        if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !lab_slices(gpu))) continue;
+        if (ordinal-- == 0) return gpu;
+    }
+    return -1;
+}
+
+static int add_named(const char *name) {
+    char *end;
+    long ordinal = strtol(name, &end, 10);
+    if (end != name && !*end) return ordinal >= 0 && ordinal_of((int)ordinal) >= 0 && add_card(ordinal_of((int)ordinal));
+    if (strncmp(name, "GPU-", 4) && strncmp(name, "MIG-", 4)) return 0;
+    for (int gpu = 0; gpu < lab_gpus(); gpu++) {
+        if (named(lab_gpu(gpu), name)) return add_card(gpu);
+        for (int slice = 0; slice < lab_slices(gpu); slice++)
+            if (named(lab_slice(gpu, slice), name)) return add(lab_gpu(gpu), lab_slice(gpu, slice));
+    }
+    return 0;
+}
+
+static void one_slice_alone(void) {
+    for (int i = 0; i < visible; i++)
+        if (devices[i].slice) {
+            devices[0] = devices[i];
+            visible = 1;
+        }
+}
+
+static void enumerate(void) {
+    char names[4096];
+    const char *wanted = getenv("CUDA_VISIBLE_DEVICES");
+    visible = 0;
+    if (!wanted)
+        for (int gpu = 0; gpu < lab_gpus(); gpu++) add_card(gpu);
+    else {
+        snprintf(names, sizeof names, "%s", wanted);
+        for (char *name = strtok(names, ","); name && add_named(name); name = strtok(NULL, ",")) continue;
+    }
+    one_slice_alone();
+}
+
+int cuInit(unsigned flags) {
+    long refusal = lab_number(lab_machine(), "cu_init", 0);
+    if (flags) return INVALID_VALUE;
+    hang_or_crash(lab_machine(), "cu_hang_s", "cu_crash");
+    if (refusal) return (int)refusal;
+    enumerate();
+    initialized = visible > 0;
+    return initialized ? 0 : NO_DEVICE;
+}
+
+int cuDriverGetVersion(int *version) {
+    *version = (int)lab_number(lab_machine(), "cuda", 13000);
+    return 0;
+}
+
+int cuDeviceGetCount(int *count) {
+    *count = visible;
+    return initialized ? 0 : NOT_INITIALIZED;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return !initialized ? NOT_INITIALIZED : valid(ordinal) ? 0 : INVALID_DEVICE;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+    if (!valid(device)) return INVALID_DEVICE;
+    lab_text(devices[device].card, "name", "NVIDIA", name, (size_t)length);
+    return 0;
+}
+
+static int uuid_bytes(unsigned char *out, lab_record record) {
+    char uuid[128];
+    unsigned digit;
+    int digits = 0;
+    lab_text(record, "uuid", "", uuid, sizeof uuid);
+    for (char *at = uuid + 4; *at && digits < 32; at++) {
+        if (sscanf((char[]){*at, 0}, "%1x", &digit) != 1) continue;
+        out[digits / 2] = (unsigned char)(digits % 2 ? out[digits / 2] | digit : digit << 4);
+        digits++;
+    }
+    return 0;
+}
+
+int cuDeviceGetUuid(unsigned char *uuid, int device) {
+    return valid(device) ? uuid_bytes(uuid, devices[device].card) : INVALID_DEVICE;
+}
+
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    return valid(device) ? uuid_bytes(uuid, described(device)) : INVALID_DEVICE;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    int major, minor;
+    if (!valid(device)) return INVALID_DEVICE;
+    lab_capability(devices[device].card, &major, &minor);
+    *value = attribute == 75 ? major : attribute == 76 ? minor : 0;
+    return 0;
+}
+
+int cuDeviceGetPCIBusId(char *bus, int length, int device) {
+    if (!valid(device)) return INVALID_DEVICE;
+    lab_text(devices[device].card, "bus", "0000:00:00.0", bus, (size_t)length);
+    return 0;
+}
+
+static size_t total_bytes(int device) { return (size_t)lab_number(described(device), "memory_mib", 0) << 20; }
+
+static size_t free_bytes(int device) {
+    long mib = lab_number(described(device), "free_mib", lab_number(described(device), "memory_mib", 0));
+    return ((size_t)mib << 20) - used[device];
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    if (!valid(device)) return INVALID_DEVICE;
+    *bytes = total_bytes(device);
+    return 0;
+}
+
+/* A context is the device it was opened on. */
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    if (!valid(device)) return INVALID_DEVICE;
+    hang_or_crash(devices[device].card, "cuda_hang_s", "cuda_crash");
+    *context = &devices[device];
+    return (int)lab_number(devices[device].card, "cuda_error", 0);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) { return valid(device) ? 0 : INVALID_DEVICE; }
+
+int cuCtxSetCurrent(void *context) {
+    current = context ? (int)((struct device *)context - devices) : -1;
+    return 0;
+}
+
+static int fact_of_card(const char *key) { return (int)lab_number(devices[current].card, key, 0); }
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    if (current < 0) return INVALID_CONTEXT;
+    *free = free_bytes(current);
+    *total = total_bytes(current);
+    return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    if (current < 0) return INVALID_CONTEXT;
+    if (bytes > free_bytes(current)) return OUT_OF_MEMORY;
+    used[current] += bytes;
+    *address = (uint64_t)(uintptr_t)malloc(bytes);
+    return 0;
+}
+
+int cuMemFree_v2(uint64_t address) {
+    free((void *)(uintptr_t)address);
+    return current < 0 ? INVALID_CONTEXT : 0;
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+    if (current < 0) return INVALID_CONTEXT;
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return pending;
+}
+
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+    if (current < 0) return INVALID_CONTEXT;
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+    return pending;
+}
+
+int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
+    if (current < 0) return INVALID_CONTEXT;
+    for (size_t i = 0; i < count; i++) ((uint32_t *)(uintptr_t)to)[i] = value;
+    if (count && fact_of_card("wrong_result")) *(uint32_t *)(uintptr_t)to ^= 1;
+    return pending;
+}
+
+/* A module is a copy of its text. */
+int cuModuleLoadData(void **module, const void *image) {
+    if (current < 0) return INVALID_CONTEXT;
+    if (fact_of_card("ptx_error")) return fact_of_card("ptx_error");
+    *module = strdup(image);
+    return strstr(image, ".version") && strstr(image, ".target") ? 0 : INVALID_PTX;
+}
+
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) {
+    (void)count, (void)options, (void)values;
+    return cuModuleLoadData(module, image);
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    char entry[256];
+    snprintf(entry, sizeof entry, ".entry %s(", name);
+    *function = strstr(module, entry);
+    return *function && strcmp(name, ENTRY) == 0 ? 0 : NOT_FOUND;
+}
+
+int cuModuleUnload(void *module) {
+    free(module);
+    return 0;
+}
+
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **arguments, void **extra) {
+    (void)shared, (void)stream, (void)extra;
+    if (current < 0) return INVALID_CONTEXT;
+    if (!function || gy != 1 || gz != 1 || by != 1 || bz != 1 || bx > 1024) return INVALID_VALUE;
+    uint32_t *data = (uint32_t *)(uintptr_t)*(uint64_t *)arguments[0];
+    uint32_t factor = *(uint32_t *)arguments[1], count = *(uint32_t *)arguments[2];
+    pending = fact_of_card("launch_error");
+    for (uint32_t i = 0; !pending && i < gx * bx && i < count; i++) data[i] = data[i] * factor + i;
+    if (count && fact_of_card("wrong_result")) data[count / 2] ^= 1;
+    return 0;
+}
+
+int cuCtxSynchronize(void) { return current < 0 ? INVALID_CONTEXT : pending; }
+
+int cuGetErrorName(int status, const char **name) {
+    static char text[32];
+    snprintf(text, sizeof text, "CUDA_ERROR_%d", status);
+    *name = text;
+    return 0;
+}
+
+int cuGetErrorString(int status, const char **text) { return cuGetErrorName(status, text); }

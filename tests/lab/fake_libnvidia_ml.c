@@ -1,0 +1,175 @@
+/* A libnvidia-ml.so.1 that answers from the lab's file (lab.h). Numbers: NVIDIA's nvml.h.
+ *
+ * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a card).
+ * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error, compute_mode,
+ * remap_pending, remap_failed, virtualization, licensed, nvml_hidden (1: on the bus only).
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "lab.h"
+
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+
+typedef int nvmlReturn_t;
+typedef const struct handle { int gpu, slice; } *nvmlDevice_t; /* slice -1: the card itself */
+
+typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    int code;
+    unsigned state;
+    char license[128], product[128];
+    unsigned enabled;
+    struct { uint32_t year; uint16_t month, day, hour, minute, second; uint8_t status; } expiry;
+} feature_t;
+
+typedef struct { int supported; unsigned count; feature_t features[3]; } features_t;
+
+static struct handle handles[LAB_RECORDS];
+static int used;
+
+static nvmlDevice_t handle(int gpu, int slice) {
+    struct handle *made = &handles[used++ % LAB_RECORDS];
+    made->gpu = gpu, made->slice = slice;
+    return made;
+}
+
+/* The record of the n-th card that NVML lists. */
+static int listed(unsigned index) {
+    for (int gpu = 0; gpu < lab_gpus(); gpu++)
+        if (!lab_number(lab_gpu(gpu), "nvml_hidden", 0) && index-- == 0) return gpu;
+    return -1;
+}
+
+static nvmlReturn_t refused(nvmlDevice_t device) { return lab_number(lab_gpu(device->gpu), "nvml_error", 0); }
+
+static lab_record record(nvmlDevice_t device) {
+    return device->slice < 0 ? lab_gpu(device->gpu) : lab_slice(device->gpu, device->slice);
+}
+
+static nvmlReturn_t text(lab_record from, const char *key, char *out, unsigned size) {
+    lab_text(from, key, "", out, size);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    sleep(lab_number(lab_machine(), "nvml_hang_s", 0));
+    if (lab_number(lab_machine(), "nvml_crash", 0)) raise(SIGSEGV);
+    return lab_number(lab_machine(), "nvml_init", 0);
+}
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+nvmlReturn_t nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(nvmlReturn_t error) { return error ? "an error of the lab" : "Success"; }
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(lab_machine(), "driver", out, size); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    *version = lab_number(lab_machine(), "nvml_cuda", lab_number(lab_machine(), "cuda", 0));
+    return SUCCESS;
+}
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    for (*count = 0; listed(*count) >= 0; ++*count) {}
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    int gpu = listed(index);
+    if (gpu < 0) return INVALID;
+    if (lab_number(lab_machine(), "nvml_crash_at", -1) == gpu) raise(SIGSEGV);
+    if (lab_number(lab_machine(), "nvml_hang_at", -1) == gpu) sleep(600);
+    *device = handle(gpu, -1);
+    return refused(*device);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned size) {
+    char profile[64];
+    text(lab_gpu(device->gpu), "name", out, size);
+    if (device->slice >= 0) {
+        lab_text(record(device), "profile", "", profile, sizeof profile);
+        snprintf(out + strlen(out), size - strlen(out), " MIG %s", profile);
+    }
+    return refused(device);
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned size) {
+    text(record(device), "uuid", out, size);
+    return refused(device);
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
+    unsigned vendor = 0, number = 0;
+    char id[16], bus[16];
+    lab_text(lab_gpu(device->gpu), "pci", "0:0", id, sizeof id);
+    lab_text(lab_gpu(device->gpu), "bus", "0000:00:00.0", bus, sizeof bus);
+    sscanf(id, "%x:%x", &vendor, &number);
+    memset(info, 0, sizeof *info);
+    info->pciDeviceId = number << 16 | vendor;
+    snprintf(info->busId, sizeof info->busId, "0000%s", bus); /* NVML writes eight digits of domain */
+    return refused(device);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    long total = lab_number(record(device), "memory_mib", 0), free = lab_number(record(device), "free_mib", total);
+    memory->total = (unsigned long long)total << 20, memory->free = (unsigned long long)free << 20;
+    memory->used = memory->total - memory->free;
+    return total ? refused(device) : NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    lab_capability(lab_gpu(device->gpu), major, minor);
+    return refused(device);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
+    *mode = lab_number(record(device), "compute_mode", 0);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
+    *current = *pending = lab_number(record(device), "mig", 0);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
+    (void)device;
+    *count = 7;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *slice) {
+    if ((int)index >= lab_slices(device->gpu)) return NOT_FOUND;
+    *slice = handle(device->gpu, index);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(
+    nvmlDevice_t device, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failed) {
+    *correctable = *uncorrectable = 0;
+    *pending = lab_number(record(device), "remap_pending", 0);
+    *failed = lab_number(record(device), "remap_failed", 0);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned *mode) {
+    *mode = lab_number(record(device), "virtualization", 0);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, features_t *features) {
+    long licensed = lab_number(record(device), "licensed", -1);
+    memset(features, 0, sizeof *features);
+    if (licensed < 0) return NOT_SUPPORTED;
+    features->supported = 1, features->count = 1;
+    features->features[0].state = licensed;
+    return SUCCESS;
+}

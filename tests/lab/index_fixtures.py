@@ -1,0 +1,35 @@
+"""The stand-in index as fixtures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.index import StandInIndex
+from tests.lab.releases import catalog_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def catalog_wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels of every release of the lab, made once; not to be changed."""
+    return catalog_index(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture
+def stand_in_folder(catalog_wheels: Path, tmp_path: Path) -> Path:
+    """The same wheels for one test alone, which may remove and add what it likes."""
+    return shutil.copytree(catalog_wheels, tmp_path / "served", copy_function=os.link)
+
+
+@pytest.fixture
+def stand_in(stand_in_folder: Path) -> Iterator[StandInIndex]:
+    """A stand-in index with every release of the lab."""
+    with StandInIndex(stand_in_folder) as index:
+        yield index

@@ -1,0 +1,173 @@
+"""Fills a stand-in index with small wheels that have the true names, tags and requirements of a few releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.lab.stub_torch import modules
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+LINUX, ARM, WINDOWS, MAC = "linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64"
+EVERYWHERE = (LINUX, ARM, WINDOWS, MAC)
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One torch release: its tags by platform, its Pythons, and the family that goes with it."""
+
+    torch: str
+    cuda: tuple[str, ...]
+    torchvision: str
+    torchaudio: str
+    triton: str
+    pythons: tuple[str, ...] = PYTHONS
+    default: str = "cpu"
+    windows: tuple[str, ...] | None = None
+    arm: tuple[str, ...] = ()
+
+
+RELEASES = (
+    Release("2.3.1", ("cu118", "cu121"), "0.18.1", "2.3.1", "2.3.1", ("3.10", "3.11", "3.12"), "cu121"),
+    Release("2.7.1", ("cu118", "cu126", "cu128"), "0.22.1", "2.7.1", "3.3.1", default="cu126", arm=("cu128",)),
+    Release(
+        "2.10.0",
+        ("cu126", "cu128", "cu129", "cu130"),
+        "0.25.0",
+        "2.10.0",
+        "3.6.0",
+        default="cu128",
+        windows=("cu126", "cu128", "cu130"),
+        arm=("cu126", "cu128", "cu129", "cu130"),
+    ),
+    Release(
+        "2.13.0",
+        ("cu126", "cu129", "cu130", "cu132"),
+        "0.28.0",
+        "2.11.0",
+        "3.7.1",
+        default="cu130",
+        windows=("cu126", "cu130", "cu132"),
+        arm=("cu126", "cu129", "cu130", "cu132"),
+    ),
+    Release(
+        "2.14.1",
+        ("cu126", "cu130", "cu132"),
+        "0.29.2",
+        "2.11.0",
+        "3.8.0",
+        default="cu130",
+        arm=("cu126", "cu130", "cu132"),
+    ),
+    Release(
+        "2.15.0", ("cu130", "cu132"), "0.29.2", "2.11.0", "3.9.0", PYTHONS[1:], default="cu132", arm=("cu130", "cu132")
+    ),
+)
+AUDIO_TAGS = ("cpu", "cu118", "cu121", "cu126", "cu128", "cu130")
+"""torchaudio's last release was never built for newer toolkits."""
+
+_WHEEL_TAGS = {
+    LINUX: "manylinux_2_28_x86_64",
+    ARM: "manylinux_2_28_aarch64",
+    WINDOWS: "win_amd64",
+    MAC: "macosx_11_0_arm64",
+}
+
+
+def catalog_index(
+    folder: Path,
+    releases: Iterable[str] | None = None,
+    *,
+    platforms: Iterable[str] = EVERYWHERE,
+    pythons: Iterable[str] = PYTHONS,
+    default_torch: bool = True,
+) -> Path:
+    """Make the wheels of ``releases`` (all known here) and of what they need; return the folder to serve.
+
+    ``default_torch`` says whether the default index has torch, as the real one does.
+    """
+    chosen = [release for release in RELEASES if releases is None or release.torch in set(releases)]
+    for release in chosen:
+        served = tuple(python for python in release.pythons if python in set(pythons))
+        for platform in platforms:
+            _make_platform(folder / "whl", release, platform, served)
+            if default_torch:
+                _make_default(folder / "simple", release, platform, served)
+    _make_everything_else(folder / "simple", chosen)
+    return folder
+
+
+def _make_platform(root: Path, release: Release, platform: str, pythons: tuple[str, ...]) -> None:
+    for tag in _tags(release, platform):
+        local = "" if platform == MAC else f"+{tag}"
+        for python in pythons:
+            wheel_tag = _wheel_tag(release, platform, python)
+            _make_family(root / tag, release, tag, local, wheel_tag)
+            if tag != "cpu" and platform in {LINUX, ARM}:
+                make_wheel(root / tag, "triton", release.triton, _wheel_tag(release, platform, python))
+
+
+def _make_default(root: Path, release: Release, platform: str, pythons: tuple[str, ...]) -> None:
+    tag = release.default if platform in {LINUX, ARM} and release.default in _tags(release, platform) else "cpu"
+    for python in pythons:
+        wheel_tag = _wheel_tag(release, platform, python)
+        _make_family(root, release, tag, "", wheel_tag)
+        if tag != "cpu":
+            make_wheel(root, "triton", release.triton, wheel_tag)
+
+
+def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag: str) -> None:
+    make_wheel(
+        folder,
+        "torch",
+        release.torch + local,
+        wheel_tag,
+        requires=_requirements(release, tag),
+        requires_python=f">={release.pythons[0]}",
+        modules=modules(release.torch + local, tag),
+    )
+    pin = "torch>=2.14.0" if release.torchvision == "0.29.2" else f"torch=={release.torch}"
+    make_wheel(folder, "torchvision", release.torchvision + local, wheel_tag, requires=["numpy", pin])
+    if tag in AUDIO_TAGS:
+        pins = [] if release.torchaudio == "2.11.0" else [f"torch=={release.torch}"]
+        make_wheel(folder, "torchaudio", release.torchaudio + local, wheel_tag, requires=pins)
+
+
+def _requirements(release: Release, tag: str) -> list[str]:
+    always = ["filelock", "typing-extensions>=4.10.0"]
+    if tag == "cpu":
+        return always
+    linux = 'platform_system == "Linux"'
+    return [*always, f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}", f"triton=={release.triton}; {linux}"]
+
+
+def _make_everything_else(folder: Path, releases: list[Release]) -> None:
+    make_wheel(folder, "filelock", "3.20.0")
+    make_wheel(folder, "typing-extensions", "4.15.0", modules={"typing_extensions.py": ""})
+    make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")
+    make_wheel(folder, "cowsay", "6.1")
+    for major in {tag[2:4] for release in releases for tag in release.cuda}:
+        make_wheel(folder, f"nvidia-cudnn-cu{major}", "9.10.2.21", modules={"nvidia/cudnn/lib/libcudnn.txt": ""})
+
+
+def _tags(release: Release, platform: str) -> tuple[str, ...]:
+    cuda = {
+        LINUX: release.cuda,
+        ARM: release.arm,
+        WINDOWS: release.windows if release.windows is not None else release.cuda,
+        MAC: (),
+    }
+    return ("cpu", *cuda[platform])
+
+
+def _wheel_tag(release: Release, platform: str, python: str) -> str:
+    interpreter = f"cp{python.replace('.', '')}"
+    if platform == MAC:
+        return f"{interpreter}-none-{_WHEEL_TAGS[MAC]}"
+    old = release.torch == "2.3.1" and platform in {LINUX, ARM}
+    return f"{interpreter}-{interpreter}-{platform.replace('-', '_') if old else _WHEEL_TAGS[platform]}"

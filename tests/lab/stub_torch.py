@@ -1,0 +1,117 @@
+"""The small torch of the stand-in wheels: it imports, has a version, and answers verify's protocol from a file.
+
+The file named by LAB_VERDICT is a JSON object: a GPU's UUID (or what else CUDA_VISIBLE_DEVICES shows, "cpu" where it
+shows nothing, "*" for every device) -> what its kernels come to. A key that is missing: everything passes.
+
+    {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
+                 "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
+                 "crash": 11, "exit": 3, "hang": true, "at": "convolution", "capability": "8.9"}}
+
+``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
+a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends.
+"""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+ARCHITECTURES = {"cu118": "50 60 70 75 80 86 90", "cu126": "50 60 70 75 80 86 90", "cu130": "75 80 86 90 100 120"}
+
+INIT = '''
+"""A stand-in for torch."""
+import sys
+
+from .version import __version__, cuda
+
+ARCHITECTURES = {architectures!r}
+
+if "kernels.main" in sys.modules:
+    from . import lab
+
+    lab.answer(__version__, ARCHITECTURES)
+'''
+
+VERSION = """
+__version__ = {version!r}
+cuda = {cuda!r}
+hip = None
+"""
+
+LAB = """
+import json
+import os
+import platform
+import signal
+import sys
+import time
+
+
+def answer(version, architectures):
+    channel, options = _waiting()
+    told = _told()
+    channel.send(name="import", status="passed", seconds=0.0, message=None)
+    channel.send(environment={"python": platform.python_version(), "torch": version, "architectures": architectures})
+    if told.get("capability"):
+        channel.send(capability=told["capability"].split("."))
+    from kernels.main import table
+
+    checks = [] if options.device == "none" else table(options.device, options.work)
+    for check in checks:
+        channel.send(begin=check.name)
+        if check.name == told.get("at", checks[0].name):
+            _end(told)
+        if not _check(channel, check.name, told):
+            break
+    os._exit(0)
+
+
+def _waiting():
+    frame, found = sys._getframe(), {}
+    while frame:
+        if frame.f_code.co_name == "attempt":
+            found["channel"] = frame.f_locals["self"]
+        if frame.f_code.co_name == "main" and "asked" in frame.f_locals:
+            found["asked"] = frame.f_locals["asked"]
+        frame = frame.f_back
+    return found["channel"], found["asked"]
+
+
+def _told():
+    path = os.environ.get("LAB_VERDICT")
+    if not path:
+        return {}
+    with open(path, encoding="utf-8") as file:
+        verdict = json.load(file)
+    return verdict.get(os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu", verdict.get("*", {}))
+
+
+def _end(told):
+    if "crash" in told:
+        signal.signal(told["crash"], signal.SIG_DFL) if told["crash"] != signal.SIGKILL else None
+        os.kill(os.getpid(), told["crash"])
+    if "exit" in told:
+        os._exit(told["exit"])
+    if told.get("hang"):
+        time.sleep(600)
+
+
+def _check(channel, name, told):
+    if told.get("unproven"):
+        channel.send(name=name, status="unproven", seconds=0.0, message=told["unproven"])
+        return False
+    text = told.get("failed", {}).get(name)
+    status = "passed" if text is None else "failed"
+    channel.send(name=name, status=status, seconds=0.001, message=text, text=text)
+    return True
+"""
+
+
+def modules(version: str, backend: str) -> dict[str, str]:
+    """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
+    architectures = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
+    return {
+        "torch/__init__.py": INIT.format(architectures=architectures if cuda else []).lstrip(),
+        "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
+        "torch/lab.py": dedent(LAB).lstrip(),
+    }

@@ -1,0 +1,50 @@
+"""A mirror of uv's releases on loopback, with one archive: the pinned uv's, for this machine."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import bootstrap
+
+from tests.lab.clone import ROOT
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def uv_program() -> Path:
+    """The pinned uv, as the development environment has it."""
+    return Path(sys.executable).with_name("uv")
+
+
+@contextmanager
+def uv_mirror(program: bytes) -> Iterator[str]:
+    """Serve an archive that holds ``program``; the value is the base address."""
+    name = f"uv-{bootstrap.archive_target()}"
+    version = (ROOT / "lockfiles" / "uv.txt").read_text().split()[0].partition("==")[2]
+    body = archive(f"{name}/uv", program)
+
+    def respond(path: str, _headers: dict[str, str]) -> Answer:
+        return Answer(200, body, "application/gzip") if path == f"/{version}/{name}.tar.gz" else NOT_FOUND
+
+    host = Host("uv", respond)
+    try:
+        yield host.url
+    finally:
+        host.close()
+
+
+def archive(name: str, program: bytes) -> bytes:
+    """Pack one program as uv's releases do."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tape:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(program), 0o755
+        tape.addfile(member, io.BytesIO(program))
+    return buffer.getvalue()

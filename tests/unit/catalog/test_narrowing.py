@@ -1,0 +1,133 @@
+"""The catalogue's builds against what the sources list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packaging.version import Version
+
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.catalog.listing import Listing
+from gpuinstall.catalog.narrowing import narrowed, offered
+from gpuinstall.catalog.pages import Wheel, parse_folder
+from gpuinstall.versions import CudaVersion
+
+INDEX = "https://index.example/whl"
+ASKED = frozenset({"cpu", "cu126", "cu130"})
+
+
+def _build(torch: str, backend: str, **facts: object) -> Build:
+    return Build(Version(torch), backend, "linux", "x86_64", pythons=("3.11", "3.12"), **facts)  # type: ignore[arg-type]
+
+
+def _wheels(*names: str, source: str) -> tuple[Wheel, ...]:
+    return parse_folder(names, Path("/wheels"), source)
+
+
+def _listed(torch: str, tag: str, python: str = "312", platform: str = "manylinux_2_28_x86_64") -> tuple[Wheel, ...]:
+    name = f"torch-{torch}-cp{python}-cp{python}-{platform}.whl"
+    return _wheels(name, source=f"{INDEX}/{tag}")
+
+
+def _narrow(builds: list[Build], listing: Listing) -> list[Build]:
+    return list(narrowed(builds, listing, "linux", "x86_64"))
+
+
+def test_listed_build_keeps_its_facts_and_takes_the_pythons_that_are_there() -> None:
+    build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
+    (found,) = _narrow([build], Listing(_listed("2.14.1+cu126", "cu126"), ASKED))
+    assert (found.source, found.pythons, found.absent) == (f"{INDEX}/cu126", ("3.12",), None)
+    assert (found.glibc, found.toolkit) == ("2.28", CudaVersion(12, 6))
+
+
+def test_build_that_the_index_no_longer_lists_is_withdrawn() -> None:
+    (found,) = _narrow([_build("2.14.1", "cu126")], Listing((), ASKED))
+    assert found.absent == "withdrawn"
+
+
+def test_build_whose_tag_was_not_asked_for_stays_as_it_is() -> None:
+    build = _build("2.14.1", "cu132")
+    assert _narrow([build], Listing((), ASKED)) == [build]
+
+
+def test_wheel_for_another_platform_does_not_count() -> None:
+    wheels = _listed("2.14.1+cu126", "cu126", platform="win_amd64")
+    (found,) = _narrow([_build("2.14.1", "cu126")], Listing(wheels, ASKED))
+    assert found.absent == "withdrawn"
+
+
+def test_builds_of_other_platforms_stay_as_they_are() -> None:
+    build = Build(Version("2.14.1"), "cu126", "windows", "x86_64")
+    assert _narrow([build], Listing((), ASKED)) == [build]
+
+
+def test_unverified_build_that_is_listed_may_be_chosen() -> None:
+    (found,) = _narrow(
+        [_build("2.15.0", "cu130", confidence="unverified")], Listing(_listed("2.15.0+cu130", "x"), ASKED)
+    )
+    assert found.confidence == "low"
+
+
+def test_build_that_only_the_index_knows_is_marked_unknown() -> None:
+    (found,) = _narrow([], Listing(_listed("2.16.0+cu136", "cu136"), ASKED))
+    assert (found.name, found.unknown, found.toolkit, found.glibc) == ("2.16.0+cu136", True, CudaVersion(13, 6), "2.28")
+
+
+def test_prerelease_and_other_vendors_builds_are_not_added() -> None:
+    wheels = (*_listed("2.16.0.dev20261101+cu130", "cu130"), *_listed("2.16.0+rocm7.2", "rocm7.2"))
+    assert _narrow([], Listing(wheels, ASKED)) == []
+
+
+def test_two_sources_give_two_builds_the_first_source_first() -> None:
+    wheels = (*_wheels("torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl", source="/near"), *_listed("2.13.0+cpu", "cpu"))
+    near, far = _narrow([_build("2.13.0", "cpu")], Listing(wheels, ASKED))
+    assert (near.source, near.pythons) == ("/near", ("3.11",))
+    assert (far.source, far.pythons) == (f"{INDEX}/cpu", ("3.12",))
+
+
+def test_silent_index_leaves_the_default_index_and_says_of_the_rest_that_it_is_unreachable() -> None:
+    builds = [_build("2.14.1", "cu130", on_default_index=True), _build("2.14.1", "cu126"), _build("2.14.1", "cpu")]
+    default, gone, cpu = _narrow(builds, Listing((), ASKED, index_answers=False))
+    assert (default.source, default.absent, default.labelled) == (DEFAULT_INDEX, None, False)
+    assert (gone.absent, cpu.absent) == ("unreachable", "unreachable")
+
+
+def test_default_index_serves_what_the_torch_index_has_withdrawn() -> None:
+    (found,) = _narrow([_build("2.14.1", "cu130", on_default_index=True)], Listing((), ASKED))
+    assert (found.source, found.absent) == (DEFAULT_INDEX, None)
+
+
+def test_default_index_that_was_listed_is_believed() -> None:
+    builds = [_build("2.14.1", "cu130", on_default_index=True), _build("2.15.0", "cu130", on_default_index=True)]
+    wheels = _wheels("torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl", source=DEFAULT_INDEX)
+    old, new = _narrow(builds, Listing(wheels, ASKED, default_listed=True))
+    assert old.absent == "withdrawn"
+    assert (new.source, new.pythons, new.labelled) == (DEFAULT_INDEX, ("3.12",), False)
+
+
+def test_default_index_is_passed_over_where_another_source_has_the_build() -> None:
+    wheels = (
+        *_listed("2.15.0+cu130", "cu130"),
+        *_wheels("torch-2.15.0-cp312-cp312-linux_x86_64.whl", source=DEFAULT_INDEX),
+    )
+    (found,) = _narrow([_build("2.15.0", "cu130", on_default_index=True)], Listing(wheels, ASKED, default_listed=True))
+    assert found.source == f"{INDEX}/cu130"
+
+
+def test_companions_are_offered_by_backend_and_platform() -> None:
+    wheels = _wheels(
+        "torchvision-0.29.2+cu126-cp312-cp312-win_amd64.whl",
+        "torchvision-0.29.1+cu126-cp312-cp312-linux_x86_64.whl",
+        source=INDEX,
+    )
+    listing = Listing(wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"}))
+    assert offered(listing, "linux", "x86_64") == {
+        ("torchvision", "cpu"): frozenset(),
+        ("torchvision", "cu126"): {"0.29.1"},
+    }
+
+
+def test_pythons_are_in_order_and_tell_free_threaded_ones() -> None:
+    names = [f"torch-2.14.1+cpu-{tag}-linux_x86_64.whl" for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")]
+    (found,) = _narrow([_build("2.14.1", "cpu")], Listing(_wheels(*names, source="/near"), ASKED))
+    assert found.pythons == ("3.9", "3.13", "3.13t")

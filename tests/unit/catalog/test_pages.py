@@ -1,0 +1,135 @@
+"""Index pages of every kind become wheels."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.catalog.pages import Wheel, parse_folder, parse_page
+from gpuinstall.errors import GpuInstallError, InstallationError
+
+BASE = "https://index.example/whl/cu128/torch/"
+SHA256, METADATA = "a" * 64, "b" * 64
+
+OLD, NEW = "torch-2.7.0+cu128-cp310-cp310-manylinux_2_28_aarch64.whl", "torch-2.11.0+cu128-cp313-cp313t-win_amd64.whl"
+ATTRIBUTES = f'data-dist-info-metadata="sha256={METADATA}" data-core-metadata="sha256={METADATA}"'
+PACKAGE_PAGE = f"""<!DOCTYPE html>
+<html>
+  <body>
+    <h1>Links for torch</h1>
+    <a href="/whl/cu128/{quote(OLD)}" {ATTRIBUTES}>{OLD}</a><br/>
+    <a href="https://files.example/whl/cu128/{quote(NEW)}#sha256={SHA256}" data-upload-time="2026-03-23">{NEW}</a><br/>
+  </body>
+</html>
+<!--TIMESTAMP 1793199792-->"""
+
+
+def _html(text: str, backend: str | None = "cu128") -> tuple[Wheel, ...]:
+    return parse_page(text, "text/html", BASE, backend=backend, source="https://index.example/whl/cu128")
+
+
+def _link(href: str) -> tuple[Wheel, ...]:
+    return _html(f'<a href="{href}">x</a>')
+
+
+def _json(document: Any) -> tuple[Wheel, ...]:
+    return parse_page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE, backend="cu128")
+
+
+def test_package_page_gives_root_relative_and_absolute_links() -> None:
+    relative, absolute = _html(PACKAGE_PAGE)
+    assert relative.url == (
+        "https://index.example/whl/cu128/torch-2.7.0%2Bcu128-cp310-cp310-manylinux_2_28_aarch64.whl"
+    )
+    assert (relative.sha256, relative.metadata, relative.metadata_sha256) == (None, True, METADATA)
+    assert absolute.url.startswith("https://files.example/whl/cu128/")
+    assert absolute.filename == NEW
+    assert (absolute.sha256, absolute.metadata, absolute.metadata_sha256) == (SHA256, False, None)
+    assert {wheel.source for wheel in (relative, absolute)} == {"https://index.example/whl/cu128"}
+
+
+def test_flat_page_of_a_mirror_writes_the_plus_as_an_entity() -> None:
+    (wheel,) = _link("torch-2.7.0&#43;cu126-cp312-cp312-manylinux_2_28_x86_64.whl")
+    assert (str(wheel.version), wheel.backend) == ("2.7.0+cu126", "cu126")
+    assert wheel.url == f"{BASE}torch-2.7.0+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
+
+
+def test_wheel_without_a_local_version_belongs_to_the_page() -> None:
+    (wheel,) = _link("torch-2.5.1-cp312-cp312-linux_aarch64.whl")
+    assert wheel.backend == "cu128"
+
+
+def test_json_page_gives_hashes_and_sizes_and_passes_over_what_was_yanked() -> None:
+    name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
+    file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}, "size": 12}
+    (wheel,) = _json(
+        {"files": [file | {"core-metadata": {"sha256": METADATA}, "yanked": False}, file | {"yanked": "broken"}]}
+    )
+    assert wheel.url == f"{BASE}{name}"
+    assert (wheel.sha256, wheel.size, wheel.metadata, wheel.metadata_sha256) == (SHA256, 12, True, METADATA)
+
+
+def test_folder_gives_its_wheels_as_file_addresses() -> None:
+    (wheel,) = parse_folder(["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"], Path("/wheels"), "/wheels")
+    assert wheel.url == "file:///wheels/torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl"
+    assert (wheel.backend, wheel.source) == ("cpu", "/wheels")
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        "",
+        "torch/",
+        "torch-2.0.tar.gz",
+        "torch.whl",
+        "torch-banana-cp312-cp312-win_amd64.whl",
+        "http://[/torch-2.0-cp312-cp312-win_amd64.whl",
+        "file:///etc/torch-2.0-cp312-cp312-win_amd64.whl",
+        "javascript:torch-2.0-cp312-cp312-win_amd64.whl",
+        f"torch-{'9' * 5000}-cp312-cp312-win_amd64.whl",
+        f"torch-2.0-{'cp3.' * 500}cp3-none-any.whl",
+    ],
+)
+def test_what_is_no_wheel_is_passed_over(href: str) -> None:
+    assert _link(href) == ()
+
+
+@pytest.mark.parametrize("name", ["..%2F..%2Ftorch-2.0-py3-none-any.whl", "..%5Ctorch-2.0-py3-none-any.whl"])
+def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
+    with pytest.raises(InstallationError, match="leads out of its folder"):
+        _link(f"https://files.example/whl/{name}")
+
+
+@pytest.mark.parametrize("document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}'])
+def test_json_page_of_another_shape_is_refused(document: str) -> None:
+    with pytest.raises(InstallationError, match="no index of packages"):
+        parse_page(document, "application/vnd.pypi.simple.v1+json", BASE)
+
+
+_NAMES = st.from_regex(r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl")
+_KEYS = st.sampled_from(["files", "url", "filename", "hashes", "sha256", "size", "core-metadata", "yanked"])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
+    lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
+)
+
+
+@given(st.lists(_NAMES | st.text()), st.text())
+def test_any_html_gives_wheels_or_our_own_error(hrefs: list[str], noise: str) -> None:
+    with suppress(GpuInstallError):
+        assert all(
+            wheel.filename.endswith(".whl") for wheel in _html(noise + "".join(f'<a href="{h}">' for h in hrefs))
+        )
+
+
+@given(_VALUES)
+def test_any_json_gives_wheels_or_our_own_error(document: Any) -> None:
+    with suppress(GpuInstallError):
+        assert all(wheel.filename.endswith(".whl") for wheel in _json({"files": document}))

@@ -1,0 +1,47 @@
+"""Small environments, as an installation leaves them, for the tests of this room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.install.marker import Marker
+from gpuinstall.lock.lock import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK = """lock-version = "1.0"
+requires-python = "==3.12.*"
+created-by = "gpuinstall"
+
+[[packages]]
+name = "torch"
+version = "{version}"
+
+[[packages.wheels]]
+url = "https://index.example/torch-{version}-cp312-cp312-linux_x86_64.whl"
+hashes = {{ sha256 = "1" }}
+"""
+
+
+def lock_text(version: str = "2.14.1") -> str:
+    return LOCK.format(version=version)
+
+
+def make_environment(folder: Path, name: str, version: str = "2.14.1", lock: str = "pylock.cu126.toml") -> Path:
+    """An environment of ours whose marker is ``name``."""
+    packages = folder / "lib" / "python3.12" / "site-packages"
+    (packages / f"torch-{version}.dist-info").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").touch()
+    text = lock_text(version)
+    (folder / lock).write_text(text, encoding="utf-8")
+    Marker(name, lock, parse(lock, text).sha256, "3.12", version, "cu126", "here", {"status": "passed"}).write(folder)
+    return folder
+
+
+def name_of(folder: Path) -> str | None:
+    from gpuinstall.install.marker import read_marker
+
+    marker = read_marker(folder)
+    return marker and marker.id

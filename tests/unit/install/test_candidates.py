@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.install.candidates import without
+from gpuinstall.verify import verdict
+from gpuinstall.verify.verdict import Check, Device, Verdict
+
+CATALOG = load_catalog()
+BUILDS = CATALOG.builds_for("linux", "x86_64")
+CU130 = next(build for build in BUILDS if build.backend == "cu130")
+
+
+def failing(cause: str | None) -> Verdict:
+    checks = (Check("matmul-float32", "failed", cause=cause), Check("sort", "passed", cause="F19"))
+    return Verdict(verdict.Tested(), (Device(0, "GPU", checks),))
+
+
+def test_a_missing_kernel_rules_out_the_builds_with_the_same_code() -> None:
+    rest = without(CATALOG, CU130, failing("F37"))
+    assert rest is not None
+    assert (CU130.sass, CU130.ptx) not in {(build.sass, build.ptx) for build in rest.builds}
+    assert {build.toolkit.major for build in rest.builds if build.toolkit} >= {12, 13}
+
+
+def test_a_driver_that_does_not_serve_the_cuda_rules_out_its_major() -> None:
+    rest = without(CATALOG, CU130, failing("F19"))
+    assert rest is not None
+    assert 13 not in {build.toolkit.major for build in rest.builds if build.toolkit}
+    assert any(build.backend == "cu126" for build in rest.builds)
+
+
+@pytest.mark.parametrize("cause", ["F59", "F70", None])
+def test_what_another_build_would_not_mend_is_not_tried_again(cause: str | None) -> None:
+    assert without(CATALOG, CU130, failing(cause)) is None
+
+
+def test_only_what_failed_counts() -> None:
+    passed = Verdict(verdict.Tested(), (Device(0, "GPU", (replace(Check("sort", "passed"), cause="F37"),)),))
+    assert without(CATALOG, CU130, passed) is None

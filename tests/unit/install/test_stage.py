@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall.install.stage import fault, private
+from gpuinstall.lock.lock import parse
+from gpuinstall.lock.wheels import WheelCache
+from tests.unit.install.environments import lock_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
+WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
+
+
+def entry(text: str) -> dict[str, object]:
+    found: dict[str, object] = tomli.loads(text)["packages"][0]["wheels"][0]
+    return found
+
+
+def test_a_wheel_that_is_here_is_named_by_its_path_and_keeps_its_hash(tmp_path: Path) -> None:
+    cache = WheelCache(tmp_path / "cache")
+    cache.path("1", WHEEL).parent.mkdir(parents=True)
+    cache.path("1", WHEEL).touch()
+    copied = entry(private(parse("pylock.cu126.toml", TEXT), tmp_path, cache))
+    assert copied == {"path": str(cache.path("1", WHEEL)), "hashes": {"sha256": "1"}}
+
+
+def test_a_wheel_that_is_not_here_keeps_its_address(tmp_path: Path) -> None:
+    copied = entry(private(parse("pylock.cu126.toml", TEXT), tmp_path, WheelCache(tmp_path)))
+    assert copied["url"] == f"https://index.example/{WHEEL.replace('+', '%2B')}"
+
+
+def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
+    text = TEXT.replace("url = ", "path = ").replace("https://index.example/", "wheels/").replace("%2B", "+")
+    copied = entry(private(parse("pylock.cu126.toml", text), tmp_path, WheelCache(tmp_path)))
+    assert copied["path"] == str(tmp_path / "wheels" / WHEEL)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (
+            "error: Failed to install\n  Caused by: Hash mismatch for `torch==2.14.1`\n\nExpected:\n  sha256:1",
+            "hash-mismatch",
+        ),
+        ("error: failed to write: No space left on device (os error 28)", "no-space"),
+        ("error: failed to create directory: Permission denied (os error 13)", "not-writable"),
+        ("error: Failed to fetch: `https://index.example/x.whl`", "network"),
+        ("error: something new", "installation-failed"),
+    ],
+)
+def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
+    error = fault(message)
+    assert error.code == code
+    assert error.exit_code == 4
+    assert "\n" not in error.message

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.install import swap
+from gpuinstall.install.place import Place
+from gpuinstall.install.swap import repair, swap_in
+from tests.unit.install.environments import lock_text, make_environment, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Killed(BaseException):
+    """Plays kill -9: nothing catches it and nothing is tidied."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place.at(tmp_path / ".venv")
+    make_environment(place.staging, "new", "2.15.0")
+    return place
+
+
+@pytest.fixture
+def replaced(place: Place) -> Place:
+    make_environment(place.venv, "old", "2.14.1")
+    make_environment(place.previous, "older", "2.13.0")
+    (place.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
+    return place
+
+
+@pytest.fixture(params=["exchange", "two renames"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "two renames":
+        monkeypatch.setattr(swap, "exchange", lambda _one, _other: False)
+
+
+def beside(place: Place) -> str:
+    return (place.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
+
+
+def test_the_first_environment_takes_its_place_with_its_lock(place: Place) -> None:
+    swap_in(place, place.staging)
+    assert name_of(place.venv) == "new"
+    assert beside(place) == lock_text("2.15.0")
+    assert not place.staging.exists()
+    assert not place.previous.exists()
+    assert not place.journal.exists()
+
+
+@pytest.mark.usefixtures("either_way")
+def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: Place) -> None:
+    swap_in(replaced, replaced.staging)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
+    assert beside(replaced) == lock_text("2.15.0")
+    assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
+
+
+def test_none_is_kept_where_none_is_wanted(replaced: Place) -> None:
+    swap_in(replaced, replaced.staging, keep=False)
+    assert name_of(replaced.venv) == "new"
+    assert not replaced.previous.exists()
+
+
+@pytest.mark.usefixtures("either_way")
+def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(replaced: Place) -> None:
+    swap_in(replaced, replaced.staging)
+    swap_in(replaced, replaced.previous)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
+    assert beside(replaced) == lock_text("2.14.1")
+    swap_in(replaced, replaced.previous)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
+    assert beside(replaced) == lock_text("2.15.0")
+
+
+def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int = 1) -> None:
+    real: Callable[..., object] = getattr(owner, name)
+    left = [call]
+
+    def dies(*args: object, **kwargs: object) -> object:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize(
+    ("step", "call"),
+    [("write_atomically", 1), ("_put", 1), ("publish_lock", 1), ("discard", 1), ("write_atomically", 2)],
+)
+def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
+    replaced: Place, monkeypatch: pytest.MonkeyPatch, step: str, call: int
+) -> None:
+    with monkeypatch.context() as patched:
+        kill_before(patched, swap, step, call)
+        with pytest.raises(Killed):
+            swap_in(replaced, replaced.staging)
+    repair(replaced)
+    now = name_of(replaced.venv), name_of(replaced.previous), beside(replaced)
+    assert now in {("old", "older", lock_text("2.14.1")), ("new", "old", lock_text("2.15.0"))}
+    assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
+
+
+@pytest.mark.parametrize("rename", [1, 2, 3])
+def test_a_run_killed_between_two_renames_is_repaired(
+    replaced: Place, monkeypatch: pytest.MonkeyPatch, rename: int
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(swap, "exchange", lambda _one, _other: False)
+        kill_before(patched, Path, "rename", rename)
+        with pytest.raises(Killed):
+            swap_in(replaced, replaced.staging)
+    repair(replaced)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) in {("old", "older"), ("new", "old")}
+    assert not replaced.aside.exists()
+
+
+@pytest.mark.parametrize("rename", [1, 2])
+def test_going_back_killed_between_two_renames_loses_neither(
+    replaced: Place, monkeypatch: pytest.MonkeyPatch, rename: int
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(swap, "exchange", lambda _one, _other: False)
+        kill_before(patched, Path, "rename", rename)
+        with pytest.raises(Killed):
+            swap_in(replaced, replaced.previous)
+    repair(replaced)
+    assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
+
+
+def test_leftovers_of_a_run_that_died_while_building_are_cleared(replaced: Place) -> None:
+    repair(replaced)
+    assert name_of(replaced.venv) == "old"
+    assert not replaced.staging.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
+def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
+    replaced: Place, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fixed(_one: Path, _other: Path) -> bool:
+        raise OSError(number, "cannot")
+
+    monkeypatch.setattr(swap, "exchange", fixed)
+    with pytest.raises(InstallationError) as caught:
+        swap_in(replaced, replaced.staging)
+    assert caught.value.code == "not-replaceable"
+    assert "--venv" in (caught.value.hint or "")
+    assert name_of(replaced.venv) == "old"
+    assert beside(replaced) == lock_text("2.14.1")
+    assert not replaced.staging.exists()
+
+
+def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: Place) -> None:
+    place.venv.mkdir()
+    (place.venv / "thesis.txt").write_text("mine", encoding="utf-8")
+    swap_in(place, place.staging)
+    assert (place.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"

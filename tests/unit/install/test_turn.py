@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.install.place import Place
+from gpuinstall.install.turn import turn
+from gpuinstall.reporter import SilentReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Listener(SilentReporter):
+    def __init__(self) -> None:
+        self.waits: list[str] = []
+
+    def wait(self, text: str) -> None:
+        self.waits.append(text)
+
+
+def test_a_turn_leaves_nothing_behind(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / "a" / ".venv")
+    with turn(place, 0, SilentReporter()):
+        assert place.guard.exists()
+    assert list(place.folder.iterdir()) == []
+
+
+def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / ".venv")
+    with turn(place, 0, SilentReporter()):
+        place.previous.mkdir()
+    assert {entry.name for entry in place.work.iterdir()} == {"previous", ".gitignore", "lock"}
+    assert (place.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
+
+
+def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
+    place, listener = Place.at(tmp_path / ".venv"), Listener()
+    with (
+        turn(place, 0, SilentReporter()),
+        pytest.raises(InstallationError) as caught,
+        turn(place, 0.2, listener),
+    ):
+        pass
+    assert caught.value.code == "busy"
+    assert "process" in caught.value.message
+    assert len(listener.waits) == 1
+    assert "process" in listener.waits[0]
+
+
+def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / ".venv")
+    entered, leave, order = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        with turn(place, 0, SilentReporter()):
+            entered.set()
+            leave.wait(10)
+            order.append("first")
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait(10)
+    threading.Timer(0.2, leave.set).start()
+    with turn(place, 10, SilentReporter()):
+        order.append("second")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InstallationError) as caught, turn(Place.at(tmp_path / "file" / ".venv"), 0, SilentReporter()):
+        pass
+    assert caught.value.code == "not-writable"
+    assert "file" in caught.value.message

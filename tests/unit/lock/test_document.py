@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tomli
+
+from gpuinstall.errors import InstallationError, InternalError
+from gpuinstall.lock.document import Evidence, LockedFile, document, files, inputs_digest
+from gpuinstall.lock.lock import parse, render
+from gpuinstall.lock.project import UNKNOWN
+from gpuinstall.lock.target import Target
+
+HASH = "1" * 64
+NUMPY = "https://index.example/numpy-2.3.4-cp312-cp312-manylinux_2_28_x86_64.whl"
+TORCH = "https://index.example/whl/cu126/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
+EVIDENCE = Evidence(("torch",), "2.14.1", "cu126", "2026-11-20")
+
+
+def resolved() -> dict[str, Any]:
+    text = f"""
+lock-version = "1.0"
+created-by = "uv"
+[[packages]]
+name = "numpy"
+version = "2.3.4"
+sdist = {{ url = "https://index.example/numpy-2.3.4.tar.gz", hashes = {{ sha256 = "{HASH}" }} }}
+wheels = [{{ url = "{NUMPY}", upload-time = 2026-11-17T06:35:24Z, size = 5, hashes = {{ sha256 = "{HASH}" }} }}]
+[[packages]]
+name = "torch"
+version = "2.14.1+cu126"
+wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{UNKNOWN}" }} }}]
+"""
+    return tomli.loads(text)
+
+
+def test_the_lock_says_in_the_standards_own_fields_what_it_is_for() -> None:
+    built = document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
+    assert built["requires-python"] == "==3.12.*"
+    assert built["environments"] == [Target("cu126").marker]
+    assert built["created-by"] == "gpuinstall"
+    lock = parse("pylock.cu126.toml", render(built))
+    assert lock.python == "3.12"
+    assert lock.versions == {"numpy": "2.3.4", "torch": "2.14.1+cu126"}
+    assert lock.inputs == ("torch",)
+
+
+def test_a_lock_has_wheels_alone_with_hashes_and_no_time() -> None:
+    text = render(document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE))
+    assert "tar.gz" not in text
+    assert "upload-time" not in text
+    assert not text.startswith("#")
+    assert text.count("hashes") == 2
+    assert UNKNOWN not in text
+
+
+def test_a_source_distribution_stays_where_there_is_no_wheel() -> None:
+    one = resolved()
+    del one["packages"][0]["wheels"]
+    built = document(
+        one, {"https://index.example/numpy-2.3.4.tar.gz": HASH, TORCH: HASH}, Target("cu126"), "3.12", EVIDENCE
+    )
+    assert built["packages"][0]["sdist"]["url"].endswith("numpy-2.3.4.tar.gz")
+
+
+def test_the_same_inputs_are_the_same_bytes() -> None:
+    hashes = {NUMPY: HASH, TORCH: HASH}
+    one, other = (document(resolved(), hashes, Target("cu126"), "3.12", EVIDENCE) for _ in range(2))
+    assert render(one) == render(other)
+
+
+def test_a_file_without_a_hash_is_never_written() -> None:
+    with pytest.raises(InternalError) as caught:
+        document(resolved(), {NUMPY: HASH}, Target("cu126"), "3.12", EVIDENCE)
+    assert caught.value.code == "hash-missing"
+
+
+def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
+    assert files(resolved()) == (LockedFile("numpy", NUMPY, HASH), LockedFile("torch", TORCH))
+    assert files(resolved())[1].name == "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
+
+
+@pytest.mark.parametrize("kind", ["vcs", "directory"])
+def test_what_no_hash_can_pin_is_refused(kind: str) -> None:
+    with pytest.raises(InstallationError) as caught:
+        files({"packages": [{"name": "mine", kind: {"path": "."}}]})
+    assert caught.value.code == "not-lockable"
+    assert "mine" in caught.value.message
+
+
+def test_the_digest_of_the_inputs_does_not_depend_on_their_order() -> None:
+    assert inputs_digest(("torch", "numpy")) == inputs_digest(("numpy", "torch"))
+    assert inputs_digest(("torch", "numpy")) != inputs_digest(("torch",))
+
+
+def test_evidence_says_what_was_asked_and_the_floors() -> None:
+    told = Evidence(("torch",), "2.14.1", "cpu", "2026-11-20", "cpu", ("sm_80",), {"driver": "525.60.13"}).to_dict()
+    assert told["asked"] == "cpu"
+    assert told["architectures"] == ["sm_80"]
+    assert told["floors"] == {"driver": "525.60.13"}
+    assert "asked" not in EVIDENCE.to_dict()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.lock.document import Evidence, document
+from gpuinstall.lock.fit import Fit, Misfit, best, fit
+from gpuinstall.lock.lock import Lock, parse, render
+from gpuinstall.lock.target import Target
+from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.request import Request
+from gpuinstall.versions import ComputeCapability, DriverVersion
+
+CATALOG = load_catalog()
+TAGS = {"linux": "manylinux_2_28_x86_64", "windows": "win_amd64", "macos": "macosx_11_0_arm64"}
+
+
+def locked(version: str, target: Target, python: str = "3.12") -> Lock:
+    cp = f"cp{python.replace('.', '')}"
+    wheel = f"torch-{version.replace('+', '%2B')}-{cp}-{cp}-{TAGS[target.os]}.whl"
+    url = f"https://index.example/{wheel}"
+    resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
+    evidence = Evidence(("torch",), version, target.backend, "2026-11-20")
+    return parse(target.filename, render(document(resolved, {url: "1"}, target, python, evidence)))
+
+
+def machine(driver: str | None = None, capability: str | None = None) -> Machine:
+    gpus = (Gpu(0, "GPU", compute_capability=ComputeCapability.parse(capability)),) if capability else ()
+    found = Driver(DriverVersion.parse(driver)) if driver else None
+    return Machine("linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus)
+
+
+LOCKS = [
+    locked("2.14.1+cu126", Target("cu126")),
+    locked("2.14.1+cu130", Target("cu130")),
+    locked("2.14.1+cu130", Target("cu130", "windows")),
+    locked("2.14.1+cpu", Target("cpu")),
+]
+
+
+@pytest.mark.parametrize(
+    ("here", "chosen"),
+    [
+        (machine("580.95.05", "6.1"), "pylock.cu126.toml"),
+        (machine("580.95.05", "8.0"), "pylock.cu130.toml"),
+        (machine("535.183.01", "8.9"), "pylock.cu126.toml"),
+        (machine("580.95.05", "12.0"), "pylock.cu130.toml"),
+        (machine(), "pylock.cpu.toml"),
+    ],
+)
+def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here: Machine, chosen: str) -> None:
+    fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
+    found = best(each for each in fits if isinstance(each, Fit))
+    assert found is not None
+    assert found.lock.name == chosen
+    assert str(found.choice.build.torch) == "2.14.1"
+    assert all(misfit.reason.message for misfit in fits if isinstance(misfit, Misfit))
+
+
+def misfit(lock: Lock, here: Machine, request: Request | None = None) -> str:
+    judged = fit(lock, here, request or Request(), CATALOG)
+    assert isinstance(judged, Misfit)
+    return judged.reason.code
+
+
+def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields() -> None:
+    assert misfit(LOCKS[2], machine("580.95.05", "8.0")) == "other-platform"
+
+
+def test_a_lock_whose_glibc_is_newer_is_refused() -> None:
+    assert misfit(LOCKS[0], replace(machine("580.95.05", "8.0"), glibc="2.17")) == "other-platform"
+
+
+def test_a_lock_that_does_not_hold_the_request_is_refused() -> None:
+    assert misfit(LOCKS[3], machine(), Request(("torch", "torchvision"))) == "other-request"
+    assert misfit(LOCKS[3], machine(), Request(("torch<2.14",))) == "other-request"
+    assert isinstance(
+        fit(LOCKS[3], machine(), Request(("Torch>=2.14", 'winonly; sys_platform == "win32"')), CATALOG), Fit
+    )
+
+
+def test_a_python_that_is_fixed_otherwise_refuses_the_lock() -> None:
+    assert misfit(LOCKS[3], machine(), Request(python="3.11"))
+
+
+def test_what_the_tool_table_claims_decides_nothing() -> None:
+    claims = LOCKS[1].text.replace('backend = "cu130"', 'backend = "cu126"')
+    assert misfit(parse("pylock.cu126.toml", claims), machine("535.183.01", "8.9")) != ""
+
+
+def test_a_torch_that_the_catalogue_does_not_know_is_refused() -> None:
+    assert misfit(locked("9.9.9+cu126", Target("cu126")), machine("580.95.05", "8.0")) == "unknown-build"
+
+
+def test_the_default_indexs_build_is_known_by_having_no_label() -> None:
+    lock = locked("2.14.1", Target("cu130"))
+    judged = fit(lock, machine("580.95.05", "8.0"), Request(), CATALOG)
+    assert isinstance(judged, Fit)
+    assert judged.choice.build.backend == "cu130"
+    assert judged.choice.index is None

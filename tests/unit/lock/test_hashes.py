@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.http import Client
+from gpuinstall.lock.document import LockedFile
+from gpuinstall.lock.hashes import fetch_missing, known_hashes
+from gpuinstall.lock.wheels import WheelCache
+from gpuinstall.reporter import SilentReporter
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+NAMES = ("torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl", "triton-3.8.0-cp312-cp312-linux_x86_64.whl")
+
+
+def nothing() -> Mapping[str, str]:
+    return {}
+
+
+class Shop:
+    """A file host whose files can be exchanged."""
+
+    def __init__(self) -> None:
+        self.files = {f"/{name.replace('+', '%2B')}": name.encode() * 1000 for name in NAMES}
+        self.host = Host("shop", self.answer)
+
+    def answer(self, path: str, _headers: dict[str, str]) -> Answer:
+        return Answer(200, self.files[path]) if path in self.files else NOT_FOUND
+
+    def locked(self) -> tuple[LockedFile, ...]:
+        return tuple(LockedFile(path[1:].partition("-")[0], self.host.url + path) for path in self.files)
+
+    def sent(self) -> Counter[str]:
+        return Counter(asked.path for asked in self.host.log if asked.sent)
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    shop = Shop()
+    yield shop
+    shop.host.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> WheelCache:
+    return WheelCache(tmp_path / "cache")
+
+
+def hashed(files: tuple[LockedFile, ...], cache: WheelCache) -> dict[str, str]:
+    with Client() as client:
+        found = known_hashes(files, nothing, cache, client)
+        return fetch_missing(found, cache, client, SilentReporter())
+
+
+def test_a_wheel_without_a_hash_is_fetched_once_and_lies_in_the_cache(shop: Shop, cache: WheelCache) -> None:
+    files = shop.locked()
+    first, again = hashed(files, cache), hashed(files, cache)
+    assert (
+        first == again == {shop.host.url + path: hashlib.sha256(body).hexdigest() for path, body in shop.files.items()}
+    )
+    assert set(shop.sent().values()) == {1}
+    for file in files:
+        assert cache.path(first[file.url], file.name).read_bytes() in shop.files.values()
+
+
+def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop: Shop, cache: WheelCache) -> None:
+    before = hashed(shop.locked(), cache)
+    changed = next(iter(shop.files))
+    shop.files[changed] = b"another"
+    after = hashed(shop.locked(), cache)
+    assert after[shop.host.url + changed] == hashlib.sha256(b"another").hexdigest() != before[shop.host.url + changed]
+
+
+def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: WheelCache) -> None:
+    files = tuple(LockedFile(file.package, file.url, "1" * 64) for file in shop.locked())
+    assert set(hashed(files, cache).values()) == {"1" * 64}
+    assert shop.host.log == []
+
+
+def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: WheelCache) -> None:
+    published = dict.fromkeys(NAMES, "2" * 64)
+    official = LockedFile("torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B"))
+    mirror = LockedFile("torch", "http://127.0.0.1:9/whl/cu126/" + NAMES[0].replace("+", "%2B"))
+    with Client() as client:
+        assert known_hashes((official,), lambda: published, cache, client).known == {official.url: "2" * 64}
+        assert mirror in known_hashes((mirror,), lambda: published, cache, client).missing
+
+
+def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path: Path, cache: WheelCache) -> None:
+    wheel = tmp_path / NAMES[1]
+    wheel.write_bytes(b"local")
+    file = LockedFile("triton", wheel.as_uri())
+    assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
+
+
+def test_a_cached_wheel_serves_when_its_host_is_silent(shop: Shop, cache: WheelCache) -> None:
+    files = shop.locked()
+    before = hashed(files, cache)
+    with Client(offline=True) as client:
+        assert known_hashes(files, nothing, cache, client).known == before
+
+
+def test_one_failure_ends_the_other_transfers(shop: Shop, cache: WheelCache) -> None:
+    missing = LockedFile("gone", f"{shop.host.url}/gone-1-py3-none-any.whl")
+    with pytest.raises(InstallationError) as caught:
+        hashed((missing, *shop.locked()), cache)
+    assert "gone-1" in caught.value.message
+    assert threading.active_count() < 20
+
+
+def test_old_leftovers_are_swept_and_a_transfer_under_way_is_not(cache: WheelCache) -> None:
+    import os
+
+    coming = cache.folder / "coming"
+    coming.mkdir(parents=True)
+    for name in ("old", "new"):
+        (coming / name).touch()
+    os.utime(coming / "old", (0, 0))
+    cache.sweep()
+    assert [entry.name for entry in coming.iterdir()] == ["new"]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import LockError
+from gpuinstall.lock.lock import parse, read_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK = """lock-version = "1.0"
+requires-python = "==3.12.*"
+created-by = "gpuinstall"
+
+[[packages]]
+name = "torch"
+version = "2.14.1+cu126"
+[[packages.wheels]]
+url = "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl"
+hashes = { sha256 = "1" }
+"""
+
+
+def test_a_lock_knows_its_python_its_versions_and_its_digest() -> None:
+    lock = parse("pylock.cu126.toml", LOCK)
+    assert (lock.python, lock.versions) == ("3.12", {"torch": "2.14.1+cu126"})
+    assert len(lock.sha256) == 64
+    assert lock.inputs == ()
+
+
+def test_a_lock_for_a_range_of_pythons_names_none() -> None:
+    assert parse("pylock.toml", LOCK.replace("==3.12.*", ">=3.11")).python is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (LOCK[:-40], "lock-malformed"),
+        (LOCK.replace('created-by = "gpuinstall"', ""), "lock-malformed"),
+        (LOCK.replace('hashes = { sha256 = "1" }', "hashes = {}"), "lock-malformed"),
+        (LOCK.replace('"1.0"', '"2.0"'), "lock-version"),
+        (LOCK.replace('"1.0"', '"1.1"'), "lock-version"),
+        (LOCK.replace("%2B", "+").replace('url = "https://index.example', 'path = "../../etc'), "lock-traversal"),
+        (LOCK.replace("https://index.example/torch", "https://index.example/..%2F..%2Ftorch"), "lock-malformed"),
+        (
+            LOCK.replace("url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='),
+            "lock-traversal",
+        ),
+        ("", "lock-malformed"),
+    ],
+)
+def test_a_lock_that_cannot_be_trusted_is_refused(text: str, code: str) -> None:
+    with pytest.raises(LockError) as caught:
+        parse("pylock.cu126.toml", text)
+    assert caught.value.code == code
+    assert "pylock.cu126.toml" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(LockError) as missing:
+        read_lock(tmp_path / "pylock.cpu.toml")
+    (tmp_path / "pylock.cpu.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(LockError) as unreadable:
+        read_lock(tmp_path / "pylock.cpu.toml")
+    assert (missing.value.code, unreadable.value.code) == ("lock-missing", "lock-unreadable")

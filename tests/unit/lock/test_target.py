@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.target import Target
+
+
+@pytest.mark.parametrize(
+    ("target", "filename"),
+    [
+        (Target("cu126"), "pylock.cu126.toml"),
+        (Target("cpu"), "pylock.cpu.toml"),
+        (Target("cu130", "windows"), "pylock.cu130-windows-x86_64.toml"),
+        (Target("cu130", "linux", "aarch64"), "pylock.cu130-linux-aarch64.toml"),
+        (Target("cpu", "macos", "arm64"), "pylock.cpu-macos-arm64.toml"),
+    ],
+)
+def test_the_lock_is_named_after_its_target_and_the_name_reads_back(target: Target, filename: str) -> None:
+    assert target.filename == filename
+    assert Target.parse(str(target)) == target
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cu", "cu12.6", "rocm6.3", "cu126-linux", "cu126-beos-x86_64", "cu126 ", "../cpu"]
+)
+def test_anything_else_is_no_target(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Target.parse(text)
+    assert caught.value.code == "target-malformed"
+
+
+@pytest.mark.parametrize(
+    ("target", "wheel", "fits"),
+    [
+        (Target("cu126"), "cp312-cp312-manylinux_2_28_x86_64", True),
+        (Target("cu126"), "cp312-cp312-manylinux2014_x86_64", True),
+        (Target("cu126"), "cp312-cp312-linux_x86_64", True),
+        (Target("cu126"), "py3-none-any", True),
+        (Target("cu126"), "cp38-abi3-manylinux1_x86_64", True),
+        (Target("cu126"), "cp312-cp312-manylinux_2_31_x86_64", False),
+        (Target("cu126", glibc="2.17"), "cp312-cp312-manylinux_2_28_x86_64", False),
+        (Target("cu126"), "cp312-cp312t-manylinux_2_28_x86_64", False),
+        (Target("cu126"), "cp311-cp311-manylinux_2_28_x86_64", False),
+        (Target("cu126"), "cp312-cp312-win_amd64", False),
+        (Target("cu126", "linux", "aarch64"), "cp312-cp312-manylinux_2_28_aarch64", True),
+        (Target("cu126", "windows"), "cp312-cp312-win_amd64", True),
+        (Target("cpu", "macos", "arm64"), "cp312-none-macosx_11_0_arm64", True),
+        (Target("cpu", "macos", "arm64"), "cp312-none-macosx_14_0_arm64", True),
+        (Target("cpu", "macos", "arm64"), "cp312-none-macosx_15_0_arm64", False),
+    ],
+)
+def test_only_wheels_of_its_platform_and_python_fit(target: Target, wheel: str, fits: bool) -> None:
+    assert (wheel in {str(tag) for tag in target.tags("3.12")}) is fits
+
+
+def test_a_free_threaded_python_takes_its_own_wheels() -> None:
+    tags = {str(tag) for tag in Target("cu130").tags("3.14t")}
+    assert "cp314-cp314t-manylinux_2_28_x86_64" in tags
+    assert "cp314-cp314-manylinux_2_28_x86_64" not in tags
+
+
+def test_the_marker_holds_on_its_platform_and_nowhere_else() -> None:
+    from packaging.markers import Marker
+
+    targets = [
+        Target("cu130"),
+        Target("cu130", "linux", "aarch64"),
+        Target("cu130", "windows"),
+        Target("cpu", "macos", "arm64"),
+    ]
+    for one in targets:
+        for other in targets:
+            assert Marker(one.marker).evaluate(dict(other.environment("3.12"))) is (one == other)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+import sys
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.probe import child
+from gpuinstall.probe.child import death, run_children
+from gpuinstall.process import Finished
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def python(code: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-I", "-S", "-c", code], dict(os.environ)
+
+
+def nothing() -> None:
+    raise AssertionError("nothing was to be waited for")
+
+
+def test_children_run_at_once_and_answer_in_the_order_of_their_commands() -> None:
+    start = monotonic()
+    commands = [python(f"import time; time.sleep(0.5); print({number})") for number in range(4)]
+    assert [finished.out for finished in run_children(commands, 20, nothing)] == ["0\n", "1\n", "2\n", "3\n"]
+    assert monotonic() - start < 1.9
+
+
+def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers() -> None:
+    late, done = run_children([python("import time; time.sleep(60)"), python("print(1)")], 1, nothing)
+    assert (late.status, death(late)) == (None, "did not answer in time")
+    assert done.out == "1\n"
+
+
+def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = Event()
+
+    def asleep_in_the_kernel(*_: object, **__: object) -> Finished:
+        woken.wait(30)
+        return Finished((), 0, "too late", "")
+
+    monkeypatch.setattr(child, "run", asleep_in_the_kernel)
+    start = monotonic()
+    (finished,) = run_children([python("")], 0.1, nothing)
+    seconds = monotonic() - start
+    woken.set()
+    assert (finished.status, finished.out) == (None, "")
+    assert seconds < 5
+
+
+def test_a_signal_is_named() -> None:
+    assert death(Finished((), -11, "", "")) == "was ended by SIGSEGV"
+    assert death(Finished((), -99, "", "")) == "was ended by signal 99"
+
+
+def test_no_children_are_no_answers() -> None:
+    assert run_children([], 5, nothing) == ()

@@ -1,0 +1,146 @@
+"""What else is known about a machine tells the causes of one CUDA error apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.probe.cuda_errors import CAUSES, NAMES, UNLISTED
+from gpuinstall.probe.cuda_problems import Scene, cause_of, place_of, refusal
+from gpuinstall.probe.preflight_causes import UNCOMPILED
+from gpuinstall.versions import ComputeCapability, DriverVersion
+
+DRIVER = DriverVersion.parse("550.144.03")
+OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.144.03"
+NEWER = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01"
+COMPAT = "/usr/local/cuda/compat/libcuda.so.575.51.03"
+
+HOST = Scene(driver=DRIVER, library=OWN)
+
+
+@pytest.mark.parametrize("status", CAUSES)
+def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(status: int) -> None:
+    problem = refusal(status, HOST)
+    assert problem.id in {f"F{number:02}" for number in range(1, 73)}
+    assert problem.code == problem.code.lower()
+    assert problem.why
+    assert problem.fix
+    assert "{" not in problem.message
+    assert "\n" not in problem.message
+    assert NAMES[status] in (problem.seen or "")
+
+
+def test_every_named_error_is_explained() -> None:
+    assert set(NAMES) == set(CAUSES) | set(UNCOMPILED)
+
+
+@given(
+    st.integers(), st.builds(Scene, wsl=st.booleans(), container=st.none() | st.text(), library=st.none() | st.text())
+)
+def test_any_number_in_any_scene_is_a_problem(status: int, scene: Scene) -> None:
+    assert refusal(status, scene).blocking
+
+
+def test_an_unlisted_error_claims_no_cause() -> None:
+    assert cause_of(4711, HOST) == UNLISTED
+    assert refusal(4711, HOST).id is None
+
+
+def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> None:
+    problem = refusal(803, replace(HOST, library=NEWER))
+    assert problem.message == "the kernel module (550.144.03) and libcuda (550.163.01) differ"
+    assert (problem.id, problem.needs) == ("F03", ("root", "reboot"))
+    assert (problem.fix or "").startswith("sudo reboot")
+    assert "modprobe -r nvidia_uvm" in (problem.fix or "")
+
+
+def test_a_mismatch_in_a_container_is_mended_there() -> None:
+    problem = refusal(803, replace(HOST, library=NEWER, container="apptainer"))
+    assert (problem.id, problem.needs) == ("F03", ())
+    assert "apptainer exec --nv" in (problem.fix or "")
+
+
+@pytest.mark.parametrize("status", [803, 804])
+def test_a_forward_compatibility_library_is_named_whatever_the_number(status: int) -> None:
+    problem = refusal(status, replace(HOST, library=COMPAT, container="docker"))
+    assert problem.id == "F11"
+    assert "/usr/local/cuda/compat" in (problem.fix or "")
+
+
+def test_forward_compatibility_without_its_package_is_a_half_done_update() -> None:
+    assert refusal(804, replace(HOST, library=NEWER)).needs == ("root", "reboot")
+    assert refusal(804, HOST).fix == "unset LD_LIBRARY_PATH"
+    assert "older CUDA" in (refusal(804, replace(HOST, container="docker")).fix or "")
+
+
+@pytest.mark.parametrize("status", [100, 101, 999])
+def test_in_a_container_cuda_lacks_a_device_node_that_nvml_does_not_need(status: int) -> None:
+    problem = refusal(status, replace(HOST, container="podman"))
+    assert (problem.code, problem.id) == ("device-nodes-unusable", "F13")
+    assert "nvidia.com/gpu=all" in (problem.fix or "")
+
+
+@pytest.mark.parametrize("status", [100, 999])
+def test_on_the_host_a_missing_uvm_node_is_made(status: int) -> None:
+    problem = refusal(status, replace(HOST, uvm=False))
+    assert problem.id == "F13"
+    assert "sudo nvidia-modprobe -c 0 -u" in (problem.fix or "")
+    assert refusal(status, replace(HOST, uvm=True)).id == {100: "F15", 999: "F12"}[status]
+
+
+def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() -> None:
+    lost = refusal(999, Scene(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
+    assert "wsl.exe --shutdown" in (lost.fix or "")
+    assert refusal(100, Scene(wsl=True, library=OWN)).code == "wsl-linux-driver"
+
+
+def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
+    assert refusal(100, replace(HOST, unsliced=True), (3,)).id == "F17"
+
+
+def test_several_blackwells_point_at_heterogeneous_memory() -> None:
+    gpus = tuple(Gpu(index, compute_capability=ComputeCapability(12, 0)) for index in range(2))
+    many = Scene.of(Machine(os="linux", arch="x86_64", gpus=gpus))
+    assert "uvm_disable_hmm=1" in (refusal(3, many).fix or "")
+    assert "uvm_disable_hmm=1" not in (refusal(3, HOST).fix or "")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "command"),
+    [
+        ("Ubuntu 22.04", "sudo apt-get install nvidia-fabricmanager-550"),
+        ("Rocky Linux 9.4", "sudo dnf install nvidia-fabricmanager-550.144.03"),
+        ("Arch Linux", "install nvidia-fabricmanager 550.144.03"),
+        (None, "install nvidia-fabricmanager 550.144.03"),
+    ],
+)
+def test_the_fabric_manager_comes_in_the_drivers_version(distribution: str | None, command: str) -> None:
+    problem = refusal(802, replace(HOST, distribution=distribution))
+    assert (problem.fix or "").startswith(command)
+    assert "systemctl enable --now nvidia-fabricmanager" in (problem.fix or "")
+
+
+def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
+    assert (refusal(802, replace(HOST, container="docker")).fix or "").startswith("on the host: sudo systemctl")
+
+
+def test_a_scene_takes_the_driver_and_the_place_from_the_machine() -> None:
+    machine = Machine(os="linux", arch="x86_64", environment=Environment(container="lxc"), driver=Driver(DRIVER))
+    assert Scene.of(machine, OWN) == Scene(container="lxc", driver=DRIVER, library=OWN)
+
+
+@pytest.mark.parametrize(
+    "library", [None, "libcuda.so.1", "/usr/lib/libcuda.so.1", "nvcuda.dll", "libcuda.so.x (deleted)"]
+)
+def test_a_library_without_a_version_differs_from_nothing(library: str | None) -> None:
+    scene = replace(HOST, library=library)
+    assert scene.library_version is None
+    assert not scene.differs
+
+
+def test_gpus_are_named_as_one_would_say_them() -> None:
+    assert [place_of(()), place_of((3,)), place_of((0, 2, 5))] == ["the GPU", "GPU 3", "GPUs 0, 2 and 5"]

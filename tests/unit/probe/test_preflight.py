@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
+from gpuinstall.probe.findings import Finding, Outcome, finding, problems_of
+from gpuinstall.probe.preflight import Card, Preflight, cards_of, trials
+from gpuinstall.probe.preflight_causes import HANGS, NO_LIBRARY
+from gpuinstall.process import Finished
+
+ALONE = Gpu(0, uuid="GPU-aaaa")
+SLICED = Gpu(1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2")))
+MACHINE = Machine(os="linux", arch="x86_64", gpus=(ALONE, SLICED))
+JOB = {"SLURM_JOB_ID": "42"}
+
+
+def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
+    return [trial.visible for trial in trials(machine, environ)]
+
+
+def answered(**answer: object) -> Finding:
+    return finding(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
+
+
+def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
+    assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == ["GPU-aaaa", "MIG-1", "MIG-2"]
+
+
+def test_a_card_without_a_uuid_is_tried_by_its_place_on_the_bus() -> None:
+    assert visible(Machine(os="linux", arch="aarch64", gpus=(Gpu(2),)), {}) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "tried"),
+    [
+        ("0", ["GPU-aaaa"]),
+        ("1", ["MIG-1", "MIG-2"]),
+        ("1, 0", ["GPU-aaaa", "MIG-1", "MIG-2"]),
+        ("MIG-2", ["MIG-2"]),
+        ("GPU-bb", ["MIG-1", "MIG-2"]),
+        ("", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_a_job_is_tried_on_its_own_cards(given: str, tried: list[str]) -> None:
+    assert visible(MACHINE, JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
+
+
+def test_what_the_probe_found_broken_is_not_tried() -> None:
+    broken, slow = Problem("gpu-lost", "lost", gpus=(0,)), Problem("slow", "slow", blocking=False, gpus=(1,))
+    assert visible(MACHINE.with_problems([broken, slow]), {}) == ["MIG-1", "MIG-2"]
+    assert visible(MACHINE.with_problems([Problem("no-driver", "no driver")]), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ({"wrong": 0}, "proven"),
+        ({"wrong": 3}, "failed"),
+        ({"call": "cuCtxSynchronize", "status": 719}, "failed"),
+        ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
+        ({"call": "cuMemAlloc_v2", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 2}}, "unproven"),
+        ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 0}}, "memory-only"),
+        ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 1}}, "failed"),
+        ({"call": "cuInit", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 201}}, "failed"),
+        ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 0}}, "memory-only"),
+        ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 5}}, "failed"),
+        ({"call": "cuModuleLoadData", "status": 222, "instead": {"call": "cuMemAlloc_v2", "status": 2}}, "unproven"),
+        ({"call": "cuModuleLoadData", "status": 223, "instead": {"call": "cuMemcpyDtoH_v2", "status": 214}}, "failed"),
+    ],
+)
+def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: Outcome) -> None:
+    assert answered(**answer).outcome == outcome
+
+
+def test_a_fault_found_by_memory_is_told_as_its_own() -> None:
+    found = answered(call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214})
+    assert found.cause is not None
+    assert found.cause.id == "F09"
+
+
+def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
+    found = answered(path=None, error="libcuda.so.1: cannot open shared object file")
+    assert (found.cause, found.facts) == (NO_LIBRARY, "libcuda.so.1: cannot open shared object file")
+
+
+def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
+    findings = [Finding(0, "proven"), Finding(1, "memory-only"), Finding(1, "failed"), Finding(1, "proven")]
+    assert cards_of(findings) == (Card(0, "proven"), Card(1, "failed"))
+
+
+def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
+    stuck = [Finding(index, "failed", HANGS, "no answer", at_start=True) for index in range(2)]
+    assert [problem.gpus for problem in problems_of(stuck)] == [()]
+    assert [problem.gpus for problem in problems_of([*stuck, Finding(2, "proven")])] == [(0, 1)]
+
+
+def test_the_document_names_each_gpu_and_its_outcome() -> None:
+    problem = Problem("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
+    document = Preflight((Card(0, "proven"), Card(1, "unproven")), (problem,), 0.40049).to_dict()
+    assert document["gpus"] == [{"index": 0, "status": "proven"}, {"index": 1, "status": "unproven"}]
+    assert document["problems"][0]["gpus"] == [1]
+    assert document["seconds"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "summary"),
+    [
+        (["proven"], "a kernel ran on GPU 0"),
+        (["proven", "proven"], "a kernel ran on both GPUs"),
+        (["proven"] * 8, "a kernel ran on all 8 GPUs"),
+        (["proven", "failed", "proven"], "a kernel ran on GPUs 0 and 2 · failed: GPU 1"),
+        (["memory-only", "unproven"], "memory was set and read back on GPU 0 · busy: GPU 1"),
+        ([], ""),
+    ],
+)
+def test_the_summary_says_what_ran_where(outcomes: list[Outcome], summary: str) -> None:
+    assert Preflight(tuple(Card(index, outcome) for index, outcome in enumerate(outcomes))).summary == summary

@@ -1,0 +1,142 @@
+"""The pure parts of bootstrap.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import bootstrap
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person without settings, whose home is the test's folder."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "XDG_")) or name in {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files = bootstrap.pip_files()
+    monkeypatch.setattr(bootstrap, "pip_files", lambda: [path for path in files if tmp_path in path.parents])
+    bootstrap.pip_settings.cache_clear()
+    return tmp_path
+
+
+def settings(home: Path, text: str) -> None:
+    (home / ".config" / "pip").mkdir(parents=True)
+    (home / ".config" / "pip" / "pip.conf").write_text(text)
+
+
+def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
+    index = "https://user:pa%20ss@index.example/simple"
+    settings(nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n")
+
+    given = bootstrap.environment()
+
+    assert given["UV_DEFAULT_INDEX"] == index
+    assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
+
+
+def test_pips_variables_come_before_its_files(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings(nobody, "[global]\nindex-url = https://file.example/\n")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
+
+    assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://variable.example/"
+
+
+@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
+def test_uvs_own_variables_are_left_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
+    monkeypatch.setenv(variable, "https://uv.example/")
+
+    assert {name: value for name, value in bootstrap.environment().items() if "INDEX" in name and name[0] == "U"} == {
+        variable: "https://uv.example/"
+    }
+
+
+def test_an_index_in_uvs_own_settings_is_left_alone(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
+    (nobody / ".config" / "uv").mkdir(parents=True)
+    (nobody / ".config" / "uv" / "uv.toml").write_text('index-url = "https://uv.example/"\n')
+
+    assert "UV_DEFAULT_INDEX" not in bootstrap.environment()
+
+
+def test_the_certificates_of_requests_come_before_pips(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CERT", "/pip.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/requests.pem")
+
+    assert bootstrap.environment()["SSL_CERT_FILE"] == "/requests.pem"
+
+
+def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"):
+        monkeypatch.setenv(name, "x")
+
+    assert not {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"} & set(bootstrap.environment())
+
+
+def test_damaged_settings_of_pip_are_pips_business(nobody: Path) -> None:
+    settings(nobody, "index-url outside a section\n")
+
+    assert bootstrap.pip_settings() == {}
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("", ""),
+        ("WARNING: x\nERROR: No matching distribution found\n", "ERROR: No matching distribution found"),
+        ("error: Failed\n  Caused by: dns error\n", "error: Failed; Caused by: dns error"),
+        ("error: GET https://me:secret@index.example/ failed", "error: GET https://****@index.example/ failed"),
+        (
+            "connection broken by 'ConnectTimeoutError(<HTTPSConnection object at 0x7f>, 'Connection timed out.')'",
+            "Connection timed out.",
+        ),
+        (
+            "urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+            "no CA certificate vouches for the server (set SSL_CERT_FILE to a file of them)",
+        ),
+    ],
+)
+def test_the_reason_is_one_line_without_passwords(output: str, expected: str) -> None:
+    assert bootstrap.reason(output) == expected
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "libc", "expected"),
+    [
+        ("linux", "x86_64", "glibc", "x86_64-unknown-linux-gnu"),
+        ("linux", "x86_64", "", "x86_64-unknown-linux-musl"),
+        ("linux", "aarch64", "glibc", "aarch64-unknown-linux-musl"),
+        ("darwin", "arm64", "", "aarch64-apple-darwin"),
+        ("win32", "AMD64", "", "x86_64-pc-windows-msvc"),
+    ],
+)
+def test_the_release_archive_is_the_machines(
+    system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
+
+    assert bootstrap.archive_target() == expected
+    programs = (Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt").read_text()
+    assert f"\n{expected} " in programs
+
+
+def test_every_way_of_uv_is_tried_in_this_order() -> None:
+    ways = ["on PATH or kept", "pinned wheel, by pip", "pinned wheel, by a venv's pip", "release archive"]
+
+    assert list(bootstrap.UV_WAYS) == ways
+
+
+def test_versions_compare_as_numbers() -> None:
+    assert bootstrap.numbers("0.13.10") > bootstrap.numbers("0.13.8") > bootstrap.numbers("0.9.30")
+
+
+def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert bootstrap.data_folder() == Path("/data/gpuinstall")

@@ -1,0 +1,57 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import write_atomically, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomically(path, "old")
+    write_atomically(path, "new\n")
+    assert path.read_bytes() == b"new\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", "")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_old_file_stays_when_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    with pytest.raises(InstallationError), written(path) as file:
+        _half_written(file)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_disk_that_is_full_is_named() -> None:
+    with pytest.raises(InstallationError) as caught, written(_full()) as file:
+        file.write(b"x" * 100_000)
+    assert caught.value.code == "not-writable"
+
+
+def _half_written(file: IO[bytes]) -> None:
+    file.write(b"half")
+    raise OSError(28, "No space left on device")
+
+
+def _full() -> Path:
+    from pathlib import Path
+
+    return Path("/dev/full/file")

@@ -1,0 +1,250 @@
+"""The client against real hosts on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import hosts, process
+from gpuinstall.errors import InstallationError
+from gpuinstall.hosts import UnreachableError
+from gpuinstall.http import Client, Head
+from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE = b"wheel" * CHUNK
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """A host with a page, a file, and paths that answer badly."""
+
+    def respond(path: str, headers: dict[str, str]) -> Answer:
+        match path:
+            case "/page/":
+                return Answer(200, "Fenêtre".encode(), "text/html")
+            case "/secret/":
+                login = headers.get("authorization") == "Basic bWU6c2VjcmV0"
+                return Answer(200, b"open", "text/html") if login else UNAUTHORIZED
+            case "/kept-by-nobody/":
+                return Answer(200, b"page", "text/html", {"Cache-Control": "no-store"})
+            case "/file.whl":
+                return Answer(200, FILE)
+            case "/broken":
+                return Answer(503, b"later")
+            case _:
+                return NOT_FOUND
+
+    host = Host("web", respond)
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """A client with a cache of its own."""
+    with Client(cache=tmp_path / "cache") as client:
+        yield client
+
+
+def _nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def _ignore(_count: int) -> None:
+    """Count nothing."""
+
+
+def test_page_is_read_as_utf8_under_our_own_name(host: Host, client: Client) -> None:
+    page = client.page(f"{host.url}/page/")
+    assert page is not None
+    assert (page.text, page.content_type, page.url) == ("Fenêtre", "text/html", f"{host.url}/page/")
+    assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
+
+
+def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_path: Path) -> None:
+    for _ in range(2):
+        with Client(cache=tmp_path) as client:
+            page = client.page(f"{host.url}/page/")
+            assert page is not None
+            assert page.text == "Fenêtre"
+    assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
+
+
+def test_page_that_may_not_be_stored_is_read_again(host: Host, client: Client) -> None:
+    for _ in range(2):
+        client.page(f"{host.url}/kept-by-nobody/")
+    assert [asked.status for asked in host.log] == [200, 200]
+
+
+def test_page_that_is_not_there_is_none(host: Host, client: Client) -> None:
+    assert client.page(f"{host.url}/nothing/") is None
+    assert client.text(f"{host.url}/nothing.metadata") is None
+
+
+def test_offline_client_asks_nobody_and_knows_what_it_holds(host: Host, client: Client, tmp_path: Path) -> None:
+    page = client.page(f"{host.url}/page/")
+    host.log.clear()
+    with Client(cache=tmp_path / "cache", offline=True) as offline:
+        assert offline.page(f"{host.url}/page/") == page
+        with pytest.raises(UnreachableError):
+            offline.page(f"{host.url}/nothing/")
+    assert host.log == []
+
+
+def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(host: Host, tmp_path: Path) -> None:
+    netloc = host.url.removeprefix("http://")
+    with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
+        page = client.page(f"{host.url}/secret/")
+    assert page is not None
+    assert page.text == "open"
+    with Client(cache=tmp_path / "other") as client, pytest.raises(InstallationError, match="answered 401") as caught:
+        client.page(f"{host.url}/secret/")
+    assert "password" in (caught.value.hint or "")
+
+
+def test_head_tells_size_and_mark_without_fetching(host: Host, client: Client) -> None:
+    head = client.head(f"{host.url}/file.whl")
+    assert (head.size, bool(head.etag)) == (len(FILE), True)
+    assert client.head(f"{host.url}/nothing.whl") == Head()
+    assert sum(asked.sent for asked in host.log) == 0
+
+
+def test_download_appears_complete_hashed_and_counted(host: Host, client: Client, tmp_path: Path) -> None:
+    counted: list[int] = []
+    place = tmp_path / "new" / "file.whl"
+    sha256 = client.download(f"{host.url}/file.whl", place, None, counted.append)
+    assert sha256 == hashlib.sha256(FILE).hexdigest()
+    assert place.read_bytes() == FILE
+    assert sum(counted) == len(FILE)
+    assert [path.name for path in place.parent.iterdir()] == ["file.whl"]
+
+
+def test_download_with_another_hash_leaves_nothing(host: Host, client: Client, tmp_path: Path) -> None:
+    place = tmp_path / "new" / "file.whl"
+    with pytest.raises(InstallationError) as caught:
+        client.download(f"{host.url}/file.whl", place, "0" * 64, _ignore)
+    assert caught.value.code == "hash-mismatch"
+    assert "0" * 64 in (caught.value.seen or "")
+    assert list(place.parent.iterdir()) == []
+
+
+def test_download_that_breaks_off_leaves_nothing(client: Client, tmp_path: Path) -> None:
+    headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
+    host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
+    place = tmp_path / "new" / "file.whl"
+    with pytest.raises(InstallationError, match="broke off"):
+        client.download(f"{host.url}/file.whl", place, None, _ignore)
+    assert list(place.parent.iterdir()) == []
+    host.close()
+
+
+def test_folder_that_cannot_be_written_is_named(host: Host, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(InstallationError, match="cannot be written") as caught:
+        client.download(f"{host.url}/file.whl", tmp_path / "file" / "x.whl", None, _ignore)
+    assert caught.value.code == "not-writable"
+    assert host.log == []
+
+
+def test_host_that_refuses_is_asked_once(client: Client) -> None:
+    url = _nobody()
+    with pytest.raises(UnreachableError, match="cannot be reached") as caught:
+        client.page(f"{url}/page/")
+    assert caught.value.why == "it refused the connection"
+    started = time.perf_counter()
+    with pytest.raises(UnreachableError):
+        client.head(f"{url}/file.whl")
+    assert time.perf_counter() - started < 0.01
+
+
+def test_unknown_name_is_said_to_be_unknown(client: Client) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        client.page("http://index.invalid/simple/")
+    assert caught.value.host == "index.invalid"
+    assert caught.value.why == "its name is not known here"
+
+
+def test_silent_host_is_found_out_once_for_all_threads(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "FIRST_ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
+        started = time.perf_counter()
+        asked = [pool.submit(client.page, url) for _ in range(8)]
+        assert {type(one.exception()) for one in asked} == {UnreachableError}
+        assert time.perf_counter() - started < 2
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for loopback that signs itself, with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
+    process.run([*command.split(), "-keyout", path, "-out", f"{path}.crt"])
+    path.write_bytes(path.read_bytes() + path.with_suffix(".pem.crt").read_bytes())
+    return path
+
+
+def test_certificates_that_are_given_are_trusted_and_no_other(certificate: Path, tmp_path: Path) -> None:
+    host = Host("tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate)
+    with Client(str(certificate), cache=tmp_path) as client:
+        page = client.page(f"{host.url}/page/")
+    with Client(cache=tmp_path / "other") as client, pytest.raises(UnreachableError) as caught:
+        client.page(f"{host.url}/page/")
+    host.close()
+    assert page is not None
+    assert page.text == "safe"
+    assert caught.value.why == "its certificate could not be verified"
+    assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
+def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path: Path) -> None:
+    with Client("/nowhere/ca.pem", cache=tmp_path) as client, pytest.raises(UnreachableError) as caught:
+        client.page("https://127.0.0.1:9/page/")
+    assert caught.value.why == "the file of certificates to trust cannot be read"
+
+
+def test_host_in_trouble_counts_as_unreachable(host: Host, client: Client) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        client.page(f"{host.url}/broken")
+    assert caught.value.why == "it answered 503"
+
+
+def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
+        server.accept()[0].close()
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+        page = asked.result(timeout=5)
+    assert page is not None
+    assert page.text == "hi"
+
+
+def test_cache_that_cannot_be_used_does_no_harm(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "pages").write_text("in the way", encoding="utf-8")
+    with Client(cache=tmp_path) as client:
+        assert client.page(f"{host.url}/page/") == client.page(f"{host.url}/page/")
+    assert [asked.status for asked in host.log] == [200, 200]
+
+
+def test_cache_that_was_damaged_is_read_again(host: Host, tmp_path: Path) -> None:
+    with Client(cache=tmp_path) as client:
+        before = client.page(f"{host.url}/page/")
+        for kept in (tmp_path / "pages").iterdir():
+            kept.write_text('{"text": 1, ', encoding="utf-8")
+        assert client.page(f"{host.url}/page/") == before

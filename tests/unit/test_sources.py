@@ -1,0 +1,120 @@
+"""Where packages come from, read from the user's wishes, the environment and real configuration files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.sources import OFFICIAL, Sources, read_sources, redacted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home and system folders are the test's own."""
+    return {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_DIRS": str(tmp_path / "xdg"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_any_configuration_the_official_index_serves(environ: dict[str, str], tmp_path: Path) -> None:
+    assert read_sources(None, environ, tmp_path) == Sources(torch_index=OFFICIAL)
+
+
+def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path: Path) -> None:
+    sources = read_sources("https://index.example/whl/", environ, tmp_path)
+    assert (sources.torch_index, sources.named) == ("https://index.example/whl", True)
+
+
+@pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])
+def test_named_index_must_be_an_address(named: str, environ: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not an address"):
+        read_sources(named, environ, tmp_path)
+
+
+def test_pip_files_count_the_nearer_before_the_farther(environ: dict[str, str], tmp_path: Path) -> None:
+    del environ["PIP_CONFIG_FILE"]
+    environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
+    _write(tmp_path / "xdg/pip/pip.conf", "[global]\nindex-url = https://system.example\nfind-links = /system\n")
+    _write(tmp_path / "config/pip/pip.conf", "[global]\nindex-url = https://user.example\nfind-links = /user\n")
+    _write(tmp_path / "venv/pip.conf", "[global]\nindex-url = https://venv.example\n")
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.default_index == "https://venv.example"
+    assert sources.find_links[:2] == ("/user", "/system")
+
+
+def test_uv_files_count_before_pips_and_variables_before_files(environ: dict[str, str], tmp_path: Path) -> None:
+    environ["PIP_INDEX_URL"] = "https://pip.example"
+    _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
+    assert read_sources(None, environ, tmp_path).default_index == "https://user.example"
+    _write(tmp_path / "project/pyproject.toml", '[tool.uv]\nindex-url = "https://project.example"\n')
+    assert read_sources(None, environ, tmp_path / "project/deep").default_index == "https://project.example"
+    environ["UV_DEFAULT_INDEX"] = "https://variable.example"
+    assert read_sources(None, environ, tmp_path / "project").default_index == "https://variable.example"
+
+
+def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(environ: dict[str, str], tmp_path: Path) -> None:
+    _write(tmp_path / "uv.toml", 'find-links = ["wheels"]\n')
+    _write(tmp_path / "project/pyproject.toml", '[project]\nname = "x"\n')
+    assert read_sources(None, environ, tmp_path / "project").find_links == (str(tmp_path / "wheels"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("uv.toml", "index-url = "), ("uv.toml", "find-links = 3"), ("pyproject.toml", "[tool")]
+)
+def test_malformed_file_is_named(name: str, text: str, environ: dict[str, str], tmp_path: Path) -> None:
+    path = _write(tmp_path / name, text)
+    with pytest.raises(UsageError, match=f"{path} is malformed"):
+        read_sources(None, environ, tmp_path)
+
+
+def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ: dict[str, str], tmp_path: Path) -> None:
+    environ["PIP_CERT"] = "/pip.pem"
+    assert read_sources(None, environ, tmp_path).certificates == "/pip.pem"
+    environ["REQUESTS_CA_BUNDLE"] = "/requests.pem"
+    assert read_sources(None, environ, tmp_path).certificates == "/requests.pem"
+    environ["SSL_CERT_FILE"] = "/ssl.pem"
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
+
+
+def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ: dict[str, str], tmp_path: Path) -> None:
+    environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
+    sources = read_sources("https://token:t0p@torch.example:8443/whl", environ, tmp_path)
+    assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
+    assert sources.logins == {"torch.example:8443": "token:t0p", "index.example": "me:s@cret"}
+    assert (sources.torch_index, sources.default_index) == (
+        "https://torch.example:8443/whl",
+        "https://index.example/simple",
+    )
+    assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
+
+
+def test_uv_gets_one_default_index_and_none_beside_it(environ: dict[str, str], tmp_path: Path) -> None:
+    environ |= {"UV_INDEX": "https://extra.example/simple", "PIP_EXTRA_INDEX_URL": "https://more.example/simple"}
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.ignored_extra == ("https://extra.example/simple", "https://more.example/simple")
+    assert sources.environment() == {
+        "UV_INDEX": "",
+        "UV_EXTRA_INDEX_URL": "",
+        "UV_FIND_LINKS": "",
+        "UV_NO_CONFIG": "1",
+    }
+
+
+def test_redacted_hides_every_login_in_a_text() -> None:
+    text = "https://u:p@ss@a.example/x and http://token@b.example but not you@c.example"
+    assert redacted(text) == "https://****@a.example/x and http://****@b.example but not you@c.example"

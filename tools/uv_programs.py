@@ -1,0 +1,47 @@
+"""Write lockfiles/uv-programs.txt: the sha256 of the uv program inside each wheel that lockfiles/uv.txt pins.
+
+uv's release workflow puts one and the same program into a platform's wheel and into its release archive
+(github.com/astral-sh/uv, .github/workflows/build-release-binaries.yml and sign-release-binaries.yml).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+LOCKFILES = Path(__file__).resolve().parent.parent / "lockfiles"
+HEAD = "# The sha256 of the uv program in each wheel that uv.txt pins; uv's release archives hold the same programs.\n"
+PLATFORMS = {
+    "aarch64-apple-darwin": "macosx_11_0_arm64",
+    "aarch64-pc-windows-msvc": "win_arm64",
+    "aarch64-unknown-linux-musl": "manylinux2014_aarch64",
+    "x86_64-apple-darwin": "macosx_10_12_x86_64",
+    "x86_64-pc-windows-msvc": "win_amd64",
+    "x86_64-unknown-linux-gnu": "manylinux2014_x86_64",
+    "x86_64-unknown-linux-musl": "musllinux_1_1_x86_64",
+}
+
+
+def main() -> None:
+    """Fetch every wheel by its hash and write one line for it."""
+    rows = [f"{target:<26} {program_sha256(platform)}\n" for target, platform in PLATFORMS.items()]
+    (LOCKFILES / "uv-programs.txt").write_text(HEAD + "".join(rows), encoding="utf-8")
+
+
+def program_sha256(platform: str) -> str:
+    """Digest the uv program in the wheel for one of pip's platforms."""
+    pins = ["--require-hashes", "--requirement", str(LOCKFILES / "uv.txt")]
+    with tempfile.TemporaryDirectory() as folder:
+        which = ["--no-deps", "--only-binary", ":all:", "--platform", platform, "--dest", folder]
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True)
+        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+            [name] = [name for name in wheel.namelist() if name.endswith(("/scripts/uv", "/scripts/uv.exe"))]
+            return hashlib.sha256(wheel.read(name)).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,35 @@
-"""Measure, side by side in one run, what gpuinstall costs against what people would use otherwise."""
+"""Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
+
+``python -m bench [NAME…]`` runs all of ``start``, ``install`` and ``bootstrap``, or those that are named.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from bench import bootstrap, install, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.row import Row
+
+PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "start": start.rows,
+    "install": install.rows,
+    "bootstrap": bootstrap.rows,
+}
+
+
+def main(names: list[str]) -> None:
+    """Print one line a measurement as it is made."""
+    sys.stdout.write(f"{'':<46} {'ours':>9} {'beside it':>10} {'':>8}  goal\n")
+    for name in names or PARTS:
+        for row in PARTS[name]():
+            sys.stdout.write(f"{row}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

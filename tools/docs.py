@@ -12,18 +12,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpuinstall import load_catalog
+from gpuinstall.cli.main import COMMANDS
+from gpuinstall.cli.table import markdown_table
+from gpuinstall.doctor.page import page as failures_page
+from gpuinstall.verify.page import checks_page
+
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write every page anew."""
+    for name, text in made().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
     for page in pages():
-        before = page.read_text(encoding="utf-8")
-        after = refreshed(before)
-        if after != before:
-            page.write_text(after, encoding="utf-8")
-            sys.stdout.write(f"{page.relative_to(ROOT)}\n")
+        page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def made() -> dict[str, str]:
+    """Make the pages that are data written out."""
+    return {
+        "checks.md": checks_page(),
+        "commands.md": commands_page(),
+        "failures.md": failures_page(),
+        "support-table.md": markdown_table(load_catalog()),
+    }
+
+
+def commands_page() -> str:
+    """Write down what every command says of itself."""
+    commands = [f"gpuinstall {name} --help" for name in COMMANDS]
+    shown = [f"```console\n$ {command}\n{output(command)}```\n" for command in commands]
+    return "\n".join(["# Commands\n", *shown])
 
 
 def pages() -> list[Path]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 
@@ -16,8 +15,7 @@ _LISTS = ("requirements", "targets", "backends")
 _STRINGS = ("python", "torch-index")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """A project's settings; ``python`` is an ``X.Y`` or a specifier, ``backends`` the allowed ones (None: all)."""
 
     requirements: tuple[str, ...] | None = None
@@ -40,14 +38,14 @@ def read_config(folder: Path) -> Config:
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Config:
     """Read the settings out of a parsed pyproject.toml and the text of ``.python-version``."""
-    table = pyproject.get("tool", {}).get("gpuinstall", {})
+    table = _table(_table(pyproject, "tool"), "gpuinstall")
     for key in table:
         if key not in {*_LISTS, *_STRINGS}:
             raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join((*_LISTS, *_STRINGS))}")
     lists = {key: _strings(table, key) for key in _LISTS}
     strings = {key: _string(table, key) for key in _STRINGS}
+    required = _string(_table(pyproject, "project"), "requires-python", "[project]")
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+)", python_version)
-    required = pyproject.get("project", {}).get("requires-python")
     return Config(
         requirements=lists["requirements"],
         python=strings["python"] or (listed[1] if listed else None) or required,
@@ -63,6 +61,13 @@ def _toml(text: str) -> dict[str, Any]:
     return tomli.loads(text)
 
 
+def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = parent.get(key, {})
+    if not isinstance(table, dict):
+        raise _malformed(f"{key} is {table!r}", "it is a table")
+    return table
+
+
 def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     value = table.get(key)
     if value is None:
@@ -72,10 +77,10 @@ def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     return tuple(value)
 
 
-def _string(table: Mapping[str, Any], key: str) -> str | None:
+def _string(table: Mapping[str, Any], key: str, place: str = "[tool.gpuinstall]") -> str | None:
     value = table.get(key)
     if value is not None and not isinstance(value, str):
-        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is a string")
+        raise _malformed(f"{place} {key} is {value!r}", "it is a string")
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tools.docs import ROOT, SHOWN, pages, refreshed
+from tools.docs import ROOT, SHOWN, made, pages, refreshed
 
 from gpuinstall import Machine, Request, choose, load_catalog
 
@@ -21,6 +21,12 @@ def test_a_page_shows_what_its_commands_say_now(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
 
     assert refreshed(text) == text, "run: make docs"
+
+
+def test_the_pages_made_from_data_are_what_the_data_say() -> None:
+    stale = [name for name, text in made().items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != text]
+
+    assert stale == [], "run: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES)

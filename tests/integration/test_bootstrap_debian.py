@@ -97,6 +97,6 @@ def test_with_an_archive_and_indexes_on_loopback_it_succeeds(debian: Path, packa
 
     assert done.returncode == 0, done.stderr
     assert "release archive" in done.stderr
-    assert (home / "project" / ".venv" / "bin" / "python").exists()
+    assert (home / "project" / ".venv" / "pyvenv.cfg").exists()
     assert (home / "project" / "pylock.cpu.toml").exists()
     assert "torch" in in_debian(debian, {}, "/root/project/.venv/bin/python", "-c", "import torch; print(torch)").stdout

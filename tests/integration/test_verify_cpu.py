@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,8 @@ import uv
 from gpuinstall import process
 from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.bench import bench_environment
+from gpuinstall.verify.bench import Bench, Benched, Measurement
+from gpuinstall.verify.environment import KERNELS
 from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
 
 if TYPE_CHECKING:
@@ -71,15 +74,32 @@ def test_the_deep_checks_pass_too(torch: Path) -> None:
     assert statuses["torchvision"] == "skipped"
 
 
-def test_every_measurement_of_the_cpu_is_taken(torch: Path) -> None:
-    (device,) = bench_environment(torch / "bin" / "python", HERE).devices
+def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: Path, tmp_path: Path) -> None:
+    once = Benched(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
+    (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
+    words = ["--save", "now.json", "--chart", "now.svg", "--against", "before.json", "--json"]
+    argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", *words]
+    data = json.loads(process.run(argv, cwd=tmp_path).out)["data"]
+    (device,) = Bench.from_dict(data["bench"]).devices
     assert device.left_out == {}
     values = {measurement.name: measurement.value for measurement in device.measurements}
     assert {"product-float32", "memory", "launch", "resnet50-float32", "data-loading"} <= set(values)
     assert all(value > 0 for value in values.values())
-    loading = next(measurement for measurement in device.measurements if measurement.name == "data-loading")
-    assert loading.settings is not None
-    assert loading.settings["pin_memory"] is False
+    assert device.measurements[-1].settings is not None
+    assert [change["name"] for change in data["changes"]] == ["product-float32"]
+    assert json.loads((tmp_path / "now.json").read_text()) == data["bench"]
+    assert (tmp_path / "now.svg").read_text().startswith("<svg")
+
+
+def test_processes_sum_over_all_of_them(torch: Path) -> None:
+    program = (
+        f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
+        "from kernels.bed import Bed\n"
+        "from kernels.together import sum_over\n"
+        "sum_over(Bed(torch, 'cpu'), 'gloo', 3)\n"
+    )
+    done = process.run([torch / "bin" / "python", "-c", program], seconds=120)
+    assert done.ok, done.err
 
 
 def test_a_file_that_torch_lost_is_named(broken: Path) -> None:

@@ -190,4 +190,4 @@ def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify: Verify, cp
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
     warning = next(check.message for check in verdict.devices[0].checks if check.name == "build")
     assert warning is not None
-    assert "GPU 1 (GeForce RTX 4090) is not used" in warning
+    assert warning.endswith("does not use GPU 0 (GeForce RTX 4090), GPU 1 (GeForce RTX 4090)")

@@ -27,9 +27,6 @@ def copy_project(folder: Path) -> Path:
             shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, folder)
-    stub = folder / "src/gpuinstall/cli/install.py"  # TEMPORARY
-    if not stub.exists():
-        stub.write_text("import click\n@click.command('install')\ndef command():\n    pass\n")
     return folder
 
 

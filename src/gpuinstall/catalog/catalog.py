@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 _SAME_CHIP = {("linux", "arm64"): "aarch64", ("macos", "aarch64"): "arm64", ("windows", "aarch64"): "arm64"}
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """A release of torch: when, and the versions of its companions that load beside it, the preferred one first.
 
     ``triton`` is the pin in torch's own metadata, such as ``==3.6.0``.

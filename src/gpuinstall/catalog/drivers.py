@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
@@ -11,16 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True)
-class Floor:
+class Floor(NamedTuple):
     """The oldest driver for something, on Linux and on Windows (whose numbers count in WSL too)."""
 
     linux: DriverVersion
     windows: DriverVersion
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """A generation of chips, by compute capability: the first driver and the last driver branch that drive it."""
 
     name: str
@@ -30,8 +27,7 @@ class Generation:
     last_branch: int | None = None
 
 
-@dataclass(frozen=True)
-class Drivers:
+class Drivers(NamedTuple):
     """The tables. ``branches`` ascend; ``floors`` are by CUDA major.
 
     ``shaky`` are the first and last branch on which some kernels of a build of that CUDA or newer may fail.

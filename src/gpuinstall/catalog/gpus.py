@@ -27,6 +27,18 @@ def products() -> tuple[Product, ...]:
     return tuple(parse_products(read_data("gpus.toml")))
 
 
+@cache
+def product_of(device: int) -> Product | None:
+    """Name the product with this PCI device id under NVIDIA's vendor id; None for one that nobody has listed."""
+    from gpuinstall.catalog.loader import read_data
+
+    table, key = read_data("gpus.toml"), f"{device:04x}"
+    chip, _, listed = table["pci"].get(key, "").partition(": ")
+    chip = chip or next((row["chip"] for row in table["ranges"] if row["first"] <= key <= row["last"]), "")
+    capability = table["chips"].get(chip)
+    return Product(next(_names(listed or chip)), chip, ComputeCapability.parse(capability)) if capability else None
+
+
 def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
     """Read the products of ``gpus.toml``; names with a slash stand for several."""
     chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}

@@ -39,8 +39,9 @@ class Rows:
                 if platform in row:
                     yield self._cuda(row, platform)
         for row in self.table["cpu"]:
+            labelled = [] if row.get("labelled") == "never" else self._between(row.get("labelled"))
             for torch in self._between(row.get("first"), row.get("last")):
-                yield self._cpu(row, torch)
+                yield self._cpu(row, torch, labelled=torch in labelled)
 
     def _cuda(self, row: Row, platform: str) -> Build:
         torch = row["torch"]
@@ -66,7 +67,7 @@ class Rows:
             evidence=_words(evidence),
         )
 
-    def _cpu(self, row: Row, torch: str) -> Build:
+    def _cpu(self, row: Row, torch: str, *, labelled: bool) -> Build:
         platform = row["platform"]
         os, arch = platform.split("_", 1)
         release = self.releases[torch]
@@ -78,7 +79,7 @@ class Rows:
             pythons=_words(row.get("pythons") or _pythons(release, platform)),
             glibc=self.glibc.get((torch, platform)),
             on_default_index=row["default_index"] and platform not in release["default"],
-            labelled=row.get("labelled") != "never" and torch in self._between(row.get("labelled")),
+            labelled=labelled,
             evidence=(row["evidence"],),
         )
 

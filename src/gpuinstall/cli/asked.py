@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -35,14 +34,11 @@ _REQUEST = (
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option("--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build, such as cu126 or cpu."),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
-    click.option(
-        "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
-    ),
+    click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."),
 )
 
 
-@dataclass(frozen=True)
-class AskedMachine:
+class AskedMachine(NamedTuple):
     """The machine that is meant: a file, words, or (when nothing is said) this one."""
 
     machine: str | None = None
@@ -57,8 +53,7 @@ class AskedMachine:
         return self.machine is not None or bool(self.gpu)
 
 
-@dataclass(frozen=True)
-class AskedRequest:
+class AskedRequest(NamedTuple):
     """What is asked for on the command line."""
 
     requirements: tuple[str, ...] = ()
@@ -146,7 +141,9 @@ def _requirement(line: str, path: Path) -> list[str]:
         return read_requirements(path.parent / line.split(maxsplit=1)[1])
     if line.startswith("-"):
         hint = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
-        raise UsageError("requirements-option", f"{path}: the option {line.split()[0]} is not read here", hint=hint)
+        raise UsageError(
+            "requirements-option", f"{path}: the option {line.split(maxsplit=1)[0]} is not read here", hint=hint
+        )
     return [line]
 
 
@@ -159,9 +156,12 @@ def _gpus(text: str | None) -> tuple[str, ...] | None:
 
 
 def _bundled(
-    function: Callable[..., Any], name: str, kind: type[Any], decorators: tuple[Callable[..., Any], ...]
+    function: Callable[..., Any],
+    name: str,
+    kind: type[AskedMachine | AskedRequest],
+    decorators: tuple[Callable[..., Any], ...],
 ) -> Callable[..., Any]:
-    fields = kind.__dataclass_fields__
+    fields = kind._fields
 
     @functools.wraps(function)
     def bundled(*args: Any, **kwargs: Any) -> Any:

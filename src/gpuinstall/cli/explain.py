@@ -29,7 +29,7 @@ SURE = 0.75
 @click.argument("text", required=False)
 @click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
 @options.command("explain")
-def command(terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
+def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
     from gpuinstall.cli.probe import read_document
     from gpuinstall.doctor.here import read_here
@@ -51,7 +51,9 @@ def read_text(text: str | None) -> str:
                 return decoded(Path(text).read_bytes())
         return text
     if sys.stdin.isatty():
-        raise UsageError("usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe")
+        raise UsageError(
+            "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
+        )
     return decoded(sys.stdin.buffer.read())
 
 
@@ -98,7 +100,9 @@ def show(
         _rows(terminal, [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))])
     if not causes and not others:
         terminal.line("Nothing in this text is a failure that gpuinstall knows.")
-        terminal.line("Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain")
+        terminal.line(
+            "Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain"
+        )
         terminal.line("On the machine itself: gpuinstall doctor --report report.md")
 
 
@@ -107,7 +111,7 @@ def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) ->
     surety = f"{cause.confidence:.0%} sure"
     terminal.line(f"{terminal.style(cause.title, 'bold')}   [{cause.id}, {surety}]")
     rows = [("seen", cause.evidence), ("why", failure.cause)]
-    rows += [("else", failure.apart)] if cause.confidence < SURE else []
+    rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
     rows += [("not", f"{each.told}: {each.why}") for each in advice]
     _rows(terminal, rows)

@@ -20,6 +20,8 @@ COMMANDS = {
     "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
     "explain": "Find the cause in an error message.",
     "table": "Which build runs where.",
+    "export": "Write the lock in the formats that other tools read.",
+    "shellenv": "Print what plain uv and pip have to know, for a shell to evaluate.",
 }
 
 

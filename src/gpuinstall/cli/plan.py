@@ -9,31 +9,36 @@ import click
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome, Status
-from gpuinstall.errors import GpuInstallError, MachineError, NoBuildError, UsageError
+from gpuinstall.cli.envelope import Outcome, written
+from gpuinstall.cli.plan_view import answer, show_plan, show_rejected
 from gpuinstall.plan import choose
+from gpuinstall.plan.error import error_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuinstall.catalog import Catalog
+    from gpuinstall.cli.envelope import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.config import Config
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice, Rejection
     from gpuinstall.request import Request
+
+_STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 
 
 @click.command("plan", help="Choose the build for a machine, with reasons; change nothing.")
 @asked.request_options
 @asked.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
-@click.option("--why", metavar="TAG", help="Say why this backend (or build, or torch version) was passed over.")
+@click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today.")
 @options.command("plan")
 def command(
     terminal: Terminal,
     request: asked.AskedRequest,
     machine: asked.AskedMachine,
+    *,
     everything: bool,
     why: str | None,
     live: bool,
@@ -42,9 +47,10 @@ def command(
     config = asked.here()
     meant = asked.asked_machine(machine, terminal)
     wanted = asked.asked_request(request, config, machine=machine)
-    catalog = catalog_for(request, config)
+    index = asked.asked_index(request, config)
+    catalog = replace(load_catalog(), torch_index=index.rstrip("/")) if index else load_catalog()
     if live:
-        catalog = _live(catalog, meant, wanted, asked.asked_index(request, config), terminal)
+        catalog = _live(catalog, meant, wanted, index, terminal)
     plan = choose(meant, wanted, catalog)
 
     def show(screen: Terminal) -> None:
@@ -55,10 +61,29 @@ def command(
         else:
             show_plan(plan, meant, screen)
 
-    return outcome(plan, show)
+    return outcome(plan, meant, show)
 
 
-def catalog_for(request: asked.AskedRequest, config: Config) -> Catalog:
-    """Load the catalogue, with the torch index that the user names."""
-    index = asked.asked_index(request, config)
-    return replace(load_catalog(), torch_index=index.rstrip("/")) if index else load_catalog()
+def outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
+    """Wrap a plan; a refusal's error has the code of its first reason."""
+    error = error_of(plan, machine)
+    return Outcome(
+        data=plan.to_dict(),
+        show=show,
+        status=_STATUS[plan.status],
+        exit_code=plan.exit_code,
+        errors=(written(error),) if error else (),
+    )
+
+
+def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
+    import os
+    from pathlib import Path
+
+    from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.http import Client
+    from gpuinstall.sources import read_sources
+
+    sources = read_sources(index, os.environ, Path.cwd())
+    with Client(sources.certificates, logins=sources.logins) as client:
+        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import options
+from gpuinstall.cli.asked import read_machine_file
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.machine import machine_line, problem_lines
 from gpuinstall.errors import MachineError, UsageError
@@ -43,15 +44,11 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
 
 def asked_machine(terminal: Terminal, record: Path | None, machine: str | None) -> Machine:
     """Read this machine, recording it if asked to, or the one that was named."""
-    from gpuinstall.probe.probe import read_machine, read_recording, record_machine
+    from gpuinstall.probe.probe import read_machine, record_machine
 
     if record is not None:
         return record_machine(record, terminal)
-    if machine is None:
-        return read_machine(terminal)
-    if machine != "-" and Path(machine).is_dir():
-        return read_recording(Path(machine), terminal)
-    return read_document(machine)
+    return read_machine(terminal) if machine is None else read_machine_file(machine, terminal)
 
 
 def read_document(machine: str) -> Machine:

@@ -57,7 +57,7 @@ class Terminal:
         """Say one finished step."""
         if self.quiet:
             return
-        time = "" if seconds is None else f"{_duration(seconds):>{max(1, 72 - 12 - len(text)) + 8}}"
+        time = "" if seconds is None else f"{duration(seconds):>{max(1, 72 - 12 - len(text)) + 8}}"
         print(f"{self.style(f'{label:<11}', 'bold', self.err)} {text}{time}", file=self.err, flush=True)
 
     def wait(self, text: str) -> None:
@@ -92,7 +92,8 @@ class Terminal:
                 print(_hanging(label, text), file=self.err)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"

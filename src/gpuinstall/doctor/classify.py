@@ -28,7 +28,7 @@ CUDA_ERRORS = {
 
 @dataclass(frozen=True)
 class Cause:
-    """A failure recognised in a text. ``confidence`` is 0 to 1, ``evidence`` the line (or wrapped lines) that shows it."""
+    """A failure recognised in a text; ``confidence`` is 0 to 1, ``evidence`` the line or wrapped lines that show it."""
 
     id: str
     title: str
@@ -101,7 +101,10 @@ def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, floa
     """Order the failures; one that follows from another that is as sure counts less."""
     sure = {failure.id: confidence for failure, confidence, _ in found}
     consequences = {
-        low for failure, confidence, _ in found for low in failure.behind if confidence >= sure.get(low, 1) * CONSEQUENCE
+        low
+        for failure, confidence, _ in found
+        for low in failure.behind
+        if confidence >= sure.get(low, 1) * CONSEQUENCE
     }
     weighed = [
         (failure, round(confidence * (CONSEQUENCE if failure.id in consequences else 1), 2), evidence)

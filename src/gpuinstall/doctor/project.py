@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
@@ -20,11 +20,9 @@ FAMILY = ("torch", "torchvision", "torchaudio")
 
 @dataclass(frozen=True)
 class Project:
-    """A folder's own files: ``pyproject`` parsed (empty where there is none), its locks by name, whether uv locks it."""
+    """A folder's pyproject.toml, empty where there is none, and its locks."""
 
-    folder: Path
     pyproject: Mapping[str, Any]
-    uv_lock: bool = False
     locks: tuple[Path, ...] = ()
 
 
@@ -36,7 +34,7 @@ def read_project(folder: Path) -> Project:
         pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         pyproject = {}
-    return Project(folder, pyproject, (folder / "uv.lock").is_file(), tuple(sorted(folder.glob("pylock.*.toml"))))
+    return Project(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
 
 
 def uv_findings(project: Project, torch: str | None) -> Iterator[Finding]:
@@ -90,7 +88,9 @@ def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:
     own = _table(pyproject, "tool", "uv")
-    return "torch" in _table(own, "sources") or "torch-backend" in _table(own, "pip")
+    indexes = own.get("index")
+    default = isinstance(indexes, list) and any(isinstance(each, dict) and each.get("default") for each in indexes)
+    return default or "torch" in _table(own, "sources")
 
 
 def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

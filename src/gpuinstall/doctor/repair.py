@@ -24,9 +24,11 @@ def repair(
     fix: Mapping[str, tuple[str, ...]], machine: Machine | None, circumstances: Circumstances
 ) -> tuple[str, ...]:
     """Choose the commands of the most particular platform that ``fix`` knows, then those that hold anywhere."""
-    own: tuple[str, ...] = next((fix[platform] for platform in _platforms(machine, circumstances) if platform in fix), ())
-    commands = (*(own or _each_packager(fix)), *fix.get("any", ()))
-    return tuple(dict.fromkeys(commands))
+    platforms = tuple(_platforms(machine, circumstances))
+    own: tuple[str, ...] = next((fix[platform] for platform in platforms if platform in fix), ())
+    if not own and "linux" in platforms:
+        own = _each_packager(fix)
+    return tuple(dict.fromkeys((*own, *fix.get("any", ())))) or fix.get("linux", ())
 
 
 def packager(distribution: str | None) -> str | None:

@@ -1,25 +1,25 @@
-"""A text as it was pasted or logged, made searchable: colours, prefixes and the breaks of wrapped lines do not matter."""
+"""A text as it was pasted or logged, made searchable: colours, prefixes and wrapped lines do not matter."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.doctor.pattern import Pattern
+
 LONG_TEXT = 4_000_000
 LONG_LINE = 1000
 OCCURRENCES = 200
-BEFORE, AFTER = 3, 5
-SHORTEST_UNWRAPPED = 10
-_ESCAPED = 0xE000
+BEFORE, AFTER = 4, 9
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]")
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
+)
 _PREFIX = re.compile(
     r"(?:\s*(?:[>|│]+(?=\s)"
     r"|\[(?:default|rank|gpu)?[\d.,:\s]+\](?:<std(?:err|out)>)?:?"
@@ -33,49 +33,15 @@ _PREFIX = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A message to look for, in lower case: a space stands for any break, an ellipsis for anything up to the line's end.
-
-    The rest is a regular expression. Every match contains one of its ``needles``, which are looked for first.
-    """
-
-    says: str
-
-    @cached_property
-    def needles(self) -> tuple[str, ...]:
-        """Fixed texts, spaces left out, one of which every match contains."""
-        escaped = re.sub(r"\\([^\w\s])", lambda sign: chr(_ESCAPED + ord(sign[1])), self.says)
-        plain = re.sub(r" [?+]?", "", re.sub(r"\[[^\]]*\]", "\0", escaped))
-        outside, groups = _groups(plain)
-        choices = [(_longest(outside),), *(tuple(map(_longest, group)) for group in groups)]
-        return max(choices, key=lambda choice: min(map(len, choice)))
-
-    @cached_property
-    def wrapped(self) -> re.Pattern[str]:
-        """The pattern where spaces may be line breaks."""
-        gap = self.says.replace("…", r"[^\n]{0,240}?")
-        return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), re.MULTILINE)
-
-    @cached_property
-    def squashed(self) -> re.Pattern[str] | None:
-        """The pattern for text without any spaces, as words cut by a terminal's edge need; None where it is too short."""
-        if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
-            return None
-        gap = self.says.replace("…", ".{0,120}?").replace(r"[^\n]", ".").replace(r"\b", "")
-        return re.compile(re.sub(r" [?+]?", "", gap))
-
-
 class Transcript:
     """The lines of a text, and where in them a pattern is found."""
 
     def __init__(self, text: str) -> None:
         self.lines = _lines(text)
-        self._clean = [_PREFIX.sub("", line, count=1).lower() if _PREFIX.match(line) else line.lower() for line in self.lines]
-        bare = ["".join(line.split()) for line in self._clean]
-        self._ends = list(accumulate(map(len, bare)))
-        self._bare = bare
-        self._squashed = "".join(bare)
+        self._clean = [_without_prefix(line).lower() for line in self.lines]
+        self._bare = ["".join(line.split()) for line in self._clean]
+        self._ends = list(accumulate(map(len, self._bare)))
+        self._squashed = "".join(self._bare)
 
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
@@ -107,30 +73,9 @@ class Transcript:
         return "\n".join(self.lines[first : last + 1]).strip()
 
 
-def _groups(plain: str) -> tuple[str, list[list[str]]]:
-    """Part a pattern into what stands outside its groups and the alternatives of each group that must match."""
-    outside, groups, depth = "", [], 0
-    for place, sign in enumerate(plain):
-        depth += (sign == "(") - (sign == ")")
-        if sign == "(" and depth == 1:
-            alternatives = [""]
-        elif sign == ")" and depth == 0:
-            outside += "\0"
-            if plain[place + 1 : place + 2] not in ("?", "*", "{") and not alternatives[0].startswith("?"):
-                groups.append(alternatives)
-        elif depth == 0:
-            outside += sign
-        elif sign == "|" and depth == 1:
-            alternatives.append("")
-        else:
-            alternatives[-1] += sign if depth == 1 else "\0"
-    return outside, groups
-
-
-def _longest(plain: str) -> str:
-    """The longest fixed part of a pattern without groups that count."""
-    parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
-    return "".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in max(parts, key=len))
+def _without_prefix(line: str) -> str:
+    prefix = _PREFIX.match(line)
+    return line[prefix.end() :] if prefix else line
 
 
 def _lines(text: str) -> list[str]:

@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.live import live_catalog
+from gpuinstall.errors import NoBuildError
 from gpuinstall.install import uv
 from gpuinstall.install.order import Prepared
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.lock.agreement import agree
-from gpuinstall.lock.fit import Fit, Misfit, best, fit, selected
-from gpuinstall.lock.lock import read_lock
-from gpuinstall.lock.making import made, plain
-from gpuinstall.plan.values import Reason
+from gpuinstall.lock.aims import Aim, settle_one
+from gpuinstall.lock.fit import Fit, Misfit, best, fits_in, selected
+from gpuinstall.lock.making import made
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.order import Order
     from gpuinstall.lock.document import LockedFile
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
     from gpuinstall.plan.values import Choice
 
 
 def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
     """Find or make the lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
-    fits = [] if order.upgrade else fits_in(order, catalog)
-    for misfit in fits:
+    judged = [] if order.upgrade else fits(order, catalog)
+    for misfit in judged:
         if isinstance(misfit, Misfit):
             means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
-    found = best(each for each in fits if isinstance(each, Fit))
+    found = best(judged)
     return _as_it_is(found, order, means) if found else _new(order, catalog, means)
 
 
-def fits_in(order: Order, catalog: Catalog) -> list[Fit | Misfit]:
+def fits(order: Order, catalog: Catalog) -> list[Fit | Misfit]:
     """Judge every lock in the folder; raise LockError for one that cannot be read."""
-    locks = map(read_lock, locks_in(order.place.folder))
-    return [_judged(lock, order, catalog) for lock in locks]
-
-
-def locks_in(folder: Path) -> list[Path]:
-    """The locks in a folder, by name."""
-    return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
-
-
-def _judged(lock: Lock, order: Order, catalog: Catalog) -> Fit | Misfit:
-    if order.exact and lock.inputs and plain(lock.inputs) != plain(order.request.requirements):
-        return Misfit(lock, Reason("other-request", f"it was made for {' '.join(lock.inputs)}"))
-    return fit(lock, order.machine, order.request, catalog)
+    return fits_in(order.place.folder, order.machine, order.request, catalog, exact=order.exact)
 
 
 def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
@@ -62,19 +49,26 @@ def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
 
 
 def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
+    _refuse_early(order, catalog)
     live = live_catalog(
         catalog, order.machine, order.request, means.reporter, sources=means.sources, client=means.client
     )
-    agreement = agree(order.machine, order.request, live, means)
-    choice, draft = agreement.choice, agreement.draft
+    agreement = agree([Aim(order.machine, order.request, live)], means)[0]
+    plan, choice, draft = agreement.settled.plan, agreement.settled.choice, agreement.draft
     means.reporter.step("Build", _build_line(choice))
-    for warning in agreement.plan.warnings:
+    for warning in plan.warnings:
         means.reporter.warn(warning.message)
     known = {file: head.size or 0 for file, head in draft.hashes.missing.items()}
     files = tuple(replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files)
     rest = tuple(file for file in files if file not in known)
     fetch = _announce(order, {**known, **sizes(rest, means.client)}, known, means)
-    return Prepared(made(agreement, order.request, catalog, means), agreement.plan, choice, fetch)
+    return Prepared(made(agreement, order.request, means), plan, choice, fetch)
+
+
+def _refuse_early(order: Order, catalog: Catalog) -> None:
+    """Raise MachineError before any request where only mending the machine helps."""
+    with suppress(NoBuildError):
+        settle_one(Aim(order.machine, order.request, catalog))
 
 
 def _announce(order: Order, size: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], means: Means) -> int:

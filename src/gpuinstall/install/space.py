@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import InstallationError
 from gpuinstall.hosts import UnreachableError
 from gpuinstall.lock.wheels import local_path
+from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,13 +72,6 @@ def sizes(files: Sequence[LockedFile], client: Client) -> dict[LockedFile, int]:
     """Ask for the size of every file, side by side; 0 where it is not said."""
     with ThreadPoolExecutor(16) as pool:
         return dict(zip(files, pool.map(lambda file: _size(file, client), files), strict=True))
-
-
-def readable(size: int) -> str:
-    """Write a number of bytes as people do: ``2.9 GB``."""
-    if size < 1e6:
-        return f"{size / 1e3:.0f} kB"
-    return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
 def _size(file: LockedFile, client: Client) -> int:

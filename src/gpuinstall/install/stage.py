@@ -13,6 +13,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 from gpuinstall.install import uv
 from gpuinstall.install.activate import settle_activate
+from gpuinstall.install.pip_settings import settle_pip
 from gpuinstall.install.place import interpreter
 from gpuinstall.install.swap import discard
 from gpuinstall.lock.document import LockedFile
@@ -42,6 +43,7 @@ def stage(place: Place, lock: Lock, python: str, means: Means) -> None:
         copy.unlink()
     write_atomically(place.staging / lock.name, lock.text)
     settle_activate(place.staging, place.venv)
+    settle_pip(place.staging, place.venv, lock)
 
 
 def private(lock: Lock, folder: Path, cache: WheelCache) -> str:
@@ -96,6 +98,9 @@ def fault(message: str) -> InstallationError:
         return InstallationError("no-space", "there is no space left", why=why, hint="df -h")
     if "os error 13" in message:
         return InstallationError("not-writable", "uv may not write there", why=why, hint="ls -ld .")
-    if any(sign in message for sign in ("error sending request", "Failed to fetch", "Failed to download")):
+    if "error sending request" in message:
         return InstallationError("network", "a file could not be fetched", why=why, hint="run the same again")
+    if "HTTP status" in message:
+        hint = "make the lock again: gpuinstall install --upgrade"
+        return InstallationError("file-gone", "a locked file is no longer where it was", why=why, hint=hint)
     return InstallationError("installation-failed", "uv could not make the environment", why=why)

@@ -10,8 +10,8 @@ from gpuinstall.install.marker import fingerprint, read_marker
 from gpuinstall.install.order import Prepared
 from gpuinstall.install.ownership import own_lock
 from gpuinstall.install.place import interpreter
-from gpuinstall.install.prepare import fits_in
-from gpuinstall.lock.fit import Fit, best, fit
+from gpuinstall.install.prepare import fits
+from gpuinstall.lock.fit import best, fit
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -36,10 +36,10 @@ def standing(order: Order, catalog: Catalog) -> Standing | None:
     marker = read_marker(order.place.venv)
     if lock is None or marker is None:
         return None
-    fits = fits_in(order, catalog)
-    if not any(each.lock.name == lock.name for each in fits):
-        fits.append(fit(lock, order.machine, order.request, catalog))
-    found = best(each for each in fits if isinstance(each, Fit))
+    judged = fits(order, catalog)
+    if not any(each.lock.name == lock.name for each in judged):
+        judged.append(fit(lock, order.machine, order.request, catalog))
+    found = best(judged)
     if found is None or found.lock.sha256 != lock.sha256:
         return None
     return Standing(Prepared(lock, found.plan, found.choice), marker.verdict, _is_proven(marker, order))

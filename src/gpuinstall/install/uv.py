@@ -53,33 +53,12 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
 
 def compile_lock(python: Path, version: str, platform: str) -> list[str]:
     """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock."""
-    return [
-        *_pip("compile", python),
-        "--python-version",
-        version,
-        "--python-platform",
-        platform,
-        "--format",
-        "pylock.toml",
-        "--no-header",
-        "--no-annotate",
-        "pyproject.toml",
-    ]
+    return [*_compile(python, version, platform), "--format", "pylock.toml", "--no-annotate", "pyproject.toml"]
 
 
 def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
-    return [
-        *_pip("compile", python),
-        "--python-version",
-        version,
-        "--python-platform",
-        platform,
-        "--no-header",
-        "--annotation-style",
-        "line",
-        "pyproject.toml",
-    ]
+    return [*_compile(python, version, platform), "--annotation-style", "line", "pyproject.toml"]
 
 
 def create(python: Path, folder: Path) -> list[str]:
@@ -95,6 +74,11 @@ def sync(python: Path, lock: Path) -> list[str]:
 def fetch_python(version: str) -> list[str]:
     """Fetch a managed CPython ``X.Y``."""
     return [str(uv()), "python", "install", "--no-bin", version]
+
+
+def _compile(python: Path, version: str, platform: str) -> list[str]:
+    target = ["--python-version", version, "--python-platform", platform]
+    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt"]
 
 
 def _pip(command: str, python: Path) -> list[str]:

@@ -1,76 +1,72 @@
-"""A plan and a resolution that agree: where another package demands a torch of its own, choose again with that one."""
+"""Plans and resolutions that agree: where another package demands a torch of its own, choose again with that one."""
 
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.errors import GpuInstallError, InternalError, MachineError, NoBuildError
-from gpuinstall.lock.draft import Draft, Family, draft
+from gpuinstall.errors import InternalError
+from gpuinstall.lock.aims import is_torch, pinned, settle
+from gpuinstall.lock.draft import Draft, Family, Wish, draft
 from gpuinstall.lock.project import Project
 from gpuinstall.lock.resolution import ConflictError, Resolver
 from gpuinstall.lock.target import GLIBC, Target
-from gpuinstall.plan import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.lock.aims import Aim, Settled
     from gpuinstall.lock.means import Means
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice
-    from gpuinstall.request import Request
+
+T = TypeVar("T")
 
 TRIES = 3
+AT_ONCE = 6
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A plan, its choice, and the resolution of what it chose."""
+    """An aim with its plan and choice, and the resolution of what was chosen.
 
-    plan: Plan
-    choice: Choice
+    ``apart`` says why it could not have the versions that the other targets have.
+    """
+
+    settled: Settled
     draft: Draft
+    apart: str | None = None
 
 
-def agree(machine: Machine, request: Request, catalog: Catalog, means: Means) -> Agreement:
-    """Choose and resolve; raise MachineError or NoBuildError where nothing fits, InstallationError where uv fails."""
+def agree(
+    aims: Sequence[Aim], means: Means, *, newest: bool = False, constraints: tuple[str, ...] = ()
+) -> list[Agreement]:
+    """Choose and resolve for every aim under ``constraints``, with ``newest`` the newest torch of each.
+
+    Raise MachineError or NoBuildError where nothing fits, InstallationError where uv fails.
+    """
     for remaining in reversed(range(TRIES)):
-        plan = choose(machine, request, catalog)
-        choice = chosen(plan)
-        target = target_for(choice, machine)
-        try:
-            return Agreement(plan, choice, _drafted(choice, target, catalog, means))
-        except ConflictError:
-            demand = demanded_torch(request.requirements, choice.python, target, means) if remaining else None
-            if demand is None or demand[0] == str(choice.build.torch):
-                raise
-            means.reporter.step("Build", f"{' and '.join(demand[1]) or 'a package'} demands torch {demand[0]}")
-            request = replace(request, requirements=pinned(request.requirements, demand[0]))
+        settled = settle(aims, newest=newest)
+        drafts = _side_by_side([partial(_drafted, one, constraints, means) for one in settled])
+        done = [Agreement(one, made) for one, made in zip(settled, drafts, strict=True) if isinstance(made, Draft)]
+        if len(done) == len(aims):
+            return _aligned(done, constraints, means)
+        one, conflict = next(
+            (one, made) for one, made in zip(settled, drafts, strict=True) if not isinstance(made, Draft)
+        )
+        torch = _demand(one, means) if remaining else None
+        if torch is None:
+            raise conflict
+        aims = [_asking(aim, torch) for aim in aims]
     raise InternalError("disagreement", "the choice and the resolution did not agree")
-
-
-def chosen(plan: Plan) -> Choice:
-    """The choice of a plan; raise what a refused one says."""
-    if plan.choice is not None:
-        return plan.choice
-    raise refusal(plan)
-
-
-def refusal(plan: Plan) -> GpuInstallError:
-    """The error that a refused plan is."""
-    first, *more = plan.reasons
-    kind = MachineError if plan.exit_code == MachineError.exit_code else NoBuildError
-    why = "\n".join(reason.message for reason in more) or None
-    return kind(first.code, first.message, why=why, hint=plan.fix, data={"plan": plan.to_dict()})
 
 
 def target_for(choice: Choice, machine: Machine) -> Target:
@@ -79,44 +75,70 @@ def target_for(choice: Choice, machine: Machine) -> Target:
     return Target(choice.build.backend, machine.os, machine.arch, glibc)
 
 
-def demanded_torch(
-    requirements: tuple[str, ...], python: str, target: Target, means: Means
-) -> tuple[str, tuple[str, ...]] | None:
-    """Ask which torch the other packages agree on, and who demands it: the default index alone is asked."""
-    others = tuple(text for text in requirements if _name(text) != "torch")
+def _asking(aim: Aim, torch: str) -> Aim:
+    return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, torch)))
+
+
+def _demand(settled: Settled, means: Means) -> str | None:
+    """Ask which torch the other packages agree on, of the default index alone; None where that does not help."""
+    others = tuple(text for text in settled.aim.request.requirements if not is_torch(text))
+    choice, target = settled.choice, target_for(settled.choice, settled.aim.machine)
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         resolver = Resolver(Path(folder), means.python, means.environment, (), lambda _package: ())
-        return resolver.demands(Project(others, python, {}), target)
+        demand = resolver.demands(Project(others, choice.python, {}), target)
+    if demand is None or demand[0].partition("+")[0] == str(choice.build.torch):
+        return None
+    means.reporter.step("Build", f"{' and '.join(demand[1]) or 'a package'} demands torch {demand[0]}")
+    return demand[0]
 
 
-def pinned(requirements: tuple[str, ...], torch: str) -> tuple[str, ...]:
-    """Replace what is asked of torch by one version."""
-    extras = sorted(set().union(*(Requirement(text).extras for text in requirements if _name(text) == "torch")))
-    wanted = f"torch[{','.join(extras)}]" if extras else "torch"
-    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text in requirements if _name(text) != "torch"))
+def _aligned(agreements: list[Agreement], constraints: tuple[str, ...], means: Means) -> list[Agreement]:
+    """Give every target the same version of the packages that they share, where it can have it."""
+    family = agreements[0].settled.aim.catalog.family
+    versions: dict[str, set[str]] = {}
+    for agreement in agreements:
+        for package, version in agreement.draft.versions.items():
+            versions.setdefault(package, set()).add(version)
+    older = {name: min(found, key=Version) for name, found in versions.items() if len(found) > 1 and name not in family}
+    more = (*constraints, *(f"{name}=={version}" for name, version in sorted(older.items())))
+    return _side_by_side([partial(_redrafted, agreement, older, more, means) for agreement in agreements])
 
 
-def _drafted(choice: Choice, target: Target, catalog: Catalog, means: Means) -> Draft:
-    return draft(choice.requirements, target, choice.python, _family(choice, catalog, means), means)
+def _redrafted(agreement: Agreement, older: Mapping[str, str], constraints: tuple[str, ...], means: Means) -> Agreement:
+    has = agreement.draft.versions
+    if all(has.get(name, version) == version for name, version in older.items()):
+        return agreement
+    made = _drafted(agreement.settled, constraints, means)
+    return replace(agreement, draft=made) if isinstance(made, Draft) else replace(agreement, apart=made.why)
 
 
-def _family(choice: Choice, catalog: Catalog, means: Means) -> Family:
+def _drafted(settled: Settled, constraints: tuple[str, ...], means: Means) -> Draft | ConflictError:
+    choice = settled.choice
+    wish = Wish(choice.requirements, target_for(choice, settled.aim.machine), choice.python, constraints)
+    try:
+        return draft(wish, _family(settled, means), means)
+    except ConflictError as conflict:
+        return conflict
+
+
+def _family(settled: Settled, means: Means) -> Family:
     from gpuinstall.catalog.listing import family_wheels
 
     def wheels(package: str) -> tuple[Wheel, ...]:
-        if choice.index is None:
+        if settled.choice.index is None:
             return ()
-        found = family_wheels(means.sources, means.client, choice.build.backend, package)
+        found = family_wheels(means.sources, means.client, settled.choice.build.backend, package)
         return tuple(wheel for wheel in found if wheel.source != DEFAULT_INDEX)
 
-    return Family(catalog.family, wheels, _published)
+    return Family(settled.aim.catalog.family, wheels, _published)
+
+
+def _side_by_side(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda task: task(), tasks))
 
 
 def _published() -> Mapping[str, str]:
     from gpuinstall.catalog.loader import read_data
 
     return {row["file"]: row["sha256"] for row in read_data("hashes.toml")["wheels"]}
-
-
-def _name(requirement: str) -> str:
-    return canonicalize_name(Requirement(requirement).name)

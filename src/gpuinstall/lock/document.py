@@ -47,7 +47,7 @@ class Evidence:
         """Write it for ``[tool.gpuinstall]``."""
         written: dict[str, Any] = {
             "inputs": list(self.inputs),
-            "inputs-sha256": inputs_digest(self.inputs),
+            "inputs-digest": inputs_digest(self.inputs),
             "torch": self.torch,
             "backend": self.backend,
             "catalogue": self.catalogue,

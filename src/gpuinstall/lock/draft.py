@@ -50,28 +50,43 @@ class Draft:
     files: tuple[LockedFile, ...]
     hashes: Hashes
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return {package["name"]: package["version"] for package in self.resolved["packages"] if "version" in package}
+
     def finished(self, evidence: Evidence, means: Means) -> dict[str, Any]:
         """Fetch what must be hashed and build the document of the lock."""
         hashes = fetch_missing(self.hashes, means.cache, means.client, means.reporter)
         return document(self.resolved, hashes, self.target, self.python, evidence)
 
 
-def draft(requirements: tuple[str, ...], target: Target, python: str, family: Family, means: Means) -> Draft:
-    """Resolve for ``target`` and Python ``X.Y``; raise InstallationError or NoBuildError where uv cannot."""
-    tags = target.tags(python)
+@dataclass(frozen=True)
+class Wish:
+    """What to resolve: requirements, for a target and Python ``X.Y``, under constraints."""
+
+    requirements: tuple[str, ...]
+    target: Target
+    python: str
+    constraints: tuple[str, ...] = ()
+
+
+def draft(wish: Wish, family: Family, means: Means) -> Draft:
+    """Resolve a wish; raise InstallationError or NoBuildError where uv cannot."""
+    target, tags = wish.target, wish.target.tags(wish.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(family.wheels(package), target.backend, tags)
 
-    asked = {str(canonicalize_name(Requirement(text).name)) for text in requirements} & family.names
+    asked = {str(canonicalize_name(Requirement(text).name)) for text in wish.requirements} & family.names
     pages = {package: wheels for package in sorted(asked) if (wheels := wheels_of(package))}
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
-        project, resolved = resolver.resolve(Project(requirements, python, pages), target)
+        project, resolved = resolver.resolve(Project(wish.requirements, wish.python, pages, wish.constraints), target)
     found = files(resolved)
     check(found, project.pages)
     hashes = known_hashes(found, family.hashes, means.cache, means.client)
-    return Draft(target, python, resolved, found, hashes)
+    return Draft(target, wish.python, resolved, found, hashes)
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:

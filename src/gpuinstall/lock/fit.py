@@ -9,14 +9,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
 from gpuinstall.lock.document import LockedFile
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.making import plain
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from packaging.markers import Environment
     from packaging.pylock import Package
@@ -49,33 +52,44 @@ class Misfit:
 
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
-    if lock.python is None:
-        return Misfit(lock, Reason("no-python", "it does not say which Python it is for"))
-    if reason := _not_for(lock, machine):
+    python = lock.python or ""
+    if reason := _not_for(lock, python, machine) or _not_held(lock, python, request, machine):
         return Misfit(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
         return Misfit(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
-    if missing := unsatisfied(lock, lock.python, request.requirements, machine):
-        return Misfit(lock, Reason("other-request", f"it does not hold {', '.join(missing)}"))
-    alone = replace(catalog, builds=(replace(build, pythons=(lock.python,), confidence="low"),))
+    alone = replace(catalog, builds=(replace(build, pythons=(python,), confidence="low"),))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
-    if plan.choice is not None:
+    if plan.choice is not None and not _is_idle(plan.choice, plan):
         return Fit(lock, plan, plan.choice)
+    if not machine.gpus and build.backend != CPU:
+        return Misfit(lock, Reason("gpu-build", f"it is for NVIDIA GPUs ({build.backend}), and there is none here"))
     why = plan.rejected[0] if plan.rejected else plan.reasons[0]
     return Misfit(lock, Reason(why.code, why.message))
 
 
-def best(fits: Iterable[Fit]) -> Fit | None:
-    """Of the locks that run, the one with the newest torch and then the newest toolkit."""
-    return max(fits, key=_preference, default=None)
+def fits_in(
+    folder: Path, machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
+) -> list[Fit | Misfit]:
+    """Judge every lock in ``folder``; raise LockError for one that cannot be read.
+
+    ``exact`` takes only those that were made from the very requirements, as far as they say what they were made from.
+    """
+    locks = [read_lock(path) for path in locks_in(folder)]
+    return [
+        _made_for_another(lock) if exact and not _same_inputs(lock, request) else fit(lock, machine, request, catalog)
+        for lock in locks
+    ]
 
 
-def unsatisfied(lock: Lock, python: str, requirements: Iterable[str], machine: Machine) -> tuple[str, ...]:
-    """The requirements that the locked versions do not satisfy."""
-    environment = target_of(machine).environment(python)
-    wanted = [requirement for requirement in map(Requirement, requirements) if _applies(requirement, environment)]
-    return tuple(str(requirement) for requirement in wanted if not _holds(lock, requirement))
+def locks_in(folder: Path) -> list[Path]:
+    """The locks in a folder, by name."""
+    return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
+
+
+def best(judged: Iterable[Fit | Misfit]) -> Fit | None:
+    """Of the locks that run, the one with the newest torch and then the newest toolkit; without a GPU a CPU build."""
+    return max((each for each in judged if isinstance(each, Fit)), key=_preference, default=None)
 
 
 def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
@@ -98,22 +112,33 @@ def target_of(machine: Machine, backend: str = "cpu") -> Target:
 
 def selected(lock: Lock, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
-    files = (entry for entry in _select(lock, machine) if getattr(entry[1], "url", None))
+    files = (entry for entry in _select(lock, lock.python or "", machine) if getattr(entry[1], "url", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
 
 
-def _not_for(lock: Lock, machine: Machine) -> Reason | None:
+def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
     from packaging.pylock import PylockSelectError
 
+    if not python:
+        return Reason("no-python", "it does not say which Python it is for")
     try:
-        _select(lock, machine)
+        _select(lock, python, machine)
     except PylockSelectError as error:
         return Reason("other-platform", str(error))
     return None
 
 
-def _select(lock: Lock, machine: Machine) -> list[tuple[Package, Any]]:
-    target, python = target_of(machine), lock.python or ""
+def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
+    environment = target_of(machine).environment(python)
+    wanted = [
+        requirement for requirement in map(Requirement, request.requirements) if _applies(requirement, environment)
+    ]
+    missing = [str(requirement) for requirement in wanted if not _holds(lock, requirement)]
+    return Reason("other-request", f"it does not hold {', '.join(missing)}") if missing else None
+
+
+def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:
+    target = target_of(machine)
     environment = cast("Environment", target.environment(python))
     return list(lock.pylock.select(environment=environment, tags=target.tags(python)))
 
@@ -127,5 +152,19 @@ def _holds(lock: Lock, requirement: Requirement) -> bool:
     return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
-def _preference(fit: Fit) -> tuple[Version, tuple[int, int]]:
-    return fit.choice.build.torch, fit.choice.build.toolkit or (0, 0)
+def _same_inputs(lock: Lock, request: Request) -> bool:
+    return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
+
+
+def _made_for_another(lock: Lock) -> Misfit:
+    return Misfit(lock, Reason("other-request", f"it was made for {' '.join(lock.inputs)}"))
+
+
+def _is_idle(choice: Choice, plan: Plan) -> bool:
+    """Say whether a build for GPUs would serve a machine without any; the default index may have no other."""
+    return plan.status == "cpu" and choice.build.backend != CPU and choice.build.source != DEFAULT_INDEX
+
+
+def _preference(fit: Fit) -> tuple[bool, Version, tuple[int, int]]:
+    build = fit.choice.build
+    return fit.plan.status != "cpu" or build.backend == CPU, build.torch, build.toolkit or (0, 0)

@@ -12,7 +12,6 @@ import tomli
 import tomli_w
 
 from gpuinstall.errors import LockError
-from gpuinstall.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +33,11 @@ class Lock:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
+    def target(self) -> str:
+        """The target that its file is named after."""
+        return self.name.removeprefix("pylock.").removesuffix(".toml")
+
+    @property
     def python(self) -> str | None:
         """The one Python minor that it is for, ``X.Y``, where it says so."""
         wanted = str(self.pylock.requires_python or "")
@@ -44,9 +48,11 @@ class Lock:
         """The version of each package."""
         return {package.name: str(package.version) for package in self.pylock.packages if package.version}
 
-    def package(self, name: str) -> Package | None:
-        """The entry of one package."""
-        return next((package for package in self.pylock.packages if package.name == name), None)
+    def hashes(self, name: str) -> frozenset[str]:
+        """The sha256 of every file of one package."""
+        package = next(package for package in self.pylock.packages if package.name == name)
+        files = (*(package.wheels or ()), *filter(None, (package.sdist, package.archive)))
+        return frozenset(file.hashes.get("sha256", "") for file in files)
 
     @property
     def evidence(self) -> Mapping[str, Any]:
@@ -87,13 +93,6 @@ def parse(name: str, text: str) -> Lock:
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
-
-
-def write_lock(path: Path, document: Mapping[str, Any]) -> Lock:
-    """Write a lock in one stroke and return it as it will be read."""
-    lock = parse(path.name, render(document))
-    write_atomically(path, lock.text)
-    return lock
 
 
 def render(document: Mapping[str, Any]) -> str:

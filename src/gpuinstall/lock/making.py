@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from gpuinstall.request import Request
 
 
-def made(agreement: Agreement, request: Request, catalog: Catalog, means: Means) -> Lock:
-    """Fetch what has no hash, once, and make the lock."""
-    draft = agreement.draft
-    document = draft.finished(evidence(agreement.choice, request, catalog), means)
+def made(agreement: Agreement, request: Request, means: Means) -> Lock:
+    """Fetch what has no hash, once, and make the lock of what ``request`` asked for."""
+    draft, settled = agreement.draft, agreement.settled
+    document = draft.finished(evidence(settled.choice, request, settled.aim.catalog), means)
     return parse(draft.target.filename, render(document))
 
 

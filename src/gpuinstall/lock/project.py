@@ -26,11 +26,15 @@ UNKNOWN = "0" * 64
 
 @dataclass(frozen=True)
 class Project:
-    """What is asked for, for Python ``X.Y``, and the wheels that each named package may come from."""
+    """What is asked for, for Python ``X.Y``, and the wheels that each named package may come from.
+
+    ``constraints`` hold for the packages that turn up, and ask for none.
+    """
 
     requirements: tuple[str, ...]
     python: str
     pages: Mapping[str, tuple[Wheel, ...]]
+    constraints: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write the project and its pages into ``folder``."""
@@ -38,6 +42,7 @@ class Project:
             place = folder / "family" / package
             place.mkdir(parents=True, exist_ok=True)
             (place / "index.html").write_text(page(wheels), encoding="utf-8")
+        (folder / "constraints.txt").write_text("\n".join(self.constraints), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document((folder / "family").as_uri()), encoding="utf-8")
 
     def document(self, index: str) -> str:

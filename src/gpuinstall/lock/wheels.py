@@ -14,9 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
+from gpuinstall.http import Head
 
 if TYPE_CHECKING:
-    from gpuinstall.http import Client, Head
+    from gpuinstall.http import Client
     from gpuinstall.reporter import Meter
 
 
@@ -56,7 +57,9 @@ class WheelCache:
         return known if known and known.etag and known.etag == head.etag else None
 
     def fetch(self, url: str, name: str, etag: str | None, client: Client, meter: Meter) -> str:
-        """Stream a wheel into the cache; return its sha256."""
+        """Stream a wheel into the cache, unless another transfer of this run already has; return its sha256."""
+        if known := self.current(url, Head(etag=etag)):
+            return known.sha256
         coming = self.folder / "coming" / f"{os.getpid()}-{hashlib.sha256(url.encode()).hexdigest()}"
         sha256 = client.download(url, coming, None, meter)
         place = self.path(sha256, name)

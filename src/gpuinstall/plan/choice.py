@@ -12,7 +12,7 @@ from gpuinstall.plan.code import Code
 from gpuinstall.plan.cover import best_cover
 from gpuinstall.plan.cpu import choose_cpu
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.faults import gpu_fault, platform_fault
+from gpuinstall.plan.faults import gpu_fault, machine_fault, platform_fault
 from gpuinstall.plan.gpus import asked_gpus, sort_out
 from gpuinstall.plan.reasons import passed_over, reasons_for
 from gpuinstall.plan.refusal import explained
@@ -40,18 +40,22 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
 
 def _attempt(case: Case) -> Plan | Stuck:
     asked = case.demand.backends
-    fault = platform_fault(case)
-    if fault is not None:
+    if fault := platform_fault(case):
         return fault
     if asked == {CPU}:
         return choose_cpu(case, Reason("cpu-asked", "the CPU build was asked for"))
-    usable, left_out = sort_out(case)
-    fault = gpu_fault(case, usable, left_out)
-    if fault is not None:
+    if fault := machine_fault(case):
         return fault
     if case.machine.os == "macos" and not asked:
         return choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
-    if not usable and not asked:
+    return _for_the_gpus(case)
+
+
+def _for_the_gpus(case: Case) -> Plan | Stuck:
+    usable, left_out = sort_out(case)
+    if fault := gpu_fault(case, usable, left_out):
+        return fault
+    if not usable and not case.demand.backends:
         return choose_cpu(case, Reason("no-gpu", "this machine was given no NVIDIA GPU"))
     return _choose_cuda(replace(case, gpus=usable), left_out)
 

@@ -8,11 +8,10 @@ from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.catalog import Catalog, Release
     from gpuinstall.plan.case import Case
+    from gpuinstall.plan.requirement import Asked
 
 
 def missing_companion(build: Build, case: Case) -> Reason | None:
@@ -21,7 +20,7 @@ def missing_companion(build: Build, case: Case) -> Reason | None:
         known = versions(build, name, case.catalog)
         if known is not None and not _suiting(requirement, known):
             those = f", only {' and '.join(known)}" if known else ""
-            return Reason("no-companion", f"no {requirement} loads beside it{those}")
+            return Reason("no-companion", f"no {requirement.text} loads beside it{those}")
     return None
 
 
@@ -47,23 +46,23 @@ def pinned(build: Build, case: Case) -> tuple[str, ...]:
     return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
 
 
-def _pin(requirement: Requirement, build: Build, name: str, catalog: Catalog) -> str:
+def _pin(requirement: Asked, build: Build, name: str, catalog: Catalog) -> str:
     known = versions(build, name, catalog)
-    if not known:
-        return str(requirement)
-    label = "" if name == "triton" else _label(build)
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}=={_suiting(requirement, known)[0]}{label}"
+    if name == "triton" and known and requirement.specifier is None:
+        return f"triton{catalog.releases[build.torch].triton}"
+    if name == "triton" or not known:
+        return requirement.text
+    return f"{requirement.name}{requirement.extras}=={_suiting(requirement, known)[0]}{_label(build)}"
 
 
 def _listed(release: Release, name: str) -> tuple[str, ...] | None:
-    if name == "triton" and release.triton and release.triton.startswith("=="):
-        return (release.triton.removeprefix("=="),)
+    if name == "triton" and release.triton:
+        return (release.triton.lstrip("=~"),)
     return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(name)
 
 
-def _suiting(requirement: Requirement, known: tuple[str, ...]) -> list[str]:
-    return [version for version in known if not requirement.specifier or requirement.specifier.contains(version)]
+def _suiting(requirement: Asked, known: tuple[str, ...]) -> list[str]:
+    return [version for version in known if requirement.allows(version)]
 
 
 def _label(build: Build) -> str:

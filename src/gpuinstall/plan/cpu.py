@@ -23,7 +23,7 @@ def choose_cpu(case: Case, why: Reason) -> Plan | Stuck:
     """Choose the newest build without CUDA; where no source has one, the default index's CUDA build."""
     candidates, rejected = _judged((build for build in case.builds if build.backend == CPU), case)
     if not candidates and all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected):
-        anything = replace(case, demand=replace(case.demand, backends=frozenset()))
+        anything = replace(case, demand=case.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in case.builds if build.on_default_index), anything)
     if not candidates:
         return Stuck(case, tuple(rejected))

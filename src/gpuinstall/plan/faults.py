@@ -55,13 +55,17 @@ def platform_fault(case: Case) -> Plan | None:
     return refused(case, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
 
 
-def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
-    """Refuse a machine whose GPUs cannot be used, or say None."""
+def machine_fault(case: Case) -> Plan | None:
+    """Refuse a machine with a problem that blocks all of it."""
     blocking = case.machine.blocking
-    if blocking:
-        fix = next((problem.fix for problem in blocking if problem.fix), None)
-        reasons = tuple(Reason(problem.code, problem.message) for problem in blocking)
-        return refused(case, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
+    if not blocking:
+        return None
+    fix = next((problem.fix for problem in blocking if problem.fix), None)
+    return refused(case, ONLY_MENDING_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
+
+
+def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
+    """Refuse a machine whose GPUs cannot be used."""
     if _is_old_jetson(case):
         return _old_jetson(case)
     if (usable and _driver_is_known(case)) or not (usable or left_out):

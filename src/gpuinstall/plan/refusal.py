@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
 from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, Stuck, closest
-from gpuinstall.plan.demand import parse_requirement
 from gpuinstall.plan.faults import NO_BUILD_FITS, ONLY_MENDING_HELPS, never_made, refused
 from gpuinstall.plan.python import number
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Plan, Reason
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ def _weakened(request: Request, dropped: frozenset[str]) -> Request:
 
 
 def _bare(text: str) -> str:
-    return "torch" if canonicalize_name(parse_requirement(text).name) == "torch" else ""
+    return "torch" if parse_requirement(text).name == "torch" else ""
 
 
 def _conflict(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan | Stuck]) -> tuple[list[str], Stuck]:

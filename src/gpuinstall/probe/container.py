@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ def _container(source: Source) -> str | None:
         return "apptainer"
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
-    mounts = source.text(MOUNTS)
-    by_traces = engine_of((source.text(CGROUP) or "") + own_mounts(mounts or ""))
+    mounts = source.answer("own-mounts.txt", _own_mounts)
+    by_traces = engine_of((source.text(CGROUP) or "") + mounts)
     if by_traces:
         return by_traces
     if source.text("/run/.containerenv") is not None:
         return "podman"
-    if source.text("/.dockerenv") is not None and (mounts is None or has_host_files(mounts)):
+    if source.text("/.dockerenv") is not None and (not mounts or has_host_files(mounts)):
         return "docker"
     return manager_of(source.text("/run/systemd/container") or source.variable("container") or "")
 
@@ -99,6 +100,13 @@ def own_mounts(text: str) -> str:
 def has_host_files(text: str) -> bool:
     """Say whether an engine laid its own files over the host's: a virtual machine made of an image keeps its marks."""
     return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
+
+
+def _own_mounts() -> str:
+    try:
+        return own_mounts(Path(MOUNTS).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
 
 
 def _mount_point(line: str) -> str:

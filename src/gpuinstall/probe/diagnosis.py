@@ -88,7 +88,8 @@ def _cuda_refuses(evidence: Evidence) -> Problem | None:
     if init == NO_DEVICE and (_is_explained(evidence) or _is_job_without_gpus(evidence)):
         return None
     found = refusal(init, _scene(evidence))
-    return replace(found, seen=f"{found.seen} · {seen(evidence)}")
+    facts = (found.seen, str(evidence.fabric) if evidence.fabric else None, seen(evidence))
+    return replace(found, seen=" · ".join(fact for fact in facts if fact))
 
 
 def _scene(evidence: Evidence) -> Scene:
@@ -144,6 +145,6 @@ _CAUSES = (
     no_driver,
     _nvml_fails,
     _libcuda_missing,
-    _cuda_refuses,
     _nothing_listed,
+    _cuda_refuses,
 )

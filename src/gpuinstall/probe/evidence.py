@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.chips import chip_of
 from gpuinstall.probe.container import Surroundings
 from gpuinstall.probe.kernel import KernelState
 from gpuinstall.probe.libcuda import LibcudaFacts
@@ -16,7 +15,8 @@ from gpuinstall.probe.problems import Place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.probe.chips import Chip
+    from gpuinstall.catalog.gpus import Product
+    from gpuinstall.probe.fabric import Fabric
     from gpuinstall.probe.folders import Folder
     from gpuinstall.probe.host import Host
     from gpuinstall.probe.jetson import Jetson
@@ -34,9 +34,11 @@ class Card:
     device: PciDevice
 
     @cached_property
-    def chip(self) -> Chip | None:
+    def chip(self) -> Product | None:
         """Its chip, where the catalogue knows it."""
-        return chip_of(self.device.device)
+        from gpuinstall.catalog.gpus import product_of
+
+        return product_of(self.device.device)
 
     @property
     def address(self) -> str:
@@ -54,8 +56,8 @@ class Evidence:
     """The facts of all steps; ``nvml`` is nvidia-smi's answer where NVML itself could not be asked.
 
     ``cards`` are those on the bus that this process was given, ``others`` those that it was not, ``foreign`` other
-    makers' GPUs, ``switches`` the number of NVSwitches; ``nodes`` are the device nodes of cards, ``refused`` what keeps
-    this process from the shared ones; ``visible`` is CUDA_VISIBLE_DEVICES.
+    makers' GPUs; ``fabric`` is read where CUDA waits for it; ``nodes`` are the device nodes of cards, ``refused`` what
+    keeps this process from the shared ones; ``visible`` is CUDA_VISIBLE_DEVICES.
     """
 
     host: Host
@@ -67,7 +69,7 @@ class Evidence:
     others: tuple[Card, ...] = ()
     nodes: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    switches: int = 0
+    fabric: Fabric | None = None
     wsl: Wsl | None = None
     jetson: Jetson | None = None
     folders: Mapping[str, Folder] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class Evidence:
         )
         version = self.kernel.module.version if self.kernel.module else self.nvml.driver
         words = {
-            "release": self.kernel.release or self.host.release,
+            "release": self.kernel.release or self.host.release or "$(uname -r)",
             "version": str(version or "of the kernel module"),
             "branch": str(version.branch if version else NEWEST_BRANCH),
         }

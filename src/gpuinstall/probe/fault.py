@@ -61,7 +61,8 @@ def seen(evidence: Evidence) -> str:
     module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
     facts = [f"{card.name}{_held(card)} on the bus" for card in evidence.cards[:2]]
     facts += [f"{len(evidence.cards) - 2} more"] if len(evidence.cards) > 2 else []
-    facts += [f"{_KERNEL_FILES[module.found_via]} {module.version}" if module else "no NVIDIA kernel module"]
+    facts += [f"{_KERNEL_FILES[module.found_via]} {module.version}"] if module else []
+    facts += ["no NVIDIA kernel module"] if not module and evidence.host.os == "linux" and not evidence.wsl else []
     facts += [f"{nvml.library or nvml.by}: {_nvml_state(evidence)}"] if nvml.init is not None or nvml.fault else []
     facts += [f"{cuda.path or 'libcuda.so.1'}: {_cuda_state(evidence)}"] if cuda.init is not None or cuda.fault else []
     return " · ".join(facts)
@@ -75,11 +76,11 @@ def _nvml_state(evidence: Evidence) -> str:
     nvml = evidence.nvml
     if nvml.fault is not None:
         return nvml.error or "cannot be loaded"
-    return f"{len(nvml.gpus)} GPUs" if nvml.works else nvml.error or f"NVML error {nvml.init}"
+    return f"{len(nvml.gpus)} listed" if nvml.works else nvml.error or f"NVML error {nvml.init}"
 
 
 def _cuda_state(evidence: Evidence) -> str:
     cuda = evidence.cuda
     if cuda.fault is not None:
         return cuda.error or "cannot be loaded"
-    return f"{len(cuda.devices)} devices" if evidence.cuda_works else f"cuInit returned {cuda.init}"
+    return f"{len(cuda.devices)} listed" if evidence.cuda_works else f"cuInit returned {cuda.init}"

@@ -36,8 +36,6 @@ def sightings(evidence: Evidence) -> tuple[Sighting, ...]:
     listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
     known = {sighting.address for sighting in listed}
     unseen = [card for card in evidence.cards if card.address not in known]
-    if any(sighting.address is None for sighting in listed) and len(listed) >= len(evidence.cards):
-        unseen = []
     first = max((sighting.gpu.index for sighting in listed), default=-1) + 1
     found = (*listed, *(_by_bus(card, first + place) for place, card in enumerate(unseen)))
     return found or tuple(_foreign(device, index) for index, device in enumerate(evidence.foreign))
@@ -57,7 +55,7 @@ def driver_of(evidence: Evidence) -> Driver | None:
 def _by_nvml(evidence: Evidence) -> tuple[Sighting, ...]:
     found = evidence.nvml.gpus
     known = {gpu.bus_id for gpu in found}
-    lost = [gpu for gpu in found if gpu.bus_id is None]
+    lost = [gpu for gpu in found if gpu.bus_id is None and gpu.error is not None]
     left = [card.address for card in evidence.cards if card.address not in known]
     places = dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
     return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or places.get(gpu.index)) for gpu in found)

@@ -49,7 +49,8 @@ def read_host(source: Source) -> Host:
     """Read the host."""
     said = parse_platform(source.answer(PLATFORM, _platform))
     system, processor = said.get("system", "Linux"), source.text(CPUINFO, PROCESSOR_BYTES) or ""
-    names = parse_os_release(next((text for path in OS_RELEASE if (text := source.text(path))), ""))
+    files = OS_RELEASE if system == "Linux" else ()
+    names = parse_os_release(next((text for path in files if (text := source.text(path))), ""))
     libc = said.get("libc", "")
     return Host(
         os=SYSTEMS.get(system, "linux"),

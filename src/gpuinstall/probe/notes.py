@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.probe.evidence import Card, Evidence
 
+MIB = 1024**2
 GIB = 1024**3
-ENVIRONMENT_BYTES = 8 * GIB
-CPU_ENVIRONMENT_BYTES = 2 * GIB
-SHARED_MEMORY_BYTES = 256 * 1024**2
+SHARED_MEMORY_BYTES = 256 * MIB
 
 
 def notes(evidence: Evidence) -> Iterator[Problem]:
@@ -106,7 +105,7 @@ def _disagreement(evidence: Evidence) -> Iterator[Problem]:
 
 
 def _visible(evidence: Evidence) -> Iterator[Problem]:
-    if evidence.visible is None or not (evidence.nvml.gpus or evidence.cuda.devices):
+    if evidence.visible is None or evidence.surroundings.job or not (evidence.nvml.gpus or evidence.cuda.devices):
         return
     if not sees_any(evidence.visible, evidence):
         message = f"CUDA_VISIBLE_DEVICES={evidence.visible!r} hides every GPU from programs started here"
@@ -150,27 +149,26 @@ def _junk(evidence: Evidence) -> Iterator[Problem]:
         yield _note(evidence, "smi-unreadable", "nvidia-smi says nothing of use", f"it printed: {nvml.error}")
 
 
-def _folders(evidence: Evidence) -> Iterator[Problem]:
-    folders = evidence.folders
-    needed = ENVIRONMENT_BYTES if evidence.shows_gpu else CPU_ENVIRONMENT_BYTES
+def _space(evidence: Evidence) -> Iterator[Problem]:
+    """Any build takes more than this; how much more the installation knows."""
     for name, what in (("environment", "this folder"), ("cache", "uv's cache")):
-        if name in folders and folders[name].free < needed:
-            message = f"{what} has {folders[name].free / GIB:.1f} GiB free"
-            yield _note(evidence, "little-space", message, f"an environment here takes up to {needed // GIB} GiB")
-    if (
-        len(evidence.nvml.gpus) > 1
-        and "shared-memory" in folders
-        and folders["shared-memory"].free < SHARED_MEMORY_BYTES
-    ):
-        message = f"the shared memory has {folders['shared-memory'].free // 1024**2} MiB free"
-        yield _note(evidence, "little-shared-memory", message, "NCCL passes data between GPUs through /dev/shm")
-    if evidence.shows_gpu and "kernel-cache" in folders and not folders["kernel-cache"].writable:
-        yield _note(
-            evidence,
-            "kernel-cache-not-writable",
-            "CUDA's kernel cache is not writable",
-            "another user, often root, made it",
-        )
+        if name in evidence.folders and evidence.folders[name].free < GIB:
+            message = f"{what} has {evidence.folders[name].free // MIB} MiB free"
+            yield _note(evidence, "little-space", message, "an environment takes from one to eight GiB")
+
+
+def _shared_memory(evidence: Evidence) -> Iterator[Problem]:
+    shared = evidence.folders.get("shared-memory")
+    if shared and shared.free < SHARED_MEMORY_BYTES and len(evidence.nvml.gpus) > 1:
+        message, why = f"{shared.free // MIB} MiB of shared memory are free", "NCCL passes data between GPUs through it"
+        yield _note(evidence, "little-shared-memory", message, why)
+
+
+def _kernel_cache(evidence: Evidence) -> Iterator[Problem]:
+    cache = evidence.folders.get("kernel-cache")
+    if cache and not cache.writable and evidence.shows_gpu:
+        message, why = "CUDA's kernel cache (~/.nv) cannot be written to", "another user, often root, made it"
+        yield _note(evidence, "kernel-cache-not-writable", message, why)
 
 
 def _runtime_libraries(evidence: Evidence) -> Iterator[Problem]:
@@ -197,7 +195,9 @@ _NOTES = (
     _shadowed,
     _requirement,
     _junk,
-    _folders,
+    _space,
+    _shared_memory,
+    _kernel_cache,
     _runtime_libraries,
     _processor,
 )

@@ -97,7 +97,8 @@ def parse(finished: Finished) -> NvmlFacts:
 
 def _with(facts: NvmlFacts, line: Mapping[str, Any]) -> NvmlFacts:
     if "init" in line:
-        return replace(facts, library=_text(line.get("library")), init=_number(line["init"]))
+        library = _text(line.get("library"))
+        return replace(facts, library=library, init=_number(line["init"]) if library else None)
     if "count" in line:
         return replace(facts, driver=_driver(line.get("driver")), cuda=_cuda(line.get("cuda")))
     if "ask" in line:

@@ -16,6 +16,7 @@ from gpuinstall.probe.child import run_children, time_limit
 from gpuinstall.probe.container import read_surroundings
 from gpuinstall.probe.diagnosis import machine_fault
 from gpuinstall.probe.evidence import Card, Evidence
+from gpuinstall.probe.fabric import read_fabric
 from gpuinstall.probe.folders import read_folders
 from gpuinstall.probe.gpus import driver_of, sightings
 from gpuinstall.probe.host import PLATFORM, read_host
@@ -109,7 +110,6 @@ def read_evidence(reporter: Reporter, source: Source) -> Evidence:
             host=host,
             surroundings=read_surroundings(source),
             nodes=nodes,
-            switches=sum(device.is_switch for device in devices),
             wsl=read_wsl(source, host.release),
             jetson=read_jetson(source, host.release),
             folders=read_folders(source),
@@ -119,7 +119,8 @@ def read_evidence(reporter: Reporter, source: Source) -> Evidence:
     evidence = replace(evidence, nvml=asked_nvml.result(), cuda=asked_libcuda.result(), pythons=pythons.result())
     if host.os == "windows" and not evidence.nvml.works:
         devices = read_adapters(source, _patience(reporter, "Windows", gpus)[1])
-    evidence = replace(evidence, foreign=tuple(device for device in devices if device.is_foreign))
+    fabric = read_fabric(source, sum(device.is_switch for device in devices)) if evidence.cuda.init == 802 else None
+    evidence = replace(evidence, fabric=fabric, foreign=tuple(device for device in devices if device.is_foreign))
     return _divided(_explained(evidence, source, reporter, gpus), source, devices)
 
 

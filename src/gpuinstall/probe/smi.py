@@ -40,7 +40,7 @@ _ROW = re.compile(
     r"^\|\s+([0-9]{1,4})\s+(\S.*?)\s+(?:On|Off|N/A|TCC|WDDM|MCDM)\s*\|\s+(N/A|[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7])\s",
     re.IGNORECASE,
 )
-_LISTED = re.compile(r"^GPU ([0-9]{1,4}): (.+) \(UUID: (GPU-[0-9a-fA-F-]+)\)")
+_LISTED = re.compile(r"^GPU ([0-9]{1,4}): (.+?)(?: \(UUID: (GPU-[0-9a-fA-F-]+)\))?\s*$")
 _SLICE = re.compile(r"^\s+MIG (\S+)\s+Device\s+[0-9]+: \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
 _REFUSED = re.compile(r"Unable to determine the device handle for GPU\s*([0-9A-Fa-f:.]+): (.*)")
 
@@ -86,9 +86,11 @@ def parse(text: str) -> NvmlFacts:
     """
     driver, cuda = _DRIVER.search(text), _CUDA.search(text)
     gpus = tuple(_gpus(text))
+    library = re.search(r"NVML library version: ([0-9.]+)", text)
     refused = next((number for words, number in _REFUSALS if words in text), None)
     return NvmlFacts(
         by=BY,
+        library=f"libnvidia-ml.so.{library[1]}" if library else None,
         init=0 if gpus or driver else refused,
         driver=DriverVersion.parse(driver[1]) if driver else None,
         cuda=CudaVersion.parse(cuda[1]) if cuda else None,

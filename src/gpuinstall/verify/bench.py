@@ -11,6 +11,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify.ceilings import ceilings_of
 from gpuinstall.verify.child import SECONDS, Child
 from gpuinstall.verify.environment import look
+from gpuinstall.verify.health import link_rate, read_cards
 from gpuinstall.verify.targets import targets
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.targets import Target
 
 SCHEMA = "gpuinstall.bench/1"
+PINNED = ("host-to-device-pinned", "device-to-host-pinned")
 
 
 @dataclass(frozen=True)
@@ -111,20 +113,22 @@ def bench_environment(
     for_cpu = for_cpu or around.tested.backend == "cpu" or not machine.gpus
     child = Child(python, around.flags, "bench", SECONDS["bench"])
     wanted = targets(machine, for_cpu=for_cpu, gpus=None, environ=os.environ)
-    return Bench(around.tested.version, tuple(_measured(child, target, reporter) for target in wanted))
+    cards = {} if for_cpu else read_cards(len(wanted))
+    devices = tuple(_measured(child, target, cards.get(target.index, {}), reporter) for target in wanted)
+    return Bench(around.tested.version, devices)
 
 
-def _measured(child: Child, target: Target, reporter: Reporter) -> Benched:
+def _measured(child: Child, target: Target, card: Mapping[str, Any], reporter: Reporter) -> Benched:
     reporter.wait(f"measuring {target.name}")
     report = child.run_all([target])[0]
     left_out = {record.name: record.message or "" for record in report.records if record.status != "passed"}
     if target.unproven:
         left_out["device"] = target.unproven
-    return Benched(target.index, target.name, tuple(_measurements(report, target)), left_out)
+    return Benched(target.index, target.name, tuple(_measurements(report, target, card)), left_out)
 
 
-def _measurements(report: Report, target: Target) -> Iterator[Measurement]:
-    ceilings = ceilings_of(target.name)
+def _measurements(report: Report, target: Target, card: Mapping[str, Any]) -> Iterator[Measurement]:
+    ceilings = {**ceilings_of(target.name), **dict.fromkeys(PINNED, link_rate(card))}
     for found in report.measures:
         name, value = found["measure"], round(found["value"], 4)
         yield Measurement(name, value, found["unit"], ceilings.get(name), found.get("settings"))

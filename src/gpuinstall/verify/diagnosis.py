@@ -42,7 +42,7 @@ def device(target: Target, report: Report, evidence: Evidence) -> Device:
 
 def _situation(target: Target, report: Report, evidence: Evidence) -> Situation:
     capability = target.gpu.compute_capability if target.gpu else None
-    return Situation(evidence.machine, capability, tuple((report.environment or {}).get("architectures", ())))
+    return Situation(evidence.machine, capability, report.architectures or ())
 
 
 def wrong_build(target: Target) -> Device:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Device
 
 REBUILD = (
-    "gpuinstall install --verify   # builds the environment anew",
-    "another's: reinstall torch with its own tool",
+    "rm -r .venv && gpuinstall install   # the same lock, made anew",
+    "an environment that is not ours: reinstall torch with the tool that made it",
 )
 OWN_FIXES = {
     "torch is not installed": ("gpuinstall install",),

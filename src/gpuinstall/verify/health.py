@@ -23,15 +23,24 @@ SLOWED = {
     0x80: "the power supply's brake",
 }
 
+# GB/s of one lane after line coding, by generation: PCI Express Base Specification
+LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
 
-def read_health(gpus: int) -> dict[int, tuple[Check, ...]]:
+
+def read_cards(gpus: int) -> dict[int, dict[str, Any]]:
     """Ask NVML about every card, by index; empty where NVML does not answer."""
     spec = importlib.util.find_spec("pynvml")
     folder = str(Path(spec.origin).parent) if spec and spec.origin else ""
     argv = [sys.executable, "-I", str(Path(__file__).with_name("health_child.py")), folder]
     (done,) = run_children([(argv, os.environ)], time_limit(gpus), waiting=lambda: None)
     facts = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    return {card["index"]: health_checks(card) for card in facts}
+    return {card["index"]: card for card in facts}
+
+
+def link_rate(card: Mapping[str, Any]) -> float | None:
+    """Give the most that a card's PCI Express link carries in one direction, in GB/s, as wide as it is now."""
+    lane = LANE.get(card.get("generation") or 0)
+    return lane * card["width"] if lane and card.get("width") else None
 
 
 def health_checks(card: Mapping[str, Any]) -> tuple[Check, ...]:

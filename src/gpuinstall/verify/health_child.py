@@ -32,6 +32,7 @@ for index in range(nvml.nvmlDeviceGetCount()):
         "rows": asked(nvml.nvmlDeviceGetRemappedRows, card),
         "slowed": asked(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card),
         "width": asked(nvml.nvmlDeviceGetCurrPcieLinkWidth, card),
+        "generation": asked(nvml.nvmlDeviceGetMaxPcieLinkGeneration, card),
         "widest": asked(nvml.nvmlDeviceGetMaxPcieLinkWidth, card),
     }
     print(json.dumps(facts), flush=True)  # noqa: T201  the answer

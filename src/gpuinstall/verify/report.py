@@ -29,12 +29,13 @@ class Record:
 class Report:
     """Everything from one child; ``measures`` are the numbers that it took.
 
+    ``architectures`` are those of the build, None where torch could not be imported.
     ``unproven`` says why the device could not be tried, ``blamed`` which variables of the loader it passes without.
     """
 
     records: tuple[Record, ...] = ()
     measures: tuple[dict[str, Any], ...] = ()
-    environment: dict[str, Any] | None = None
+    architectures: tuple[str, ...] | None = None
     capability: str | None = None
     unproven: str | None = None
     blamed: str | None = None
@@ -51,18 +52,24 @@ def read(finished: Finished, seconds: float) -> Report:
     lines = [json.loads(line) for line in finished.out.splitlines() if line.startswith("{") and line.endswith("}")]
     records = [_record(line) for line in lines if "name" in line]
     if not finished.ok:
-        ended = {record.name for record in records}
-        begun = next((line["begin"] for line in reversed(lines) if line.get("begin") not in {None, *ended}), "start")
-        records.append(Record(begun, "failed", 0.0, end_of(finished, seconds), finished.err))
+        records.append(Record(_last(lines), "failed", 0.0, end_of(finished, seconds), finished.err))
+    architectures = next((tuple(line["architectures"]) for line in lines if "architectures" in line), None)
     capability = next((line["capability"] for line in lines if "capability" in line), None)
     return Report(
         records=tuple(records),
         measures=tuple(line for line in lines if "measure" in line),
-        environment=next((line["environment"] for line in lines if "environment" in line), None),
+        architectures=architectures,
         capability=".".join(map(str, capability)) if capability else None,
         hung=_hung(finished),
         unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
     )
+
+
+def _last(lines: list[dict[str, Any]]) -> str:
+    """Name the check that began last and has no end; before the first it is the start, after the last the exit."""
+    ended = {line["name"] for line in lines if "name" in line}
+    begun = [line["begin"] for line in lines if "begin" in line]
+    return next((name for name in reversed(begun) if name not in ended), "exit" if begun else "start")
 
 
 def _record(line: dict[str, Any]) -> Record:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify.child import SECONDS, Child
 from gpuinstall.verify.diagnosis import Evidence, device, wrong_build
 from gpuinstall.verify.environment import look, missing_files
-from gpuinstall.verify.health import read_health
+from gpuinstall.verify.health import health_checks, read_cards
 from gpuinstall.verify.targets import targets, together
-from gpuinstall.verify.verdict import Check, Device, Tested, Verdict
+from gpuinstall.verify.verdict import Check, Device, Subject, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +43,10 @@ def verify_environment(
     """
     reporter = reporter or SilentReporter()
     around = look(python)
-    cpu_build = around.tested.backend == "cpu"
-    for_cpu = asked_cpu or machine.os == "macos" or (cpu_build and not machine.gpus)
+    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend == "cpu" and not machine.gpus)
     wanted = targets(machine, for_cpu=for_cpu, gpus=gpus, environ=os.environ)
-    if cpu_build and not for_cpu:
-        return Verdict(_tested(around, ()), tuple(wrong_build(target) for target in wanted))
+    if around.tested.backend == "cpu" and not for_cpu:
+        return Verdict(_subject(around, ()), tuple(map(wrong_build, wanted)))
     reporter.wait(f"running kernels on {', '.join(target.name for target in wanted)}")
     work = "deep" if deep else "quick"
     child = Child(python, around.flags, work, seconds or SECONDS[work])
@@ -58,10 +56,10 @@ def verify_environment(
     if deep:
         devices = _deepened(devices, wanted, child, evidence)
     if asked_cpu and machine.gpus:
-        devices = [idle.with_checks([_idle(machine, reporter)]) for idle in devices]
+        devices = _with_idle(devices, machine, reporter)
     if around.shadow or around.disturbed:
-        devices = _shadowed(devices, around, surroundings, reporter)
-    return Verdict(_tested(around, reports), tuple(devices))
+        devices = _with_shadow(devices, around, surroundings, reporter)
+    return Verdict(_subject(around, reports), tuple(devices))
 
 
 def _devices(wanted: Sequence[Target], reports: Sequence[Report], evidence: Evidence) -> list[Device]:
@@ -70,8 +68,8 @@ def _devices(wanted: Sequence[Target], reports: Sequence[Report], evidence: Evid
 
 def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evidence: Evidence) -> list[Device]:
     """Add what only all GPUs together, or NVML, can show."""
-    health = read_health(len(wanted)) if any(target.device == "cuda" for target in wanted) else {}
-    devices = [one.with_checks(health.get(one.index, ())) for one in devices]
+    cards = read_cards(len(wanted)) if any(target.device == "cuda" for target in wanted) else {}
+    devices = [one.with_checks(health_checks(cards[one.index]) if one.index in cards else ()) for one in devices]
     every = together(wanted)
     if every is None:
         return devices
@@ -84,29 +82,28 @@ def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evi
 
 def _missing(python: Path, around: Surroundings, reports: Sequence[Report]) -> tuple[str, ...]:
     """Look for lost files only where the import failed and there is a torch that can have lost them."""
-    imported = all(report.environment for report in reports)
+    imported = all(report.architectures is not None for report in reports)
     return () if imported or around.tested.torch is None else missing_files(python, around.flags)
 
 
-def _tested(around: Surroundings, reports: Sequence[Report]) -> Tested:
+def _subject(around: Surroundings, reports: Sequence[Report]) -> Subject:
     found = around.tested
-    architectures = next((report.environment["architectures"] for report in reports if report.environment), ())
-    return Tested(found.python, found.version, found.backend, tuple(architectures))
+    architectures = next((report.architectures for report in reports if report.architectures), ())
+    return Subject(found.python, found.version, found.backend, architectures)
 
 
-def _idle(machine: Machine, reporter: Reporter) -> Check:
+def _with_idle(devices: list[Device], machine: Machine, reporter: Reporter) -> list[Device]:
     names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
-    message = f"the environment was made for the CPU, as asked: {names} is not used"
+    message = f"the environment was made for the CPU, as asked, and does not use {names}"
     reporter.warn(message)
-    return Check("build", "passed", message=message)
+    return [one.with_checks([Check("build", "passed", message=message)]) for one in devices]
 
 
-def _shadowed(devices: list[Device], around: Surroundings, fault: bool, reporter: Reporter) -> list[Device]:
+def _with_shadow(devices: list[Device], around: Surroundings, fault: bool, reporter: Reporter) -> list[Device]:
     message = f"a program started in this folder would import another torch: {around.shadow}"
     if around.disturbed:
         message = f"the interpreter does not start here unless isolated (python -I): {around.disturbed}"
     if not fault:
         reporter.warn(message)
         return devices
-    check = Check("surroundings", "failed", message=message, cause="F46")
-    return [replace(one, checks=(*one.checks, check)) for one in devices]
+    return [one.with_checks([Check("surroundings", "failed", message=message, cause="F46")]) for one in devices]

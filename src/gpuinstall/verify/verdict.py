@@ -47,7 +47,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Subject:
     """The environment that was tested: versions of Python and torch, the backend tag, the build's architectures."""
 
     python: str | None = None
@@ -60,7 +60,7 @@ class Tested:
 class Verdict:
     """The outcome of ``verify``."""
 
-    environment: Tested
+    environment: Subject
     devices: tuple[Device, ...]
 
     @property

@@ -44,4 +44,4 @@ def name_of(folder: Path) -> str | None:
     from gpuinstall.install.marker import read_marker
 
     marker = read_marker(folder)
-    return marker and marker.id
+    return marker.id if marker else None

@@ -16,7 +16,7 @@ CU130 = next(build for build in BUILDS if build.backend == "cu130")
 
 def failing(cause: str | None) -> Verdict:
     checks = (Check("matmul-float32", "failed", cause=cause), Check("sort", "passed", cause="F19"))
-    return Verdict(verdict.Tested(), (Device(0, "GPU", checks),))
+    return Verdict(verdict.Subject(), (Device(0, "GPU", checks),))
 
 
 def test_a_missing_kernel_rules_out_the_builds_with_the_same_code() -> None:
@@ -39,5 +39,5 @@ def test_what_another_build_would_not_mend_is_not_tried_again(cause: str | None)
 
 
 def test_only_what_failed_counts() -> None:
-    passed = Verdict(verdict.Tested(), (Device(0, "GPU", (replace(Check("sort", "passed"), cause="F37"),)),))
+    passed = Verdict(verdict.Subject(), (Device(0, "GPU", (replace(Check("sort", "passed"), cause="F37"),)),))
     assert without(CATALOG, CU130, passed) is None

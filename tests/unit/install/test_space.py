@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.space import UNPACKED, bill, readable
+from gpuinstall.install.space import UNPACKED, bill
 from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.wheels import WheelCache
+from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from pathlib import Path

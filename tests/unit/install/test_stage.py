@@ -50,7 +50,11 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
         ),
         ("error: failed to write: No space left on device (os error 28)", "no-space"),
         ("error: failed to create directory: Permission denied (os error 13)", "not-writable"),
-        ("error: Failed to fetch: `https://index.example/x.whl`", "network"),
+        ("error: Failed to fetch: `https://x/x.whl`\n  Caused by: error sending request for url", "network"),
+        (
+            "error: Failed to fetch: `https://x/x.whl`\n  Caused by: HTTP status client error (404 Not Found)",
+            "file-gone",
+        ),
         ("error: something new", "installation-failed"),
     ],
 )

@@ -52,7 +52,7 @@ LOCKS = [
 )
 def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here: Machine, chosen: str) -> None:
     fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
-    found = best(each for each in fits if isinstance(each, Fit))
+    found = best(fits)
     assert found is not None
     assert found.lock.name == chosen
     assert str(found.choice.build.torch) == "2.14.1"
@@ -67,6 +67,12 @@ def misfit(lock: Lock, here: Machine, request: Request | None = None) -> str:
 
 def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields() -> None:
     assert misfit(LOCKS[2], machine("580.95.05", "8.0")) == "other-platform"
+
+
+def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_asked_for() -> None:
+    assert misfit(LOCKS[0], machine()) == "gpu-build"
+    assert isinstance(fit(LOCKS[0], machine(), Request(backend="cu126"), CATALOG), Fit)
+    assert isinstance(fit(locked("2.14.1", Target("cu130")), machine(), Request(), CATALOG), Fit)
 
 
 def test_a_lock_whose_glibc_is_newer_is_refused() -> None:

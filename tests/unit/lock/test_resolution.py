@@ -8,9 +8,9 @@ from gpuinstall.lock.resolution import ConflictError, demanded, fault, mentioned
 FAMILY = frozenset({"torch", "triton", "torchvision", "fbgemm-gpu-genai"})
 
 CONFLICT = """  × No solution found when resolving dependencies:
-  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude that
-      torch==2.14.1+cu126 cannot be used.
-      And because the-request depends on torch==2.14.1+cu126, we can conclude that your requirements are unsatisfiable.
+  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
+      that torch==2.14.1+cu126 cannot be used.
+      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
 """
 
 

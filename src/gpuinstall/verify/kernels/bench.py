@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .bed import Bed, allow_tf32
 from .deep import toolchain
 from .loading import loading
-from .protocol import Bed, Skip
+from .protocol import Skip
 from .resnet import resnet50
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def product(dtype: str, bed: Bed) -> float:
     side = sizes(bed).side
     kind = getattr(bed.torch, "float32" if dtype == "tf32" else dtype)
     a, b = (bed.torch.randn(side, side, device=bed.device).to(kind) for _ in range(2))
-    with _tf32(bed, dtype == "tf32"):
-        return 2 * side**3 / seconds_per_call(bed, lambda: a @ b) / 1e12
+    allow_tf32(bed.torch, dtype == "tf32")
+    return 2 * side**3 / seconds_per_call(bed, lambda: a @ b) / 1e12
 
 
 def product_fp8(bed: Bed) -> float:
@@ -84,22 +85,6 @@ def product_fp8(bed: Bed) -> float:
     multiply = bed.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
     call = partial(multiply, a, b.t(), scale_a=one, scale_b=one, out_dtype=bed.torch.bfloat16, use_fast_accum=True)
     return 2 * side**3 / seconds_per_call(bed, call) / 1e12
-
-
-class _tf32:  # noqa: N801  used like a function
-    """Allow TensorFloat-32 in products and convolutions, or not, for a while."""
-
-    def __init__(self, bed: Bed, allowed: bool) -> None:
-        self.switches = (bed.torch.backends.cuda.matmul, bed.torch.backends.cudnn)
-        self.allowed = allowed
-
-    def __enter__(self) -> None:
-        for switch in self.switches:
-            switch.allow_tf32 = self.allowed
-
-    def __exit__(self, *_: object) -> None:
-        for switch in self.switches:
-            switch.allow_tf32 = False
 
 
 def memory(bed: Bed) -> float:
@@ -134,8 +119,8 @@ def training(mode: str, bed: Bed) -> float:
     model = resnet50(bed.torch).to(bed.device, memory_format=layout)
     images = bed.torch.randn(size.batch, 3, size.image, size.image, device=bed.device)
     step = _step(bed, bed.torch.compile(model) if mode == "compiled" else model, images.to(memory_format=layout), mode)
-    with _tf32(bed, mode != "float32"):
-        return size.batch / seconds_per_call(bed, step)
+    allow_tf32(bed.torch, mode != "float32")
+    return size.batch / seconds_per_call(bed, step)
 
 
 def _step(bed: Bed, model: Any, images: Any, mode: str) -> Callable[[], None]:

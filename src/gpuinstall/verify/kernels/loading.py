@@ -7,10 +7,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from .protocol import Bed, Skip
+from .protocol import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .bed import Bed
 
 BATCH = 32
 PICTURE = (375, 500)
@@ -47,7 +49,7 @@ def loading(bed: Bed) -> dict[str, Any]:
     pinned = bed.device == "cuda" and _rate(bed, count, workers, pin=True) > rates[workers]
     ahead = 4 if workers and _rate(bed, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
     settings = {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": ahead if workers else None}
-    return {"value": max(rates.values()), "settings": settings, "rates": rates}
+    return {"value": max(rates.values()), "settings": settings}
 
 
 def worker_counts(cores: int) -> list[int]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import platform
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .bed import Bed, allow_tf32
 from .bench import run as measure
-from .protocol import Bed, Channel
+from .protocol import Channel
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from .protocol import Check
+    from .bed import Check
 
 
 def main() -> None:
@@ -31,7 +31,8 @@ def main() -> None:
     found: list[Any] = []
     if channel.attempt("import", lambda: _import_torch(found)) == "passed":
         torch = found[0]
-        channel.send(environment=environment(torch))
+        if asked.device != "all":
+            channel.send(architectures=architectures(torch))
         if asked.work == "bench":
             measure(channel, torch, asked.device)
             return
@@ -45,22 +46,20 @@ def _import_torch(found: list[Any]) -> str:
     return str(found[0].__file__)
 
 
-def environment(torch: Any) -> dict[str, Any]:
-    """Say what is tested: Python, torch, and the architectures that the build has code for."""
-    core = torch._C  # noqa: SLF001  torch.cuda.get_arch_list() is empty where no card can be opened
+def architectures(torch: Any) -> list[str]:
+    """List the architectures that the build has code for; torch's public list is empty where no card can be opened.
+
+    Asking forbids CUDA in forked processes, which the checks of all devices need.
+    """
+    core = torch._C  # noqa: SLF001
     flags = getattr(core, "_cuda_getArchFlags", lambda: None)()
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "architectures": (flags or "").split(),
-    }
+    return (flags or "").split()
 
 
 def run(channel: Channel, torch: Any, device: str, work: str, prefix: str = "") -> None:
     """Run the table that fits; after a fault that ends the CUDA context, skip the rest."""
     if device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        allow_tf32(torch, False)
     lost = None
     for check in table(device, work):
         name = prefix + check.name

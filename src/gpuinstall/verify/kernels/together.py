@@ -7,7 +7,8 @@ import socket
 from datetime import timedelta
 from typing import Any
 
-from .protocol import Bed, Check, Skip, Wrong
+from .bed import Bed, Check
+from .protocol import Skip, Wrong
 
 COUNT = 1 << 20
 PATIENCE = timedelta(seconds=60)
@@ -15,7 +16,7 @@ PATIENCE = timedelta(seconds=60)
 
 def all_reduce(bed: Bed) -> None:
     """A sum over all cards, one process each, as training does it (NCCL; gloo on the CPU)."""
-    _sum_over(bed, "nccl", _world(bed))
+    sum_over(bed, "nccl", _world(bed))
 
 
 def _world(bed: Bed) -> int:
@@ -28,7 +29,8 @@ def _world(bed: Bed) -> int:
     return world
 
 
-def _sum_over(bed: Bed, backend: str, world: int) -> None:
+def sum_over(bed: Bed, backend: str, world: int) -> None:
+    """Sum over ``world`` forked processes."""
     processes = bed.torch.multiprocessing
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -36,7 +38,7 @@ def _sum_over(bed: Bed, backend: str, world: int) -> None:
     try:
         processes.start_processes(_member, (bed.torch, backend, world, address), nprocs=world, start_method="fork")
     except processes.ProcessRaisedException as error:
-        raise RuntimeError(str(error).strip().splitlines()[-1]) from error
+        raise Wrong(str(error).strip().splitlines()[-1]) from error
 
 
 def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> None:

@@ -1,0 +1,60 @@
+"""What a plan costs: as a whole process, and inside one."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.pairs import paired, seconds
+from bench.row import Row, milliseconds
+from gpuinstall import Machine, Request, choose, load_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MACHINE = {
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "libc": "glibc",
+    "glibc": "2.36",
+    "pythons": ["3.11.7", "3.12.1"],
+    "driver": {"version": "535.183.01", "cuda": "12.2"},
+    "gpus": [{"index": at, "name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0"} for at in range(8)],
+}
+NOTHING = [sys.executable, "-c", "pass"]
+
+
+def rows() -> Iterator[Row]:
+    """Measure ``plan`` and ``pip --version`` against an empty Python process, and the choice by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "machine.json"
+        file.write_text(json.dumps(MACHINE), encoding="utf-8")
+        yield _against_nothing(
+            "plan --machine FILE, against python -c pass", ["gpuinstall", "plan", "--machine", file], 8
+        )
+    yield _against_nothing("pip --version, against python -c pass", ["pip", "--version"], None)
+    chosen = _choice()
+    yield Row("one choice, in process", milliseconds(chosen), "", "", "≤ 1 ms", chosen <= 0.001)
+
+
+def _against_nothing(what: str, words: list[str | Path], most: int | None) -> Row:
+    argv = [sys.executable, "-m", *words]
+    pair = paired(lambda: seconds(argv), lambda: seconds(NOTHING), 25)
+    goal, met = (f"≤ {most}×", pair.ratio <= most) if most else ("", None)
+    return Row(what, milliseconds(pair.ours), milliseconds(pair.beside), f"{pair.ratio:.1f}×", goal, met)
+
+
+def _choice() -> float:
+    machine, catalog = Machine.from_dict(MACHINE), load_catalog()
+    taken = []
+    for _ in range(200):
+        began = time.perf_counter()
+        choose(machine, Request(), catalog)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)

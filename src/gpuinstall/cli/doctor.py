@@ -1,0 +1,99 @@
+"""``gpuinstall doctor``: what is wrong with machine, environment and project, and what to do first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuinstall import __version__
+from gpuinstall.cli import options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.doctor.finding import exit_code
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.doctor.examination import Examination
+    from gpuinstall.doctor.finding import Finding
+
+
+@click.command("doctor")
+@click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+@click.option("--report", metavar="FILE", help="Write a Markdown report without secrets and names.")
+@options.command("doctor")
+def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
+    """Examine machine, driver, environment and project."""
+    from gpuinstall.doctor.examination import examine
+
+    folder = Path(venv).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
+    found = examine(Path.cwd(), folder, terminal)
+    if report:
+        _write(Path(report), found)
+    status = exit_code(found.findings)
+    errors = tuple(
+        {"code": each.code, "message": each.title, "hint": each.fix} for each in found.findings if each.blocking
+    )
+    return Outcome(
+        found.to_dict(), lambda screen: show(screen, found, report), "error" if status else "success", status, errors
+    )
+
+
+def show(terminal: Terminal, found: Examination, report: str | None) -> None:
+    """Print the examination for a person; the last line is the first thing to do."""
+    from gpuinstall.cli.machine import machine_line
+
+    terminal.field("Machine", machine_line(found.machine))
+    if found.preflight.summary:
+        terminal.field("Preflight", found.preflight.summary)
+    terminal.field("Environment", environment_line(found))
+    for finding in found.findings:
+        terminal.line()
+        _show_finding(terminal, finding)
+    if report:
+        terminal.line()
+        terminal.field("Report", f"{report}, without secrets, host and user names")
+    terminal.line()
+    terminal.line(last_line(found))
+
+
+def environment_line(found: Examination) -> str:
+    """Say in one line what the environment is and how its proof ended."""
+    if found.environment is None:
+        return "none here"
+    verdict = found.environment.verdict
+    if verdict is None:
+        return f"{found.environment.venv}: its Python does not run"
+    tested = verdict.environment
+    torch = f"torch {tested.torch}" if tested.torch else "no torch"
+    return f"{torch} · Python {tested.python} · {found.environment.venv}: {verdict.status}"
+
+
+def last_line(found: Examination) -> str:
+    """Say that all is well, or what to do first."""
+    if found.findings:
+        first = found.findings[0]
+        return f"first: {(first.fix or first.title).splitlines()[0]}"
+    return "healthy" if found.environment else "healthy; for an environment: gpuinstall install"
+
+
+def _show_finding(terminal: Terminal, finding: Finding) -> None:
+    word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
+    terminal.line(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""))
+    for label, text in (("why", finding.why), ("do", finding.fix)):
+        if text:
+            terminal.line(f"  {label:<5} " + text.replace("\n", "\n" + " " * 8))
+
+
+def _write(path: Path, found: Examination) -> None:
+    from gpuinstall.doctor.report import report
+
+    try:
+        path.write_text(report(found, __version__), encoding="utf-8")
+    except OSError as error:
+        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None

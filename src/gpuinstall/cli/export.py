@@ -1,0 +1,146 @@
+"""``gpuinstall export``: a lock in the formats that other tools read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli import asked, options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.errors import LockError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.lock.lock import Lock
+
+_LOCK = click.option("--lock", "path", type=click.Path(path_type=Path), metavar="FILE", help="The lock to export.")
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there, not to stdout."
+)
+
+
+@click.group("export", help="Write the lock in the formats that other tools read.")
+def command() -> None:
+    """Export."""
+
+
+@command.command("requirements", help="Write a requirements file with hashes, for pip and uv.")
+@_LOCK
+@_OUTPUT
+@options.command("export")
+def requirements(_terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+    """Export a requirements file."""
+    from gpuinstall.export.requirements import requirements as written
+
+    return _outcome("requirements", written(_lock(path), _family()), output)
+
+
+@command.command("conda", help="Write conda's environment.yml, everything locked in its pip section.")
+@_LOCK
+@_OUTPUT
+@options.command("export")
+def conda(_terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+    """Export an environment.yml."""
+    from gpuinstall.export.conda import conda as written
+
+    return _outcome("conda", written(_lock(path), _family()), output)
+
+
+@command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")
+@_LOCK
+@_OUTPUT
+@click.option("--with", "extras", type=click.Choice(["jupyter"]), multiple=True, help="Add JupyterLab.")
+@click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json that uses the Dockerfile instead.")
+@options.command("export")
+def dockerfile(
+    _terminal: Terminal, path: Path | None, output: Path | None, extras: tuple[str, ...], *, devcontainer: bool
+) -> Outcome:
+    """Export a Dockerfile."""
+    from gpuinstall.export import dockerfile as docker
+
+    lock = _lock(path)
+    text = docker.devcontainer(lock) if devcontainer else docker.dockerfile(lock, jupyter="jupyter" in extras)
+    return _outcome("dockerfile", text, output)
+
+
+@command.command("uv", help="Patch pyproject.toml: a dependency group, with its own index, for each locked backend.")
+@click.option("--lock", "paths", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Only this lock.")
+@click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index.")
+@click.option("--remove", is_flag=True, help="Take out what an earlier export wrote.")
+@options.command("export")
+def uv(_terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
+    """Patch pyproject.toml."""
+    from gpuinstall.export.uv_project import groups, patched, unpatched
+    from gpuinstall.files import write_atomically
+    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.sources import read_sources
+
+    project = Path("pyproject.toml")
+    before = _text(project)
+    if remove:
+        after, done = unpatched(before), "what gpuinstall wrote is taken out"
+    else:
+        wanted = groups(map(read_lock, paths or _locks()), _family())
+        sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
+        after, done = patched(before, wanted, sources.torch_index), _choices(group.name for group in wanted)
+    if after != before:
+        write_atomically(project, after)
+    return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
+
+
+def _choices(names: Any) -> str:
+    return f"choose by: {' | '.join(f'uv sync --group {name}' for name in names)}"
+
+
+def _lock(path: Path | None) -> Lock:
+    """Read the lock that was named, or the only one that lies here."""
+    from gpuinstall.lock.lock import read_lock
+
+    if path is None:
+        path, *others = _locks()
+        if others:
+            names = ", ".join(str(lock) for lock in (path, *others))
+            raise UsageError("several-locks", f"there are several locks: {names}", hint=f"--lock {path}")
+    return read_lock(path)
+
+
+def _locks() -> list[Path]:
+    from gpuinstall.lock.fit import locks_in
+
+    found = locks_in(Path())
+    if not found:
+        raise LockError("lock-missing", "there is no lock in this folder", hint="gpuinstall lock")
+    return found
+
+
+def _family() -> Collection[str]:
+    from gpuinstall.catalog import load_catalog
+
+    return load_catalog().family
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError("pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare") from None
+
+
+def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
+    """Write the text to its file, or let it be printed."""
+    from gpuinstall.files import write_atomically
+
+    if output is None:
+        return Outcome(_document(format_, text), lambda screen: screen.line(text.removesuffix("\n")))
+    write_atomically(output, text)
+    return Outcome(_document(format_, text, output), lambda screen: screen.field("Written", str(output)))
+
+
+def _document(format_: str, text: str, path: Path | None = None) -> dict[str, Any]:
+    return {"format": format_, "path": None if path is None else str(path), "text": text}

@@ -1,0 +1,149 @@
+"""``gpuinstall install``: plan, preflight, lock, install, verify, swap."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuinstall.cli import asked, options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.install_view import show_installed, show_rolled_back
+from gpuinstall.cli.machine import machine_line
+from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.install.turn import WAIT_S
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.cli.envelope import Status
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.config import Config
+    from gpuinstall.install.order import Order
+    from gpuinstall.sources import Sources
+
+
+@click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
+@asked.request_options
+@asked.machine_options
+@click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
+@click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
+@click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
+@click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
+@click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
+@click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+@click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
+@click.option("--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for others.")
+@click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+@options.command("install")
+def command(
+    terminal: Terminal,
+    request: asked.AskedRequest,
+    machine: asked.AskedMachine,
+    *,
+    venv: str,
+    dry_run: bool,
+    replacing: bool,
+    upgrade: bool,
+    rollback: bool,
+    verify: bool,
+    keep: bool,
+    fallback: bool,
+    wait: float,
+    offline: bool,
+) -> Outcome:
+    """Install."""
+    if rollback:
+        return _roll_back(terminal, Path(venv), wait)
+    order, catalog, sources = _ordered(terminal, request, machine, Path(venv), offline=offline)
+    order = replace(order, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
+    if dry_run:
+        return _dry_run(terminal, order, catalog, sources, offline=offline)
+    return _install(terminal, order, catalog, sources, offline=offline)
+
+
+def _ordered(
+    terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, venv: Path, *, offline: bool
+) -> tuple[Order, Catalog, Sources]:
+    """Put the command line, the project's settings and the machine together."""
+    from gpuinstall.catalog import load_catalog
+    from gpuinstall.install.marker import read_marker
+    from gpuinstall.install.order import Order
+    from gpuinstall.install.place import Place
+    from gpuinstall.sources import read_sources
+
+    config, place = asked.here(), Place.at(venv)
+    meant = asked.asked_machine(machine, terminal)
+    wanted = asked.asked_request(request, config, machine=machine)
+    replaced = read_marker(place.venv)
+    first = (replaced.python,) if replaced else ()
+    wanted = replace(wanted, preferred_pythons=(*first, *wanted.preferred_pythons), managed_pythons=not offline)
+    sources = read_sources(asked.asked_index(request, config), os.environ, Path.cwd())
+    terminal.step("Machine", machine_line(meant))
+    order = Order(
+        place,
+        meant,
+        None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
+        wanted,
+        exact=named(request, config),
+    )
+    return order, replace(load_catalog(), torch_index=sources.torch_index), sources
+
+
+def named(request: asked.AskedRequest, config: Config) -> bool:
+    """Say whether somebody named the requirements."""
+    return bool(request.requirements or request.files or config.requirements)
+
+
+def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
+    """Say whether a build for GPUs is asked for on a machine that was given none."""
+    return not gpus and backend is not None and backend != "cpu"
+
+
+def _install(terminal: Terminal, order: Order, catalog: Catalog, sources: Sources, *, offline: bool) -> Outcome:
+    from gpuinstall.install.pipeline import install
+    from gpuinstall.lock.means import open_means
+
+    try:
+        with open_means(sources, terminal, offline=offline) as means:
+            done = install(order, catalog, means)
+    except (MachineError, NoBuildError) as error:
+        if order.machine.gpus and order.request.backend != "cpu":
+            cpu = "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu"
+            error.hint = f"{error.hint}\n{cpu}" if error.hint else cpu
+        raise
+    status: Status = "partial" if done.prepared.plan.status == "partial" else "success"
+    return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
+
+
+def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
+    from gpuinstall.install.pipeline import roll_back
+    from gpuinstall.install.place import Place
+
+    place = Place.at(venv)
+    marker = roll_back(place, wait, terminal)
+    data = {
+        "environment": {"path": str(place.venv), "torch": marker.torch, "python": marker.python},
+        "lock": marker.lock,
+    }
+    return Outcome(data, lambda screen: show_rolled_back(screen, place, marker))
+
+
+def _dry_run(terminal: Terminal, order: Order, catalog: Catalog, sources: Sources, *, offline: bool) -> Outcome:
+    from gpuinstall.install.dry import rehearse
+    from gpuinstall.lock.means import open_means
+
+    with open_means(sources, terminal, offline=offline) as means:
+        plan, commands = rehearse(order, catalog, means)
+
+    def show(screen: Terminal) -> None:
+        for command_line in commands:
+            screen.line(shlex.join(command_line))
+
+    return Outcome({"plan": plan.to_dict(), "commands": commands}, show)

@@ -1,0 +1,72 @@
+"""A plan as people read it: the choice, why, and what was passed over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.cli.machine import machine_line
+from gpuinstall.errors import NoBuildError
+from gpuinstall.plan.error import error_of
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
+    from gpuinstall.plan.values import Choice
+
+
+def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+    """Print the choice and its reasons, or the refusal."""
+    error = error_of(plan, machine)
+    if plan.choice is None or error is not None:
+        terminal.fault(error or NoBuildError("refused", "no build fits"))
+        return
+    title = f"torch {plan.choice.build.name} · Python {plan.choice.python}"
+    terminal.line(f"{terminal.style(title, 'bold')}        for {machine_line(machine)}")
+    for reason in plan.reasons:
+        terminal.line(f"  {reason.message}")
+    terminal.line(f"  index  {plan.choice.index or 'the default index'}")
+    if len(plan.choice.requirements) > 1:
+        terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}{_unresolved(plan.choice)}")
+    if plan.rejected:
+        terminal.line(f"  more   {_more(plan)}")
+    for warning in plan.warnings:
+        terminal.warn(warning.message)
+
+
+def show_rejected(plan: Plan, terminal: Terminal) -> None:
+    """Print every build that was passed over, as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("torch", "backend", "why not", box=None, pad_edge=False)
+    for rejection in plan.rejected:
+        table.add_row(str(rejection.build.torch), rejection.build.backend, rejection.message)
+    if plan.choice:
+        terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
+    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
+
+
+def answer(question: str, plan: Plan) -> str:
+    """Say why a backend, a torch version or a build was passed over."""
+    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend):
+        return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
+    for rejection in plan.rejected:
+        if question in _names(rejection.build.torch, rejection.build.backend):
+            return f"not torch {rejection.build.name}: {rejection.message}"
+    return f"there is no build {question} for this platform"
+
+
+def _names(torch: object, backend: str) -> tuple[str, ...]:
+    return str(torch), backend, f"{torch}+{backend}"
+
+
+def _unresolved(choice: Choice) -> str:
+    loose = [text for text in choice.requirements if "==" not in text]
+    return f" (not looked at: what {', '.join(loose)} demands of torch)" if loose else ""
+
+
+def _more(plan: Plan) -> str:
+    example = next((found.build.backend for found in plan.rejected if found.code != "unverified"), None)
+    rest = f", --why {example} one of them" if example else ""
+    return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

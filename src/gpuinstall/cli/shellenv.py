@@ -1,0 +1,59 @@
+"""``gpuinstall shellenv``: the decision for plain uv and pip, as lines that a shell evaluates."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from gpuinstall.cli import asked, options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.errors import NoBuildError
+from gpuinstall.export.shell import Shell, lines, omissions, variables
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.sources import Sources
+
+
+@click.command("shellenv", help='Print what plain uv has to know: eval "$(gpuinstall shellenv)".')
+@click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+@click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell that evaluates it (sh).")
+@click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index.")
+@options.command("shellenv")
+def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
+    """Print the variables."""
+    from gpuinstall.export.constraints import NAME
+    from gpuinstall.install.marker import read_marker
+    from gpuinstall.install.place import Place
+    from gpuinstall.sources import read_sources
+
+    sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
+    place = Place.at(Path(venv))
+    marker, constraints = read_marker(place.venv), place.venv / NAME
+    backend = marker.backend if marker else planned_backend(sources, terminal)
+    said = variables(backend, sources, constraints if marker and constraints.is_file() else None)
+    for omission in omissions(backend, sources):
+        terminal.warn(omission)
+    text = lines(said, shell)
+    data = {"shell": shell, "backend": backend, "variables": said, "text": text}
+    return Outcome(data, lambda screen: screen.line(text.removesuffix("\n")))
+
+
+def planned_backend(sources: Sources, terminal: Terminal) -> str:
+    """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
+    from gpuinstall.catalog import load_catalog
+    from gpuinstall.plan import choose
+    from gpuinstall.plan.error import error_of
+
+    machine = asked.asked_machine(asked.AskedMachine(), terminal)
+    request = asked.asked_request(asked.AskedRequest(), asked.here(), machine=asked.AskedMachine())
+    plan = choose(machine, request, replace(load_catalog(), torch_index=sources.torch_index))
+    if plan.choice is None:
+        raise error_of(plan, machine) or NoBuildError("refused", "no build fits")
+    return plan.choice.build.backend

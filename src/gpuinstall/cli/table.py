@@ -1,0 +1,87 @@
+"""``gpuinstall table``: which build runs where, by the rules that choose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli import options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.support import condensed, kinds_of, support
+from gpuinstall.versions import DriverVersion
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.support import Support
+    from gpuinstall.versions import ComputeCapability
+
+_PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
+_PREFACE = """\
+# Which build runs where
+
+The newest torch for each kind of GPU (generation and compute capability) and driver branch, as `gpuinstall plan`
+chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs there, by that driver or at all.
+"""
+
+
+@click.command("table", help="Show which build runs where: GPU generation by driver branch.")
+@click.option("--gpu", multiple=True, metavar="NAME", help="Only for this GPU.")
+@click.option("--driver", metavar="VERSION", help="Only for this driver.")
+@click.option("--os", type=click.Choice(["linux", "windows"]), default="linux", help="The system.")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", help="The processor.")
+@options.command("table")
+def command(terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:  # noqa: ARG001
+    """Show the table."""
+    catalog = load_catalog()
+    table = condensed(support(catalog, os, arch, _kinds(gpu, catalog), _drivers(driver, catalog)))
+    data = {
+        "os": table.os,
+        "arch": table.arch,
+        "rows": [{"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))} for row in table.rows],
+    }
+    return Outcome(data, lambda screen: show(table, screen))
+
+
+def show(table: Support, terminal: Terminal) -> None:
+    """Print the table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table("GPU \\ driver", *table.drivers, box=None, pad_edge=False)
+    for row in table.rows:
+        drawn.add_row(row.kind, *(build.replace("+", " ") for build in row.builds))
+    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(drawn)
+
+
+def markdown_table(catalog: Catalog) -> str:
+    """Write the tables of all platforms as the page docs/support-table.md."""
+    everything = _drivers(None, catalog)
+    tables = [condensed(support(catalog, *platform, kinds_of(catalog), everything)) for platform in _PLATFORMS]
+    return "\n".join((_PREFACE.format(date=catalog.date), *(_markdown(table) for table in tables)))
+
+
+def _markdown(table: Support) -> str:
+    rows = [
+        ("GPU", *table.drivers),
+        ("---",) * (len(table.drivers) + 1),
+        *((row.kind, *row.builds) for row in table.rows),
+    ]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"## {table.os.capitalize()}, {table.arch}\n\n{lines}\n"
+
+
+def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:
+    if not names:
+        return kinds_of(catalog)
+    from gpuinstall.words import find_product
+
+    found = [find_product(name) for name in names]
+    return {f"{product.name} {product.capability}": product.capability for product in found}
+
+
+def _drivers(text: str | None, catalog: Catalog) -> tuple[DriverVersion, ...]:
+    branches = [str(branch) for branch, _ in catalog.drivers.branches]
+    return tuple(DriverVersion.parse(name) for name in ([text] if text else branches))

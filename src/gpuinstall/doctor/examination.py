@@ -1,0 +1,122 @@
+"""The whole examination: the machine, its driver put to a small proof, the environment, the project around it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.doctor.environment import environment_findings, read_installed
+from gpuinstall.doctor.finding import Finding, of_problem, ordered
+from gpuinstall.doctor.project import lock_findings, read_project, uv_findings
+from gpuinstall.doctor.shell import read_shell, shell_findings
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gpuinstall.machine import Machine
+    from gpuinstall.probe.preflight import Preflight
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.verify import Verdict
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that was examined; ``verdict`` is None where its interpreter does not run."""
+
+    venv: Path
+    verdict: Verdict | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the environment as the doctor's document holds it."""
+        return {"venv": str(self.venv), "verdict": self.verdict.to_dict() if self.verdict else None}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was examined and what was found, the first thing to mend first; ``environment`` None: there is none."""
+
+    machine: Machine
+    preflight: Preflight
+    environment: Environment | None
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the doctor's document."""
+        return {
+            "machine": self.machine.to_dict(),
+            "preflight": self.preflight.to_dict(),
+            "environment": self.environment.to_dict() if self.environment else None,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
+    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``."""
+    from gpuinstall.probe import read_machine
+    from gpuinstall.probe.preflight import preflight
+
+    machine = read_machine(reporter)
+    proof = preflight(machine, reporter)
+    environment, faults = _environment(venv, machine, reporter)
+    findings = (
+        *map(of_problem, (*machine.problems, *proof.problems)),
+        *faults,
+        *_surroundings(folder, venv, machine),
+    )
+    return Examination(machine, proof, environment, ordered(findings))
+
+
+def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Environment | None, tuple[Finding, ...]]:
+    from gpuinstall.install.place import interpreter
+
+    python = interpreter(venv)
+    if not python.exists():
+        return None, ()
+    listed = (*environment_findings(read_installed(venv), machine), *shell_findings(read_shell(os.environ)))
+    try:
+        verdict = _verdict(python, venv, machine, reporter)
+    except UsageError as error:
+        broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
+        return Environment(venv, None), (*listed, broken)
+    return Environment(venv, verdict), merged(listed, tuple(_failed(verdict, machine)))
+
+
+def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
+    from gpuinstall.verify import verify_environment
+    from gpuinstall.verify.origin import read_origin
+
+    origin = read_origin(venv, machine)
+    return verify_environment(
+        python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
+    )
+
+
+def _failed(verdict: Verdict, machine: Machine) -> Iterator[Finding]:
+    """Read the checks that failed as findings."""
+    from gpuinstall.verify.faults import faults, fixes, title_of
+
+    for device in verdict.devices:
+        for fault in faults(device):
+            title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
+            fix = next(iter(fixes(fault, machine)), "gpuinstall verify --verbose")
+            yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)
+
+
+def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Let what the packages and variables show stand for the failed checks that it explains."""
+    causes = {finding.id for finding in failed if finding.id}
+    kept = tuple(replace(finding, blocking=finding.blocking or finding.id in causes) for finding in listed)
+    explained = {finding.id for finding in kept}
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
+
+
+def _surroundings(folder: Path, venv: Path, machine: Machine) -> Iterator[Finding]:
+    project = read_project(folder)
+    yield from uv_findings(project, read_installed(venv).version("torch"))
+    if project.locks:
+        from gpuinstall.catalog import load_catalog
+
+        yield from lock_findings(project, machine, load_catalog())

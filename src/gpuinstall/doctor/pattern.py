@@ -1,0 +1,69 @@
+"""A message to look for, written as people quote it, found however a terminal or a log has broken it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+SHORTEST_UNWRAPPED = 10
+_ESCAPED = 0xE000
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A message to look for, in lower case: a space stands for any break, an ellipsis for anything up to a line's end.
+
+    The rest is a regular expression. Every match contains one of its ``needles``, which are looked for first.
+    """
+
+    says: str
+
+    @cached_property
+    def needles(self) -> tuple[str, ...]:
+        """Fixed texts, spaces left out, one of which every match contains."""
+        escaped = re.sub(r"\\([^\w\s])", lambda sign: chr(_ESCAPED + ord(sign[1])), self.says)
+        plain = re.sub(r" [?+]?", "", re.sub(r"\[[^\]]*\]", "\0", escaped))
+        outside, groups = _groups(plain)
+        choices = [(_longest(outside),), *(tuple(map(_longest, group)) for group in groups)]
+        return max(choices, key=lambda choice: min(map(len, choice)))
+
+    @cached_property
+    def wrapped(self) -> re.Pattern[str]:
+        """The pattern where spaces may be line breaks."""
+        gap = self.says.replace("…", r"[^\n]{0,240}?")
+        return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), re.MULTILINE)
+
+    @cached_property
+    def squashed(self) -> re.Pattern[str] | None:
+        """The pattern for text without spaces, for words cut by a terminal's edge; None where it is too short."""
+        if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
+            return None
+        gap = self.says.replace("…", ".{0,120}?").replace(r"[^\n]", ".").replace(r"\b", "")
+        return re.compile(re.sub(r" [?+]?", "", gap))
+
+
+def _groups(plain: str) -> tuple[str, list[list[str]]]:
+    """Part a pattern into what stands outside its groups and the alternatives of each group that must match."""
+    outside, groups, depth = "", [], 0
+    for place, sign in enumerate(plain):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "(" and depth == 1:
+            alternatives = [""]
+        elif sign == ")" and depth == 0:
+            outside += "\0"
+            if plain[place + 1 : place + 2] not in ("?", "*", "{") and not alternatives[0].startswith("?"):
+                groups.append(alternatives)
+        elif depth == 0:
+            outside += sign
+        elif sign == "|" and depth == 1:
+            alternatives.append("")
+        else:
+            alternatives[-1] += sign if depth == 1 else "\0"
+    return outside, groups
+
+
+def _longest(plain: str) -> str:
+    """The longest fixed part of a pattern without groups that count."""
+    parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
+    return "".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in max(parts, key=len))

@@ -1,0 +1,69 @@
+"""The report for somebody else: one Markdown file without secrets, host and user names."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.doctor.examination import Examination
+    from gpuinstall.doctor.finding import Finding
+
+_SECRETS = (
+    (re.compile(r"(?<=://)[^/\s@\"]+@"), ""),
+    (
+        re.compile(r"(?i)\b([\w-]*(?:token|secret|password|passwd|api[_-]?key)[\w-]*)(\"?\s*[=:]\s*\"?)[^\s\",;]+"),
+        r"\1\2removed",
+    ),
+    (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}"), "GPU-removed"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?=[:/\s\",]|$)"), "address-removed"),
+    (re.compile(r"(?<=/home/)[^/\s\"]+|(?<=/Users/)[^/\s\"]+|(?<=\\Users\\)[^\\\s\"]+"), "user"),
+)
+
+
+def report(examination: Examination, version: str) -> str:
+    """Write the report; whatever names a person or a host is taken out."""
+    from gpuinstall.probe.record import private_words, scrubbed
+
+    words = private_words(platform.node(), _user(), str(Path.home()))
+    return without_secrets(scrubbed("\n".join(_lines(examination, version)), words))
+
+
+def without_secrets(text: str) -> str:
+    """Take passwords, tokens, addresses, GPU serials and the names of home folders out of a text."""
+    for pattern, stand_in in _SECRETS:
+        text = pattern.sub(stand_in, text)
+    return text
+
+
+def _lines(examination: Examination, version: str) -> Iterator[str]:
+    data = examination.to_dict()
+    yield f"# gpuinstall {version}: report\n"
+    yield "## Findings\n"
+    yield from map(_written, examination.findings)
+    if not examination.findings:
+        yield "none"
+    for name in ("machine", "preflight", "environment"):
+        yield f"\n## {name.capitalize()}\n\n```json\n{json.dumps(data[name], indent=2)}\n```"
+    yield ""
+
+
+def _written(finding: Finding) -> str:
+    mark = f" [{finding.id}]" if finding.id else ""
+    rows = [f"- **{finding.title}**{mark}{'' if finding.blocking else ' (does not block)'}"]
+    rows += [f"  - why: {finding.why}"] if finding.why else []
+    rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
+    return "\n".join(rows)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""

@@ -1,0 +1,79 @@
+"""Variables of this shell that reach into every environment started from it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
+DECIDES_OVER_BUILDS = (
+    "UV_TORCH_BACKEND",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_CONSTRAINT",
+    "TORCH_COMMAND",
+    "CONDA_OVERRIDE_CUDA",
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """``libraries``: the CUDA libraries by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH."""
+
+    libraries: Mapping[str, tuple[str, ...]]
+    torch_folders: tuple[str, ...]
+    variables: frozenset[str]
+
+
+def read_shell(environ: Mapping[str, str]) -> Shell:
+    """Read the variables and look into the folders that they name."""
+    return Shell(
+        libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
+        torch_folders=tuple(folder for folder in _folders(environ, "PYTHONPATH") if Path(folder, "torch").is_dir()),
+        variables=frozenset(name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)),
+    )
+
+
+def shell_findings(shell: Shell) -> Iterator[Finding]:
+    """Find the variables that do harm. Pure."""
+    for folder, names in shell.libraries.items():
+        if names:
+            title = f"LD_LIBRARY_PATH leads to CUDA libraries of a toolkit: {folder}"
+            why = f"{names[0]} there is loaded in place of the wheel's own"
+            yield _finding("library-path-poisoned", title, why, "unset LD_LIBRARY_PATH", "F49")
+    for folder in shell.torch_folders:
+        why = "programs import it in place of the environment's"
+        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, "unset PYTHONPATH", "F46")
+    if "PYTHONHOME" in shell.variables:
+        why = "every Python looks for its library there"
+        yield _finding("python-home-set", "PYTHONHOME is set", why, "unset PYTHONHOME", "F46")
+    left = [name for name in DECIDES_OVER_BUILDS if name in shell.variables]
+    if left:
+        title = f"{' and '.join(left)} {'decides' if len(left) == 1 else 'decide'} over builds in this shell"
+        why = "uv, pip or conda may take another build than they would without"
+        yield _finding("override-left-behind", title, why, f"unset {' '.join(left)}", "F32")
+
+
+def _finding(code: str, title: str, why: str, fix: str, identity: str) -> Finding:
+    return Finding("environment", code, title, why, fix, identity)
+
+
+def _libraries(folder: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(path.name for path in Path(folder).iterdir() if CUDA_LIBRARY.match(path.name)))
+    except OSError:
+        return ()
+
+
+def _folders(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    return tuple(folder for folder in environ.get(variable, "").split(os.pathsep) if folder)

@@ -1,0 +1,32 @@
+"""A lock as conda's ``environment.yml``: Python and pip by conda, everything locked by pip, with hashes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from gpuinstall.export.requirements import pins
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpuinstall.lock.lock import Lock
+
+
+def conda(lock: Lock, family: Collection[str]) -> str:
+    """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
+    name = lock.name.removesuffix(".toml").replace("pylock", "torch").replace(".", "-")
+    python = f"python={lock.python}" if lock.python else "python"
+    lines = [
+        f"# From {lock.name}: conda env create -f environment.yml",
+        f"name: {name}",
+        "channels:",
+        "  - conda-forge",
+        "  - nodefaults",
+        "dependencies:",
+        f"  - {python}",
+        "  - pip",
+        "  - pip:",
+        *(f"      - {json.dumps(' '.join(pin.words))}" for pin in pins(lock, family)),
+    ]
+    return "\n".join(lines) + "\n"

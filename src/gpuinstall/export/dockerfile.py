@@ -1,0 +1,105 @@
+"""A Dockerfile that syncs a lock into an image, and the devcontainer.json that uses it; no GPU is needed to build."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import UsageError
+from gpuinstall.export.backend import backend_of
+
+if TYPE_CHECKING:
+    from gpuinstall.lock.lock import Lock
+
+UV = "0.13.8"
+VENV = "/app/.venv"
+
+_TEXT = """\
+# syntax=docker/dockerfile:1
+# torch {torch}, as {lock} has it.
+#
+#   docker build --tag torch .
+#   docker run --rm{gpus} torch
+#{needs}
+FROM astral/uv:{uv} AS uv
+
+{base} AS build
+COPY --from=uv /uv /usr/local/bin/uv
+ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 {pythons}
+WORKDIR /app
+COPY {lock} ./
+RUN --mount=type=cache,target=/root/.cache/uv \\
+    uv venv --python {python} {venv} && uv pip sync --python {venv} {lock}
+{extra}
+FROM {final}
+{copied}COPY --from=build {venv} {venv}
+ENV PATH={venv}/bin:$PATH{visible}
+# torch.compile wants a C compiler in this stage: gcc and libc6-dev.
+RUN useradd --create-home --uid 1000 app
+USER 1000:1000
+WORKDIR /home/app
+{command}
+"""
+
+_NEEDS = """
+# The host has NVIDIA's driver and the NVIDIA Container Toolkit; without --gpus all no GPU is given to the container.
+# The wheels bring the CUDA libraries, so that nothing but a compiler wants a CUDA image below it.
+#"""
+
+_JUPYTER = """\
+# To have these locked too: gpuinstall lock torch jupyterlab
+RUN --mount=type=cache,target=/root/.cache/uv uv pip install --python {venv} jupyterlab
+"""
+
+_SHOW = 'CMD ["python", "-c", "import torch; print(torch.__version__, torch.cuda.device_count())"]'
+_SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
+
+
+def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
+    """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough."""
+    if lock.python is None:
+        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
+    backend = backend_of(lock)
+    cpu = backend == "cpu"
+    return _TEXT.format(
+        torch=lock.versions.get("torch"),
+        lock=lock.name,
+        python=lock.python,
+        uv=UV,
+        venv=VENV,
+        gpus="" if cpu else " --gpus all",
+        needs="" if cpu else _NEEDS,
+        visible="" if cpu else " NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        extra=_JUPYTER.format(venv=VENV) if jupyter else "",
+        command=_SERVE if jupyter else _SHOW,
+        **_bases(lock, backend),
+    )
+
+
+def devcontainer(lock: Lock) -> str:
+    """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
+    gpu = {} if backend_of(lock) == "cpu" else {"hostRequirements": {"gpu": True}, "runArgs": ["--gpus", "all"]}
+    document = {
+        "name": f"torch {lock.versions.get('torch')}",
+        "build": {"dockerfile": "../Dockerfile", "context": ".."},
+        **gpu,
+        "remoteUser": "app",
+        "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{VENV}/bin/python"}}},
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _bases(lock: Lock, backend: str) -> dict[str, str]:
+    """The images: Python's own, unless something is compiled with the CUDA toolkit, which has no Python."""
+    compiled = [package.name for package in lock.pylock.packages if not package.wheels]
+    if backend == "cpu" or not compiled:
+        image = f"python:{lock.python}-slim-bookworm"
+        return {"base": f"FROM {image}", "final": image, "pythons": "UV_PYTHON_DOWNLOADS=never", "copied": ""}
+    digits = backend.removeprefix("cu")
+    toolkit = f"nvidia/cuda:{digits[:-1]}.{digits[-1]}.0-devel-ubuntu22.04"
+    return {
+        "base": f"# Compiled with the toolkit: {', '.join(compiled)}\nFROM {toolkit}",
+        "final": "debian:bookworm-slim",
+        "pythons": "UV_PYTHON_INSTALL_DIR=/opt/python",
+        "copied": "COPY --from=build /opt/python /opt/python\n",
+    }

@@ -1,0 +1,67 @@
+"""What a shell has to know so that plain uv and pip keep to the decision, as lines that it evaluates."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpuinstall.sources import Sources
+
+Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
+
+_UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
+UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
+"""The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
+
+
+def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:
+    """What plain uv is to know; what cannot be said to it safely is left out."""
+    said: dict[str, str] = {}
+    if backend in UV_TAGS and not sources.named:
+        said["UV_TORCH_BACKEND"] = backend
+    if sources.default_index and not _closed(sources):
+        said["UV_DEFAULT_INDEX"] = sources.default_index
+    if sources.certificates:
+        said["SSL_CERT_FILE"] = sources.certificates
+    if constraints:
+        said["UV_CONSTRAINT"] = constraints.as_uri()
+    return said
+
+
+def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
+    """Why something was left out."""
+    said = []
+    if sources.named:
+        address = f"{sources.torch_index}/{backend}"
+        said.append(
+            f"UV_TORCH_BACKEND means the official index, and yours is another: uv pip install --index {address}"
+        )
+    elif backend not in UV_TAGS:
+        said.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
+    if _closed(sources):
+        said.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
+    return tuple(said)
+
+
+def lines(said: Mapping[str, str], shell: Shell) -> str:
+    """Write the assignments for a shell."""
+    return "".join(f"{_assignment(name, value, shell)}\n" for name, value in said.items())
+
+
+def _assignment(name: str, value: str, shell: Shell) -> str:
+    if shell == "fish":
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -gx {name} '{escaped}'"
+    if shell == "powershell":
+        escaped = value.replace("'", "''")
+        return f"$env:{name} = '{escaped}'"
+    return f"export {name}={shlex.quote(value)}"
+
+
+def _closed(sources: Sources) -> bool:
+    return urlsplit(sources.default_index or "").netloc in sources.logins

@@ -1,0 +1,53 @@
+"""The commands that an installation would run; nothing is run, written or downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.install import uv
+from gpuinstall.install.ownership import check_ownership
+from gpuinstall.install.place import interpreter
+from gpuinstall.install.prepare import fits
+from gpuinstall.install.stage import PRIVATE
+from gpuinstall.install.standing import standing
+from gpuinstall.lock.agreement import target_for
+from gpuinstall.lock.aims import Aim, settle_one
+from gpuinstall.lock.fit import best
+from gpuinstall.probe.pythons import find_python
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.install.order import Order
+    from gpuinstall.lock.means import Means
+    from gpuinstall.plan import Plan
+    from gpuinstall.plan.values import Choice
+
+
+def rehearse(order: Order, catalog: Catalog, means: Means) -> tuple[Plan, list[list[str]]]:
+    """Plan as an installation does and list its commands, none where nothing is left to do."""
+    if not order.replace:
+        check_ownership(order.place)
+    if (found := standing(order, catalog)) and found.proven:
+        return found.prepared.plan, []
+    locked = None if order.upgrade else best(fits(order, catalog))
+    if locked:
+        return locked.plan, _commands(order, locked.choice)
+    live = live_catalog(
+        catalog, order.machine, order.request, means.reporter, sources=means.sources, client=means.client
+    )
+    settled = settle_one(Aim(order.machine, order.request, live))
+    target = target_for(settled.choice, order.machine)
+    resolve = uv.compile_lock(means.python, settled.choice.python, target.uv_platform)
+    return settled.plan, [resolve, *_commands(order, settled.choice)]
+
+
+def _commands(order: Order, choice: Choice) -> list[list[str]]:
+    place, python = order.place, find_python(choice.python)
+    fetch = [] if python else [uv.fetch_python(choice.python)]
+    return [
+        *fetch,
+        uv.create(python or Path(f"python{choice.python}"), place.staging),
+        uv.sync(interpreter(place.staging), place.work / PRIVATE),
+    ]

@@ -1,0 +1,136 @@
+"""Locks written into a folder for several targets at once, and what became of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.files import write_atomically
+from gpuinstall.lock.agreement import agree
+from gpuinstall.lock.aims import pinned
+from gpuinstall.lock.fit import Fit, best, fits_in
+from gpuinstall.lock.making import made
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.units import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpuinstall.lock.agreement import Agreement
+    from gpuinstall.lock.aims import Aim
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.means import Means
+
+Status = Literal["written", "unchanged", "stale"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Locks of ``aims`` in ``folder``; without ``upgrade`` those that still serve stay.
+
+    ``exact`` says that the requirements were named, so that only locks made from them serve; ``newest`` gives each
+    target its own newest torch; ``upgrade_packages`` are the only ones that may move.
+    """
+
+    folder: Path
+    aims: tuple[Aim, ...]
+    exact: bool = False
+    upgrade: bool = False
+    upgrade_packages: tuple[str, ...] = ()
+    newest: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """A lock in its place; ``apart`` says why it could not have the versions of the others."""
+
+    path: Path
+    lock: Lock
+    status: Status
+    apart: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write its entry in the document of ``lock --json``."""
+        return {
+            "target": self.lock.target,
+            "path": str(self.path),
+            "status": self.status,
+            "sha256": self.lock.sha256,
+            "torch": self.lock.versions.get("torch"),
+        }
+
+
+def write_locks(order: Order, means: Means) -> list[Written]:
+    """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
+    held = [_held(aim, order) for aim in order.aims]
+    fits = [fit for fit in held if fit]
+    if not order.upgrade and not order.upgrade_packages and len(fits) == len(held) and _in_step(fits, order):
+        return [Written(order.folder / fit.lock.name, fit.lock, "unchanged") for fit in fits]
+    kept = _kept([fit.lock for fit in fits], order.upgrade_packages) if order.upgrade_packages else {}
+    aims = _live([_holding(aim, kept.get("torch")) for aim in order.aims], means)
+    constraints = tuple(f"{name}=={version}" for name, version in sorted(kept.items()))
+    agreements = agree(aims, means, newest=order.newest, constraints=constraints)
+    _announce(agreements, means)
+    locks = [made(agreement, aim.request, means) for agreement, aim in zip(agreements, order.aims, strict=True)]
+    return [place(lock, order.folder, one.apart) for lock, one in zip(locks, agreements, strict=True)]
+
+
+def place(lock: Lock, folder: Path, apart: str | None = None) -> Written:
+    """Put a lock into its folder, unless it lies there already."""
+    path = folder / lock.name
+    if path.is_file() and path.read_text(encoding="utf-8") == lock.text:
+        return Written(path, lock, "unchanged", apart)
+    write_atomically(path, lock.text)
+    return Written(path, lock, "written", apart)
+
+
+def _held(aim: Aim, order: Order) -> Fit | None:
+    """Find the lock in the folder that serves an aim: the one named after its target, or the best for its machine."""
+    judged = fits_in(order.folder, aim.machine, aim.request, aim.catalog, exact=order.exact)
+    named = [each for each in judged if aim.request.backend is None or each.lock.target == aim.target]
+    return best(named)
+
+
+def _in_step(fits: Sequence[Fit], order: Order) -> bool:
+    """Say whether all have one Python, and one torch unless each is to have its own."""
+    torches = {fit.choice.build.torch for fit in fits}
+    return len({fit.lock.python for fit in fits}) == 1 and (order.newest or len(torches) == 1)
+
+
+def _live(aims: Sequence[Aim], means: Means) -> list[Aim]:
+    """Narrow each aim's catalogue to what the sources list today; what is said of them is said once."""
+    reporters = [means.reporter, *(SilentReporter() for _ in aims[1:])]
+    return [
+        replace(
+            aim,
+            catalog=live_catalog(
+                aim.catalog, aim.machine, aim.request, reporter, sources=means.sources, client=means.client
+            ),
+        )
+        for aim, reporter in zip(aims, reporters, strict=True)
+    ]
+
+
+def _kept(locks: Sequence[Lock], moving: tuple[str, ...]) -> dict[str, str]:
+    """The locked version of every package but those that may move; local versions are left to the choice."""
+    held = {name: version.partition("+")[0] for lock in locks for name, version in lock.versions.items()}
+    return {name: version for name, version in held.items() if name not in moving}
+
+
+def _holding(aim: Aim, torch: str | None) -> Aim:
+    if torch is None:
+        return aim
+    return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, torch)))
+
+
+def _announce(agreements: Sequence[Agreement], means: Means) -> None:
+    """Say what was chosen for each, and the bytes that have to be fetched to be hashed."""
+    for agreement in agreements:
+        choice = agreement.settled.choice
+        means.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {agreement.draft.target}")
+    missing = {file.url: head for one in agreements for file, head in one.draft.hashes.missing.items()}
+    if missing:
+        price = readable(sum(head.size or 0 for head in missing.values()))
+        means.reporter.step("Hashes", f"{len(missing)} files have none on their index: {price} to fetch, once")

@@ -1,0 +1,90 @@
+"""Which build runs where, by asking the choice itself for every kind of GPU and every driver branch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.catalog.gpus import products
+from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.plan import choose
+from gpuinstall.request import Request
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.versions import ComputeCapability, DriverVersion
+
+NOTHING = "–"
+
+
+class Row(NamedTuple):
+    """A kind of GPU, and the newest build for each driver."""
+
+    kind: str
+    builds: tuple[str, ...]
+
+
+class Support(NamedTuple):
+    """The newest build for each kind of GPU (rows) and each driver (columns) on one platform."""
+
+    os: str
+    arch: str
+    drivers: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def support(
+    catalog: Catalog, os: str, arch: str, kinds: dict[str, ComputeCapability], drivers: tuple[DriverVersion, ...]
+) -> Support:
+    """Choose for each kind of GPU and each driver."""
+
+    def newest(capability: ComputeCapability, driver: DriverVersion) -> str:
+        gpu = Gpu(0, compute_capability=capability)
+        choice = choose(Machine(os, arch, driver=Driver(driver), gpus=(gpu,)), Request(), catalog).choice
+        return choice.build.name if choice else NOTHING
+
+    rows = [Row(kind, tuple(newest(capability, driver) for driver in drivers)) for kind, capability in kinds.items()]
+    return Support(os, arch, tuple(str(driver) for driver in drivers), tuple(rows))
+
+
+def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
+    """Name every compute capability that a product has, such as ``Pascal 6.1``; not those of Jetsons before Thor."""
+    known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
+    generations = {chip: catalog.drivers.generation(chip) for chip in known}
+    return {f"{found.name if found else 'unknown'} {chip}": chip for chip, found in generations.items()}
+
+
+def condensed(table: Support) -> Support:
+    """Leave out what runs nowhere, and write equal neighbours as one."""
+    rows = [row for row in table.rows if set(row.builds) != {NOTHING}]
+    columns = list(zip(table.drivers, *(row.builds for row in rows), strict=True))
+    columns = [column for column in columns if set(column[1:]) != {NOTHING}]
+    merged = _merged(columns)
+    builds = list(zip(*(column[1:] for column in merged), strict=True))
+    return Support(
+        table.os,
+        table.arch,
+        tuple(column[0] for column in merged),
+        tuple(_merged_rows([Row(row.kind, cells) for row, cells in zip(rows, builds, strict=True)])),
+    )
+
+
+def _merged(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    merged: list[tuple[str, ...]] = []
+    for name, *cells in columns:
+        if merged and merged[-1][1:] == tuple(cells):
+            merged[-1] = (f"{merged[-1][0].split('–')[0]}–{name}", *cells)
+        else:
+            merged.append((name, *cells))
+    return merged
+
+
+def _merged_rows(rows: list[Row]) -> list[Row]:
+    merged: list[Row] = []
+    for row in rows:
+        generation, capability = row.kind.rsplit(" ", 1)
+        last = merged[-1] if merged else None
+        if last and last.kind.startswith(generation) and last.builds == row.builds:
+            merged[-1] = Row(f"{last.kind}, {capability}", row.builds)
+        else:
+            merged.append(row)
+    return merged

@@ -1,0 +1,182 @@
+"""``gpuinstall plan`` as a whole process: its document, its words, its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
+A100 = {
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "driver": {"version": "535.183.01", "cuda": "12.2"},
+    "gpus": [{"index": 0, "name": "NVIDIA A100", "uuid": "GPU-1", "compute_capability": "8.0"}],
+}
+
+
+def gpuinstall(
+    *arguments: str, folder: Path | None = None, text: str = "", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpuinstall", *arguments]
+    return subprocess.run(command, cwd=folder, env=env, input=text, capture_output=True, text=True, check=False)
+
+
+def plan(*arguments: str, **kwargs: Any) -> dict[str, Any]:
+    """The document that ``plan --json`` prints."""
+    done = gpuinstall("plan", *arguments, "--json", **kwargs)
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode
+    return document
+
+
+def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path: Path) -> None:
+    file = tmp_path / "a100.json"
+    file.write_text(json.dumps(A100))
+    bare = plan("--machine", str(file))
+
+    assert bare["data"]["build"]["torch"] == "2.14.1"
+    assert plan("--machine", "-", text=json.dumps(A100)) == bare
+    assert plan("--machine", "-", text=json.dumps({"gpuinstall": 1, "data": A100})) == bare
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "gpuinstall.machine/9"},
+        {"os": None},
+        {"os": "plan9"},
+        {"gpus": None},
+        {"gpus": [{"index": 0}]},
+        {"gpus": [{"index": 0, "compute_capability": "-8.0"}]},
+        {"gpus": [{"index": 0, "compute_capability": "8"}]},
+        {"gpus": [{"index": 0, "compute_capability": 8.0}]},
+        {"gpus": [{"index": index, "compute_capability": "8.0"} for index in range(10_000)]},
+        {"driver": {"version": "banana"}},
+        {"driver": "535.183.01"},
+    ],
+)
+def test_a_malformed_machine_is_one_line_and_exit_2(change: dict[str, Any]) -> None:
+    done = gpuinstall("plan", "--machine", "-", text=json.dumps(A100 | change))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_a_machine_that_is_partly_served_is_partial_and_exit_0() -> None:
+    document = plan("--gpu", "P40", "--gpu", "P40", "--gpu", "RTX 5090", "--driver", "580")
+
+    assert (document["status"], document["exit_code"], document["data"]["status"]) == ("partial", 0, "partial")
+    assert [gpu["how"] for gpu in document["data"]["gpus"]] == ["none", "none", "sass"]
+
+
+def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix() -> None:
+    document = plan("torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15")
+
+    assert (document["status"], document["exit_code"]) == ("error", 3)
+    assert document["errors"][0]["code"] == document["data"]["reasons"][0]["code"] == "driver-too-old"
+    assert "580" in document["errors"][0]["hint"]
+    assert document["data"]["build"] is None
+
+
+def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more() -> None:
+    done = gpuinstall("plan", *GTX_1080)
+    title, reason, index, more = done.stdout.splitlines()
+
+    assert title.startswith("torch 2.14.1+cu126 · Python 3.")
+    assert "GTX 1080 (sm_61)" in title
+    assert "the newest torch with code for sm_61" in reason
+    assert index.split() == ["index", "https://download.pytorch.org/whl/cu126"]
+    assert "--all shows the" in more
+
+
+def test_a_person_reads_a_refusal_with_what_to_do() -> None:
+    done = gpuinstall("plan", "--gpu", "GTX 980", "--driver", "590.48.01")
+
+    assert (done.returncode, done.stdout) == (8, "")
+    assert done.stderr.startswith("error: driver 590.48.01 no longer drives Maxwell GPUs")
+    assert "do    install driver 580" in done.stderr
+
+
+def test_all_shows_every_build_that_was_passed_over() -> None:
+    table = gpuinstall("plan", *GTX_1080, "--all").stdout
+    passed_over = plan(*GTX_1080)["data"]["rejected"]
+
+    assert f"{len(passed_over)} builds were passed over" in table
+    assert sum(line.startswith(("1.", "2.")) for line in table.splitlines()) == len(passed_over)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("cu132", "not torch 2.15.0+cu132: no code for sm_61"),
+        ("2.14.1+cu130", "not torch 2.14.1+cu130: no code for sm_61"),
+        ("2.9.1", "not torch 2.9.1+cu130"),
+        ("cu126", "torch 2.14.1+cu126 is chosen"),
+        ("cu127", "there is no build cu127 for this platform"),
+    ],
+)
+def test_why_answers_the_one_question(question: str, answer: str) -> None:
+    assert gpuinstall("plan", *GTX_1080, "--why", question).stdout.startswith(answer)
+
+
+def test_what_other_packages_demand_is_said_not_to_be_known() -> None:
+    assert "not looked at: what vllm demands of torch" in gpuinstall("plan", "torch", "vllm", *GTX_1080).stdout
+
+
+def test_requirements_come_from_files_too(tmp_path: Path) -> None:
+    (tmp_path / "base.txt").write_text("torchvision  # pictures\n")
+    (tmp_path / "requirements.txt").write_text("# ours\n\n-r base.txt\ntorch<2.14\n")
+
+    assert plan("-r", "requirements.txt", *GTX_1080, folder=tmp_path)["data"]["build"]["requirements"] == [
+        "torch==2.13.0+cu126",
+        "torchvision==0.28.0+cu126",
+    ]
+
+
+@pytest.mark.parametrize("content", ["--extra-index-url https://index.example/\n", "-r missing.txt\n", "torch ==\n"])
+def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path: Path, content: str) -> None:
+    (tmp_path / "requirements.txt").write_text(content)
+
+    assert plan("-r", "requirements.txt", *GTX_1080, folder=tmp_path)["exit_code"] == 2
+
+
+def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gpuinstall]\nrequirements = ["torch<2.14"]\npython = "3.11"\ntorch-index = "https://index.example/whl"\n'
+    )
+    configured = plan(*GTX_1080, folder=tmp_path)["data"]["build"]
+    said = plan("torch", "--python", "3.12", *GTX_1080, folder=tmp_path)["data"]["build"]
+
+    assert (configured["torch"], configured["python"]) == ("2.13.0", "3.11")
+    assert configured["index"] == "https://index.example/whl/cu126"
+    assert (said["torch"], said["python"]) == ("2.14.1", "3.12")
+
+
+def test_visible_gpus_are_those_of_this_process() -> None:
+    two = A100 | {"gpus": [{"index": 0, "compute_capability": "6.1"}, {"index": 1, "compute_capability": "8.0"}]}
+    document = plan("--machine", "-", "--gpus", "visible", text=json.dumps(two), env={"CUDA_VISIBLE_DEVICES": "1"})
+
+    assert [gpu["index"] for gpu in document["data"]["gpus"]] == [1]
+
+
+@pytest.mark.parametrize("arguments", [["--driver", "580"], ["--gpu", "RTX 4090"], ["--os", "windows"]])
+def test_half_a_machine_in_words_is_exit_2(arguments: list[str]) -> None:
+    assert plan(*arguments)["exit_code"] == 2
+
+
+def test_nothing_heavy_is_imported_for_a_plan() -> None:
+    code = (
+        "import sys; from gpuinstall.cli.main import run; "
+        "run(['plan', '--json', '--gpu', 'GTX 1080', '--driver', '580']); "
+        "print([name for name in ('requests', 'rich', 'pynvml', 'tomlkit', 'uv') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "[]\n"

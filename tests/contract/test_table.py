@@ -1,0 +1,43 @@
+"""``gpuinstall table``, and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli.table import markdown_table
+
+PAGE = Path(__file__).parents[2] / "docs" / "support-table.md"
+
+
+def table(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "gpuinstall", "table", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    data: dict[str, Any] = json.loads(done.stdout)["data"]
+    return data
+
+
+def test_the_page_in_the_docs_is_the_table_of_today() -> None:
+    assert PAGE.read_text("utf-8") == markdown_table(load_catalog())
+
+
+def test_a_row_is_a_kind_of_gpu_and_a_column_a_range_of_drivers() -> None:
+    rows = {row["gpu"]: row for row in table()["rows"]}
+
+    assert rows["Pascal 6.0, 6.1"]["580"] == "2.14.1+cu126"
+    assert rows["Pascal 6.0, 6.1"]["590"] == "–"
+    assert rows["Ampere 8.0, 8.6"]["595–615"] == "2.15.0+cu132"
+
+
+def test_one_gpu_and_one_driver_are_one_cell() -> None:
+    assert table("--gpu", "RTX 5090", "--driver", "570.86")["rows"] == [
+        {"gpu": "GeForce RTX 5090 12.0", "570.86": "2.13.0+cu129"}
+    ]
+
+
+def test_another_platform_has_another_table() -> None:
+    assert table("--gpu", "RTX 5070 Ti", "--driver", "572.83", "--os", "windows")["rows"][0]["572.83"] == "2.11.0+cu128"

@@ -1,0 +1,63 @@
+"""verify on a real GPU, with the torch of a Python that is not ours (the first on PATH that has a CUDA build)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.probe import read_machine
+from gpuinstall.verify import verify_environment
+from gpuinstall.verify.bench import bench_environment
+from gpuinstall.verify.environment import look
+
+if TYPE_CHECKING:
+    from gpuinstall.machine import Machine
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    found = read_machine()
+    if not found.gpus or found.blocking:
+        pytest.skip("no NVIDIA GPU that can be used here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    for name in ("python3", "python"):
+        for folder in os.get_exec_path():
+            found = shutil.which(name, path=folder)
+            if found and _has_cuda(Path(found)):
+                return Path(found)
+    pytest.skip("no Python on PATH has a CUDA build of torch")
+
+
+def _has_cuda(python: Path) -> bool:
+    try:
+        return look(python).tested.cuda is not None
+    except UsageError:
+        return False
+
+
+def test_every_gpu_passes_every_check(machine: Machine, python: Path) -> None:
+    verdict = verify_environment(python, machine, deep=True)
+    faults = [check for device in verdict.devices for check in device.checks if check.status == "failed"]
+    assert faults == []
+    assert verdict.status == "passed"
+
+
+def test_products_and_memory_reach_nine_tenths_of_what_the_card_can(machine: Machine, python: Path) -> None:
+    for device in bench_environment(python, machine).devices:
+        shares = {measurement.name: measurement.share for measurement in device.measurements}
+        products = [share for name, share in shares.items() if name.startswith("product-") and share]
+        if not products:
+            pytest.skip(f"the ceilings of {device.name} are not in the table")
+        assert max(products) >= 0.9, shares
+        assert (shares["memory"] or 0) >= 0.9, shares

@@ -1,0 +1,156 @@
+"""``gpuinstall doctor``: machine, environment and project together, with the lab's driver and the small torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import uv
+
+from gpuinstall import process
+from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
+from tests.lab.stub_torch import modules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+
+NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
+HEALTHY = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
+
+
+class Command(Protocol):
+    """Runs ``gpuinstall doctor`` in a folder with an environment."""
+
+    def __call__(self, *words: str | Path, verdict: dict[str, Any] | None = None) -> Finished: ...
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The packages of an environment with the small torch."""
+    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / ".venv"])
+    folder: Path = next((tmp_path / ".venv").glob("lib/python*/site-packages"))
+    for path, text in modules("2.14.1+cu126", "cu126").items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    (folder / "torch-2.14.1+cu126.dist-info").mkdir()
+    return folder
+
+
+@pytest.fixture
+def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:  # noqa: ARG001  the environment
+    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+
+    def start(*words: str | Path, verdict: dict[str, Any] | None = None) -> Finished:
+        (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
+        return process.run([sys.executable, "-m", "gpuinstall", "doctor", *words], cwd=tmp_path)
+
+    return start
+
+
+def findings(done: Finished) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(done.out)["data"]["findings"]
+    return found
+
+
+def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor()
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[-1] == "healthy"
+    assert "Preflight   a kernel ran on both GPUs" in done.out
+
+
+def test_the_document_holds_all_four_parts(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    data = json.loads(doctor("--json").out)["data"]
+    assert data.keys() == {"machine", "preflight", "environment", "findings"}
+    assert data["machine"]["driver"]["version"] == "535.183.01"
+    assert data["environment"]["verdict"]["status"] == "passed"
+    assert data["findings"] == []
+
+
+def test_a_kernel_that_fails_is_the_environments_fault(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
+    assert done.status == 5
+    (finding,) = findings(done)
+    assert (finding["id"], finding["blocking"]) == ("F37", True)
+    assert finding["fix"].startswith("gpuinstall install")
+
+
+def test_a_machine_that_cannot_be_used_comes_first(doctor: Command, play: Play, site: Path) -> None:
+    play(FakeDriver((FakeGpu(),), cu_init=802))
+    (site / "nvidia_cudnn_cu13-9.20.0.48.dist-info").mkdir()
+    (site / "nvidia_cudnn_cu12-9.10.2.21.dist-info").mkdir()
+    done = doctor("--json")
+    assert done.status == 8
+    assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F54"]
+
+
+def test_the_last_line_is_the_first_thing_to_do(
+    doctor: Command, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(HEALTHY)
+    (tmp_path / "toolkit").mkdir()
+    (tmp_path / "toolkit" / "libcudart.so.11.0").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{os.environ['LD_LIBRARY_PATH']}:{tmp_path / 'toolkit'}")
+    done = doctor()
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == "first: unset LD_LIBRARY_PATH"
+
+
+def test_a_uv_project_that_will_undo_the_build_is_found(doctor: Command, play: Play, tmp_path: Path) -> None:
+    play(HEALTHY)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\nversion = "1"\ndependencies = ["torch"]\n')
+    done = doctor("--json")
+    assert done.status == 0
+    assert [finding["id"] for finding in findings(done)] == ["F44"]
+
+
+def test_an_environment_whose_python_does_not_run_is_at_fault(doctor: Command, play: Play, tmp_path: Path) -> None:
+    play(HEALTHY)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.unlink()
+    python.write_text("not a program")
+    python.chmod(0o755)
+    done = doctor("--json")
+    assert done.status == 5
+    assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
+
+
+def test_no_environment_is_healthy_and_says_how_to_get_one(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor("--venv", "absent")
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
+
+
+def test_the_report_names_no_folder_of_the_user_and_no_serial(
+    doctor: Command, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(HEALTHY)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert doctor("--report", "report.md").status == 0
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# gpuinstall ")
+    assert '"venv": "/home/user/.venv"' in text
+    assert str(tmp_path) not in text
+    assert uuid_of(0) not in text
+
+
+def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor("--report", "absent/report.md")
+    assert done.status == 2
+    assert "cannot be written" in done.err
+
+
+def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert doctor("--venv", "file").status == 2

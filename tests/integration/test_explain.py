@@ -1,0 +1,95 @@
+"""``gpuinstall explain`` as a person and a program meet it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuinstall import process
+
+LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": [{"compute_capability": "12.0"}]}
+
+
+def explain(*words: str | Path, text: str | None = None) -> process.Finished:
+    return process.run([sys.executable, "-m", "gpuinstall", "explain", *words], text=text)
+
+
+def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
+    done = explain("--json", *words, text=text)
+    assert done.status == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    assert (found["command"], found["status"], found["exit_code"], found["errors"]) == ("explain", "success", 0, [])
+    data: dict[str, Any] = found["data"]
+    return data
+
+
+def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
+    (cause, *_) = document(LOGS / "F49.txt")["causes"]
+    assert cause.keys() == {"id", "title", "confidence", "evidence", "fix"}
+    assert cause["id"] == "F49"
+    assert cause["evidence"].startswith("ImportError: ")
+    assert "unset LD_LIBRARY_PATH" in cause["fix"][0]
+
+
+@pytest.mark.parametrize("words", [(), ("-",)])
+def test_stdin_is_read(words: tuple[str, ...]) -> None:
+    assert document(*words, text=f"step 1\n{NO_KERNEL}\n")["causes"][0]["id"] == "F37"
+
+
+def test_the_argument_is_the_text_where_it_names_no_file() -> None:
+    assert document(NO_KERNEL)["causes"][0]["id"] == "F37"
+    assert document("x" * 5000 + NO_KERNEL)["causes"][0]["id"] == "F37"
+
+
+def test_the_machine_that_it_comes_from_decides(tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    assert document(NO_KERNEL, "--machine", tmp_path / "machine.json")["causes"][0]["id"] == "F38"
+
+
+def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
+    assert document("hello") == {"causes": []}
+    done = explain("hello")
+    assert done.status == 0
+    assert done.out.splitlines()[0] == "Nothing in this text is a failure that gpuinstall knows."
+    assert "gpuinstall doctor --report" in done.out
+
+
+def test_a_person_reads_evidence_reason_fix_and_what_not_to_do() -> None:
+    labels = [line[2:7].strip() for line in explain(LOGS / "F49.txt").out.splitlines()[1:]]
+    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not"]
+
+
+def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause() -> None:
+    data = document(LOGS / "healthy-out-of-memory.txt")
+    assert data["causes"] == []
+    assert [other["id"] for other in data["lookalikes"]] == ["out-of-memory"]
+    assert "expandable_segments" in explain(LOGS / "healthy-out-of-memory.txt").out
+
+
+def test_the_utf_16_of_powershell_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(NO_KERNEL, encoding="utf-16")
+    assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
+
+
+def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
+    (tmp_path / "log.bin").write_bytes(bytes(range(256)) * 20 + NO_KERNEL.encode())
+    assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
+
+
+@pytest.mark.parametrize("words", [("x", "--machine", "absent.json"), ("--machine", "-")])
+def test_a_machine_that_cannot_be_read_is_a_usage_error(words: tuple[str, ...]) -> None:
+    done = explain(*words)
+    assert done.status == 2
+    assert done.err.startswith("error: ")
+
+
+def test_neither_torch_nor_requests_is_imported() -> None:
+    done = process.run([sys.executable, "-X", "importtime", "-m", "gpuinstall", "explain", NO_KERNEL])
+    imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
+    assert imported.isdisjoint({"requests", "torch", "rich", "pynvml"})

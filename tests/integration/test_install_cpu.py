@@ -1,0 +1,101 @@
+"""The real thing: torch's CPU build from find-links, the rest from the default index, real kernels, real pip and uv."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.install import uv
+from tests.lab.workshop import Workshop
+
+pytestmark = pytest.mark.network
+
+WHEEL = "torch-2.13.0+cpu-cp311-*linux*_x86_64.whl"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """A folder in which the CPU build was installed once."""
+    find_links = os.environ.get("PIP_FIND_LINKS", "")
+    if not any(Path(find_links).glob(WHEEL)):
+        pytest.skip(f"no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS ({find_links or 'not set'})")
+    folder = tmp_path_factory.mktemp("cpu") / "project"
+    folder.mkdir()
+    workshop = Workshop(folder, folder.parent / "caches")
+    data = workshop.document("install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0")["data"]
+    assert data["verdict"]["status"] == "passed", data["verdict"]
+    assert {check["name"] for check in data["verdict"]["devices"][0]["checks"]} >= {"matmul-float32", "convolution"}
+    return workshop
+
+
+def test_the_environment_runs_and_its_scripts_start(project: Workshop) -> None:
+    assert project.python(
+        "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
+    ) == ("2.13.0+cpu 8.0")
+    done = process.run([project.folder / ".venv" / "bin" / "torchrun", "--help"])
+    assert done.ok, done.err
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
+def test_activating_it_gives_its_python(project: Workshop, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    done = process.run([shell, "-c", ". .venv/bin/activate; command -v python"], cwd=project.folder)
+    assert done.out.strip() == str(project.folder / ".venv" / "bin" / "python")
+
+
+def test_a_second_run_leaves_it_alone(project: Workshop) -> None:
+    data = project.document("install", "--backend", "cpu", "torch==2.13.0")["data"]
+    assert (data["environment"]["status"], data["bytes"]) == ("none", 0)
+    assert data["seconds"] < 1
+
+
+def installed(python: Path) -> set[str]:
+    listed = process.run([uv.uv(), "pip", "freeze", "--python", python])
+    return set(listed.out.split())
+
+
+@pytest.fixture
+def empty(tmp_path: Path, project: Workshop) -> Path:
+    """The interpreter of an empty environment."""
+    base = (project.folder / ".venv" / "bin" / "python").resolve()
+    made = process.run([base, "-m", "venv", "--without-pip", tmp_path / "empty"])
+    assert made.ok, made.err
+    return tmp_path / "empty" / "bin" / "python"
+
+
+def test_plain_uv_installs_the_same_from_the_lock(project: Workshop, empty: Path) -> None:
+    lock = project.folder / "pylock.cpu.toml"
+    done = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
+    assert done.ok, done.err
+    assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
+
+
+def test_plain_pip_installs_the_same_from_the_lock(project: Workshop, empty: Path) -> None:
+    lock = project.folder / "pylock.cpu.toml"
+    done = process.run([sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock])
+    assert done.ok, done.err
+    assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("sys_platform == 'linux'", "sys_platform == 'win32'"),
+        ('requires-python = "==3.11.*"', 'requires-python = "==3.9.*"'),
+    ],
+)
+def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(
+    project: Workshop, empty: Path, tmp_path: Path, edit: tuple[str, str]
+) -> None:
+    lock = tmp_path / "pylock.cpu.toml"
+    lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), encoding="utf-8")
+    by_uv = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
+    by_pip = process.run([sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock])
+    assert (by_uv.ok, by_pip.ok) == (False, False)
+    assert installed(empty) == set()

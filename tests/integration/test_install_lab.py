@@ -1,0 +1,309 @@
+"""The whole pipeline as a user runs it: real uv, real HTTP to a stand-in index, a compiled driver, real bindings."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.install import uv
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
+A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
+    """Have every kernel of the stub torch that is named fail with a message."""
+    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
+
+
+def wheels_sent_once(stand_in: StandInIndex) -> bool:
+    sent = stand_in.sent()
+    return bool(sent) and all(size == stand_in.size(name) for name, size in sent.items())
+
+
+def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byte_once(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    data = workshop.document("install")["data"]
+    assert data["plan"]["build"]["backend"] == "cu126"
+    assert data["plan"]["build"]["torch"] == "2.14.1"
+    assert data["verdict"]["status"] == "passed"
+    assert data["environment"]["status"] == "built"
+    assert wheels_sent_once(stand_in)
+    assert data["bytes"] == sum(stand_in.sent().values())
+    text = workshop.lock("pylock.cu126.toml")
+    assert text.count("[[packages]]") == text.count("sha256 = ") == data["lock"]["packages"]
+    assert stand_in.default.url + "/files/torch" not in text
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+    assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
+
+
+def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(workshop: Workshop, play: Play) -> None:
+    play(GTX_1080)
+    assert workshop.document("install")["data"]["environment"]["torch"] == "2.14.1+cu126"
+
+
+def test_a_second_run_asks_nobody_and_proves_nothing_again(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    stand_in.forget()
+    started = time.monotonic()
+    data = workshop.document("install")["data"]
+    assert time.monotonic() - started < 5
+    assert data["environment"]["status"] == "none"
+    assert data["seconds"] < 1
+    assert data["bytes"] == 0
+    assert stand_in.log == []
+    again = workshop.document("install", "--verify")["data"]
+    assert again["environment"]["status"] == "proven"
+    assert stand_in.log == []
+
+
+def test_another_card_or_driver_is_proven_anew_without_building(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    stand_in.forget()
+    play(replace(RTX_4090, driver="535.247.01"))
+    assert workshop.document("install")["data"]["environment"]["status"] == "proven"
+    assert stand_in.sent() == {}
+
+
+def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_the_gpus_are(
+    workshop: Workshop, play: Play
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    done = workshop.run("install", "--backend", "cu126")
+    assert done.status == 0, done.err
+    assert "unproven" in done.err
+    data = workshop.document("install", "--backend", "cu126")["data"]
+    assert (data["verdict"]["status"], data["environment"]["status"]) == ("unproven", "none")
+    play(RTX_4090)
+    data = workshop.document("install")["data"]
+    assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
+
+
+def test_a_machine_in_words_is_installed_for_and_not_proven_here(workshop: Workshop, play: Play) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    data = workshop.document("install", "--gpu", "GTX 1080", "--driver", "580.95.05")["data"]
+    assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+cu126", "unproven")
+
+
+def test_a_committed_lock_that_fits_is_installed_as_it_is(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0", "torchvision")
+    committed = workshop.lock("pylock.cu126.toml")
+    fresh = replace(workshop, folder=workshop.folder.parent / "clone")
+    fresh.folder.mkdir()
+    (fresh.folder / "pylock.cu126.toml").write_text(committed, encoding="utf-8")
+    stand_in.forget()
+    data = fresh.document("install")["data"]
+    assert data["environment"]["torch"] == "2.13.0+cu126"
+    assert data["lock"]["status"] == "unchanged"
+    assert fresh.lock("pylock.cu126.toml") == committed
+    assert not any("/simple/" in asked.path for asked in stand_in.log)
+
+
+def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    assert workshop.document("install")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    assert workshop.document("install", "--upgrade")["data"]["environment"]["torch"] == "2.14.1+cu126"
+    data = workshop.document("install", "torch", "torchvision")["data"]
+    assert "torchvision" in workshop.lock("pylock.cu126.toml")
+    assert data["previous"]["bytes"] > 0
+
+
+def test_an_upgrade_that_finds_nothing_newer_builds_nothing(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    data = workshop.document("install", "--upgrade")["data"]
+    assert (data["environment"]["status"], data["lock"]["status"], data["previous"]) == ("proven", "unchanged", None)
+
+
+def test_a_package_of_the_users_is_named_and_stays(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    python = workshop.folder / ".venv" / "bin" / "python"
+    added = process.run([uv.uv(), "pip", "install", "--python", python, "cowsay"], env=workshop.environment)
+    assert added.ok, added.err
+    done = workshop.run("install")
+    assert done.status == 2
+    assert "cowsay 6.1" in done.err
+    assert workshop.python("import cowsay; print('moo')") == "moo"
+    data = workshop.document("install", "--replace")["data"]
+    assert (workshop.folder / ".venv.gpuinstall" / "previous") == type(workshop.folder)(data["previous"]["path"])
+    assert list((workshop.folder / ".venv.gpuinstall").rglob("cowsay/__init__.py"))
+
+
+def test_a_folder_that_is_not_ours_is_replaced_only_when_told(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    (workshop.folder / ".venv").mkdir()
+    (workshop.folder / ".venv" / "thesis.txt").write_text("mine", encoding="utf-8")
+    assert workshop.document("install", exit_code=2)["errors"][0]["code"] == "not-ours"
+    workshop.document("install", "--replace")
+    kept = workshop.folder / ".venv.gpuinstall" / "previous" / "thesis.txt"
+    assert kept.read_text(encoding="utf-8") == "mine"
+
+
+def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    before = workshop.lock("pylock.cu126.toml")
+    workshop.document("install", "torch==2.14.1")
+    after = workshop.lock("pylock.cu126.toml")
+    workshop.document("install", "--rollback")
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert workshop.lock("pylock.cu126.toml") == before
+    workshop.document("install", "--rollback")
+    assert workshop.lock("pylock.cu126.toml") == after
+    workshop.document("install", "torch==2.13.0", "--no-keep")
+    assert workshop.document("install", "--rollback", exit_code=2)["errors"][0]["code"] == "no-previous"
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    data = workshop.document("install", "--dry-run")["data"]
+    assert [command[1:3] for command in data["commands"]] == [["pip", "compile"], ["venv", "--quiet"], ["pip", "sync"]]
+    assert data["plan"]["build"]["backend"] == "cu126"
+    assert workshop.entries() == set()
+    assert stand_in.sent() == {}
+
+
+def test_a_kernel_that_fails_leaves_the_old_environment(
+    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    tell(monkeypatch, tmp_path, {"matmul-float32": "wrong result"})
+    envelope = workshop.document("install", "--upgrade", exit_code=5)
+    assert envelope["errors"][0]["code"] == "kernel-failed"
+    assert envelope["data"]["verdict"]["status"] == "failed"
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+
+
+def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
+    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(A100)
+    tell(monkeypatch, tmp_path, {"matmul-float32": "CUDA error: no kernel image is available for execution"})
+    done = workshop.run("install")
+    assert done.status == 5
+    assert done.err.count("the next build that differs is tried") == 2
+    assert "[F37]" in done.err
+    alone = workshop.run("install", "--no-fallback")
+    assert alone.status == 5
+    assert "is tried" not in alone.err
+    assert workshop.entries() == set()
+
+
+def test_a_machine_that_must_be_mended_is_refused_before_any_download(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(replace(RTX_4090, cu_init=999, nvml_init=0))
+    done = workshop.run("install")
+    assert done.status == 8, done.err
+    assert "Nothing was downloaded" in done.err
+    assert "gpuinstall install --backend cpu" in done.err
+    assert stand_in.log == []
+    assert workshop.entries() == set()
+
+
+def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop: Workshop, stand_in_folder: Path, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    workshop.document("lock", "torch==2.14.1")
+    exchanged = stand_in_folder / "simple"
+    (exchanged / "filelock-3.20.0-py3-none-any.whl").unlink()
+    make_wheel(exchanged, "filelock", "3.20.0", modules={"filelock/__init__.py": "import os"})
+    fresh = replace(workshop, caches=workshop.folder.parent / "other")
+    envelope = fresh.document("install", "torch==2.14.1", exit_code=4)
+    assert envelope["errors"][0]["code"] == "hash-mismatch"
+    assert "filelock" in envelope["errors"][0]["message"]
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+@pytest.mark.parametrize("moment", [0.3, 0.8, 1.2, 1.6])
+def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
+    workshop: Workshop, play: Play, moment: float
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    running = workshop.start("install", "torch==2.14.1")
+    time.sleep(moment)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    version = workshop.python("import torch; print(torch.__version__)")
+    assert version in {"2.13.0+cu126", "2.14.1+cu126"}
+    data = workshop.document("install", "torch==2.14.1")["data"]
+    assert data["environment"]["torch"] == "2.14.1+cu126"
+    assert not (workshop.folder / ".venv.gpuinstall" / "staging").exists()
+    assert not (workshop.folder / ".venv.gpuinstall" / "journal.json").exists()
+
+
+def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:
+    play(RTX_4090)
+    runs = [workshop.start("install", "--json") for _ in range(2)]
+    outputs = [run.communicate(timeout=60) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    changes = {json.loads(out)["data"]["environment"]["status"] for out, _ in outputs}
+    assert changes == {"built", "none"}
+    assert wheels_sent_once(stand_in)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file system that not even root may write")
+def test_a_folder_that_may_not_be_written_is_one_clear_line(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    done = workshop.run("install", "--venv", "/sys/here/.venv")
+    assert done.status == 4
+    assert "cannot be written" in done.err
+    assert stand_in.sent() == {}
+
+
+def test_an_unknown_package_and_a_silent_index_are_one_clear_error(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    assert workshop.document("install", "nosuchpackage", exit_code=4)["errors"][0]["code"] == "package-not-found"
+    silent = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    deaf = replace(workshop, variables={**workshop.variables, **silent}, caches=workshop.folder.parent / "deaf")
+    started = time.monotonic()
+    done = deaf.run("install")
+    assert done.status in {3, 4}, done.err
+    assert time.monotonic() - started < 15
+    assert "Traceback" not in done.err
+    assert workshop.entries() == set()

@@ -1,0 +1,98 @@
+"""The real readers in a mount namespace whose /proc, /sys and /dev show other hardware than this machine has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.recorded import GTX_1080, RTX_4090, card, module
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
+        reason="needs root and unshare to lay other files over /proc, /sys and /dev",
+    ),
+]
+
+# Folders that are covered as a whole; what a machine shows there is put in anew.
+COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
+
+SCRIPT = """set -e
+for covered in {covered}; do mount --bind "$1$covered" "$covered"; done
+nodes=$(ls "$1/dev")
+mount -t tmpfs lab "$1/dev"
+for node in null $nodes; do mknod -m 666 "$1/dev/$node" c 1 3; done
+mount --bind "$1/dev" /dev
+{python} -m gpuinstall probe --json
+"""
+
+
+def probed(folder: Path, files: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Lay the files over this machine's, for one child and its children, and probe there."""
+    for covered in (*COVERED, "/dev"):
+        (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        place = folder / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.name == "driver":
+            place.symlink_to(text)
+        else:
+            place.write_text(text, encoding="utf-8")
+    script = SCRIPT.format(covered=" ".join(COVERED), python=sys.executable)
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(folder)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
+    document = probed(tmp_path, card(1, RTX_4090, driver=None), {})
+    assert document["exit_code"] == 8
+    assert [(gpu["pci_id"], gpu["compute_capability"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [
+        (RTX_4090, "8.9", "pci")
+    ]
+    assert [(problem["code"], problem["id"]) for problem in document["data"]["problems"]] == [("driver-missing", "F01")]
+
+
+def test_nouveau_is_found_behind_the_cards_driver_link(tmp_path: Path) -> None:
+    document = probed(tmp_path, card(1, RTX_4090, driver="nouveau"), {})
+    assert [problem["code"] for problem in document["data"]["problems"]] == ["nouveau-holds-gpu"]
+
+
+def test_the_loaded_module_is_found_below_proc(tmp_path: Path) -> None:
+    files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
+    document = probed(tmp_path, files, {})
+    assert document["data"]["driver"] == {"version": "595.58.03", "cuda": None, "found_via": "proc"}
+    assert [problem["code"] for problem in document["data"]["problems"]] == ["driver-libraries-missing"]
+
+
+def test_the_loaded_module_is_found_below_sys(tmp_path: Path) -> None:
+    document = probed(tmp_path, card(1, RTX_4090) | {"/sys/module/nvidia/version": "580.95.05\n"}, {})
+    assert document["data"]["driver"] == {"version": "580.95.05", "cuda": None, "found_via": "sysfs"}
+
+
+def test_a_card_for_virtual_machines_is_noted(tmp_path: Path) -> None:
+    document = probed(tmp_path, card(1, RTX_4090, driver="vfio-pci"), {})
+    assert (document["exit_code"], document["data"]["gpus"]) == (0, [])
+    assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
+        ("gpu-not-ours", False)
+    ]
+
+
+def test_a_job_with_one_of_two_cards_has_one(tmp_path: Path) -> None:
+    files = card(1, RTX_4090) | card(2, RTX_4090) | module() | {"/dev/nvidia0": ""}
+    document = probed(tmp_path, files, {"SLURM_JOB_ID": "4711"})
+    assert [gpu["index"] for gpu in document["data"]["gpus"]] == [0]
+    assert {problem["code"] for problem in document["data"]["problems"]} == {"driver-libraries-missing", "gpu-not-ours"}

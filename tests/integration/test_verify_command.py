@@ -1,0 +1,103 @@
+"""``gpuinstall verify`` as a person and a program meet it: the lab's driver, the small torch, the real command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import uv
+
+from gpuinstall import process
+from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
+from tests.lab.stub_torch import modules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+
+NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
+
+
+class Command(Protocol):
+    """Runs ``gpuinstall verify`` with a verdict that the lab plays, in a folder with an environment."""
+
+    def __call__(self, *words: str, verdict: dict[str, Any] | None = None) -> Finished: ...
+
+
+@pytest.fixture
+def command(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    play(FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020))
+    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / ".venv"])
+    site = next((tmp_path / ".venv").glob("lib/python*/site-packages"))
+    for path, text in modules("2.14.1+cu126", "cu126").items():
+        (site / path).parent.mkdir(exist_ok=True)
+        (site / path).write_text(text)
+    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+
+    def start(*words: str, verdict: dict[str, Any] | None = None) -> Finished:
+        (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
+        return process.run([sys.executable, "-m", "gpuinstall", "verify", *words], cwd=tmp_path)
+
+    return start
+
+
+def test_two_gpus_that_pass_are_two_lines(command: Command) -> None:
+    done = command()
+    assert done.ok, done.err
+    lines = done.out.splitlines()
+    assert lines[0].startswith("Environment torch 2.14.1+cu126 · Python 3.")
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        "GPU 0       NVIDIA GeForce RTX 4090: passed",
+        "GPU 1       NVIDIA GeForce RTX 4090: passed",
+    ]
+
+
+def test_a_gpu_that_fails_is_named_with_cause_and_fix(command: Command) -> None:
+    failing = {uuid_of(1): {"failed": {"elementwise": NO_IMAGE, "sort": NO_IMAGE}}}
+    done = command(verdict=failing)
+    assert done.status == 5
+    assert "GPU 0       NVIDIA GeForce RTX 4090: passed" in done.out
+    assert f"  elementwise, sort: {NO_IMAGE}   [F37]\n    why   " in done.out
+    assert "    do    gpuinstall install" in done.out
+
+
+def test_the_document_says_the_same(command: Command) -> None:
+    done = command("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
+    document = json.loads(done.out)
+    assert (document["command"], document["status"], document["exit_code"], done.status) == ("verify", "error", 5, 5)
+    assert [device["status"] for device in document["data"]["devices"]] == ["passed", "failed"]
+    assert document["errors"][0]["code"] == "kernel-failed"
+    assert document["errors"][0]["message"] == f"GPU 1: sort: {NO_IMAGE}"
+
+
+def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
+    done = command(verdict={uuid_of(0): {"unproven": "CUDA error: out of memory"}})
+    assert done.status == 0
+    assert "GPU 0       NVIDIA GeForce RTX 4090: unproven: CUDA error: out of memory" in done.out
+    assert "warning: unproven: GPU 0; gpuinstall verify proves it when it can be tried" in done.err
+
+
+def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> None:
+    done = command("--deep", "--json")
+    assert done.ok, done.err
+    checks = [check["name"] for check in json.loads(done.out)["data"]["devices"][1]["checks"]]
+    assert {"attention-flash", "matmul-fp8", "ecc", "pcie-link", "all-reduce", "peer-to-peer"} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--venv", "nowhere"], "there is no environment at nowhere"),
+        (["--python", "no-such-python"], "there is no interpreter no-such-python"),
+        (["--save", "run.json"], "--against, --save and --chart belong to --bench"),
+        (["--bench", "--against", "no.json"], "no.json cannot be read: No such file or directory"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line(command: Command, words: list[str], message: str) -> None:
+    done = command(*words)
+    assert done.status == 2
+    assert done.err.splitlines()[0] == f"error: {message}"

@@ -1,0 +1,129 @@
+"""Recorded machines made of a few files, for tests that need one fact at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from gpuinstall.probe.source import Recording, place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PCI = "/sys/bus/pci/devices"
+UBUNTU = 'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n'
+NVML = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+LIBCUDA = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
+RTX_4090 = "10de:2684"
+H200 = "10de:2335"
+GTX_1080 = "10de:1b80"
+RTX_5090 = "10de:2b85"
+
+
+def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Recording:
+    """Write a recorded machine, Ubuntu 22.04 on x86-64 unless its parts say otherwise."""
+    files = {"platform.json": platform(), "/etc/os-release": UBUNTU, "environment.json": json.dumps(variables)}
+    for part in parts:
+        files |= part
+    for path, text in files.items():
+        file = folder / place(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline="")
+    return Recording(folder)
+
+
+def platform(system: str = "Linux", machine: str = "x86_64", release: str = "6.8.0-45-generic") -> str:
+    """What Python's platform module says."""
+    libc = "glibc 2.35" if system == "Linux" else ""
+    return json.dumps({"system": system, "machine": machine, "release": release, "libc": libc})
+
+
+def card(number: int, pci: str = RTX_4090, driver: str | None = "nvidia", kind: str = "0x030000") -> dict[str, str]:
+    """A card at bus ``number``, bound to a kernel driver."""
+    vendor, device = pci.split(":")
+    folder = f"{PCI}/{bus(number)}"
+    files = {f"{folder}/vendor": f"0x{vendor}\n", f"{folder}/device": f"0x{device}\n", f"{folder}/class": f"{kind}\n"}
+    return files | ({f"{folder}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {})
+
+
+def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[str, str]:
+    """The loaded kernel module, as the driver writes it."""
+    kind = "Open Kernel Module for x86_64" if open_flavour else "x86_64 Kernel Module"
+    return {
+        "/proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX {kind}  {version}  Wed Sep 17 20:11:48 UTC 2025\n"
+    }
+
+
+def nvml(*gpus: dict[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000) -> dict[str, str]:
+    """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
+    lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
+    if init == 0:
+        lines.append({"driver": driver, "cuda": cuda, "count": len(gpus)})
+        lines += [{"index": index, **_described(index), **gpu} for index, gpu in enumerate(gpus)]
+    return {"nvml.txt": _child([*lines, {"end": True}])}
+
+
+def no_nvml() -> dict[str, str]:
+    """A machine without NVML's library."""
+    return {"nvml.txt": _child([{"library": None, "init": 12}, {"end": True}])}
+
+
+def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA, version: int = 13000) -> dict[str, str]:
+    """libcuda's answer: so many RTX 4090 at bus numbers from 1 up."""
+    devices = [_device(index) for index in range(count)]
+    return {"libcuda.txt": _child([{"path": path, "version": version, "init": init, "devices": devices}])}
+
+
+def no_libcuda() -> dict[str, str]:
+    """A machine without libcuda."""
+    error = "libcuda.so.1: cannot open shared object file: No such file or directory"
+    return {"libcuda.txt": _child([{"path": None, "error": error}])}
+
+
+def healthy(count: int = 1) -> dict[str, str]:
+    """So many RTX 4090, a driver that works, every device node."""
+    files = module() | nvml(*({} for _ in range(count))) | libcuda(count) | nodes(count)
+    for index in range(count):
+        files |= card(index + 1)
+    return files
+
+
+def nodes(count: int) -> dict[str, str]:
+    """Device nodes that may be opened."""
+    names = ["nvidiactl", "nvidia-uvm", *(f"nvidia{index}" for index in range(count))]
+    return {f"/dev/{name}": "open\n" for name in names}
+
+
+def bus(number: int) -> str:
+    """The address of a card by its bus number."""
+    return f"0000:{number:02x}:00.0"
+
+
+def _described(index: int) -> dict[str, object]:
+    return {
+        "name": "NVIDIA GeForce RTX 4090",
+        "uuid": _uuid(index),
+        "bus_id": f"0000{bus(index + 1)}",
+        "pci_device_id": 0x268410DE,
+        "compute_capability": [8, 9],
+        "memory_bytes": 24 << 30,
+    }
+
+
+def _device(index: int) -> dict[str, object]:
+    return {
+        "name": "NVIDIA GeForce RTX 4090",
+        "uuid": _uuid(index),
+        "compute_capability": [8, 9],
+        "memory_bytes": 24 << 30,
+        "bus_id": bus(index + 1),
+    }
+
+
+def _uuid(index: int) -> str:
+    return f"GPU-{index:08x}-1ab0-c0de-face-{index:012x}"
+
+
+def _child(lines: list[dict[str, object]]) -> str:
+    return "status 0\n" + "".join(f"{json.dumps(line)}\n" for line in lines)

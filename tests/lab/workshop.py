@@ -1,0 +1,71 @@
+"""A folder in which the command line is run as a user runs it, with caches, an index and a driver of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall import process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """``folder`` is where the commands run; ``caches`` hold every cache; ``variables`` say the rest."""
+
+    folder: Path
+    caches: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a command."""
+        own = {"XDG_CACHE_HOME": str(self.caches / "xdg"), "UV_CACHE_DIR": str(self.caches / "uv")}
+        return {**os.environ, **own, **self.variables}
+
+    def run(self, *arguments: str) -> Finished:
+        """Run ``gpuinstall`` with ``arguments``."""
+        return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
+
+    def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
+        """Run with ``--json``; return the envelope."""
+        done = self.run(*arguments, "--json")
+        assert done.status == exit_code, done.out + done.err
+        envelope: dict[str, Any] = json.loads(done.out)
+        assert envelope["exit_code"] == exit_code
+        return envelope
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it in the background."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpuinstall", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def entries(self) -> set[str]:
+        """The names in the folder."""
+        return {entry.name for entry in self.folder.iterdir()}
+
+    def lock(self, name: str) -> str:
+        """The text of a lock in the folder."""
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def python(self, code: str) -> str:
+        """What the environment's Python prints."""
+        done = process.run([self.folder / ".venv" / "bin" / "python", "-c", code], cwd=self.folder)
+        assert done.ok, done.err
+        return done.out.strip()

@@ -1,0 +1,123 @@
+"""The catalogue as shipped: consistent in itself, every row sourced and dated."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import date
+from typing import Any
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.build import CPU
+from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog.loader import read_data
+
+FILES = ("builds.toml", "drivers.toml", "hashes.toml")
+
+
+def rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every row of every list of tables in a file."""
+    lists = [value for value in table.values() if isinstance(value, list)]
+    return [row for items in lists for row in items if isinstance(row, dict)]
+
+
+def keys(row: dict[str, Any]) -> list[str]:
+    """The evidence of a row; a build has its own for each platform."""
+    platforms = [value[2] for value in row.values() if isinstance(value, list) and len(value) == 3]
+    return " ".join([row.get("evidence", ""), *platforms]).split()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_names_evidence_that_has_a_source_and_a_date(name: str) -> None:
+    table = read_data(name)
+
+    assert rows(table)
+    for row in rows(table):
+        assert keys(row), row
+        assert set(keys(row)) <= set(table["evidence"]), row
+    for evidence in table["evidence"].values():
+        assert evidence["source"]
+        assert date.fromisoformat(evidence["date"]) <= date.fromisoformat(load_catalog().date)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_evidence_is_listed_in_vain(name: str) -> None:
+    table = read_data(name)
+    singles = [value for value in table.values() if isinstance(value, dict) and "evidence" in value]
+    used = {key for row in (*rows(table), *singles) for key in keys(row)}
+
+    assert used == set(table["evidence"])
+
+
+def test_no_build_is_listed_twice() -> None:
+    counted = Counter((build.name, build.os, build.arch) for build in load_catalog().builds)
+
+    assert [name for name, count in counted.items() if count > 1] == []
+
+
+def test_every_tag_agrees_with_its_toolkit() -> None:
+    for build in load_catalog().builds:
+        if build.backend == CPU:
+            assert build.toolkit is None
+        else:
+            assert build.toolkit is not None
+            assert build.backend == f"cu{build.toolkit.major}{build.toolkit.minor}"
+
+
+def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
+    known = {product.capability for product in products()}
+    code = {code.capability for build in load_catalog().builds for code in build.sass}
+    drivers = load_catalog().drivers
+
+    assert code <= known
+    assert {*drivers.tegra, *drivers.compilers, *drivers.families} <= known
+
+
+def test_every_chip_belongs_to_one_generation_of_the_driver_table() -> None:
+    generations = load_catalog().drivers.generations
+
+    for product in products():
+        assert sum(row.first <= product.capability <= row.last for row in generations) == 1, product
+
+
+def test_every_build_has_pythons_and_every_cuda_build_has_code() -> None:
+    for build in load_catalog().builds:
+        assert build.pythons, build.name
+        assert all(re.fullmatch(r"3\.\d+t?", python) for python in build.pythons)
+        assert bool(build.sass) == (build.backend != CPU), build.name
+
+
+def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one() -> None:
+    for build in load_catalog().builds:
+        assert (build.glibc is not None) == (build.os == "linux"), build.name
+
+
+def test_the_default_index_serves_one_build_of_a_release_to_a_platform() -> None:
+    served = Counter((build.torch, build.os, build.arch) for build in load_catalog().builds if build.on_default_index)
+
+    assert set(served.values()) == {1}
+    assert {("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("macos", "arm64")} <= {
+        (os, arch) for _, os, arch in served
+    }
+
+
+def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve() -> None:
+    branches = load_catalog().drivers.branches
+
+    assert list(branches) == sorted(branches)
+    assert [cuda for _, cuda in branches] == sorted(cuda for _, cuda in branches)
+
+
+def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() -> None:
+    builds = load_catalog().builds_for("linux", "aarch64")
+
+    assert [build.torch for build in builds] == sorted((build.torch for build in builds), reverse=True)
+    assert load_catalog().builds_for("linux", "arm64") == builds
+    assert load_catalog().builds_for("plan9", "mips") == ()
+
+
+def test_the_family_has_the_22_names_that_come_from_the_torch_index() -> None:
+    assert len(load_catalog().family) == 22
+    assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family

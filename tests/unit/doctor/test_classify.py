@@ -1,0 +1,256 @@
+"""Every failure is recognised from its message and in a log; nothing is recognised in what is healthy."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuinstall.doctor.classify import cause_of, classify, lookalikes
+from gpuinstall.doctor.failures import load_failures
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+FAILING = sorted(LOGS.glob("F*.txt"))
+UNRELATED = (LOGS / "unrelated.txt").read_text(encoding="utf-8").splitlines()
+VARIANTS = tomli.loads((LOGS / "variants.toml").read_text(encoding="utf-8"))
+HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
+# nvidia-smi's words for three faults: the kernel's log tells them apart.
+SHARED = {"No devices were found": {"F06", "F07", "F31"}}
+
+
+def machine(
+    *capabilities: str, driver: str | None = None, cuda: str | None = None, environment: Environment | None = None
+) -> Machine:
+    version = DriverVersion.parse(driver) if driver else None
+    gpus = tuple(
+        Gpu(index, compute_capability=ComputeCapability.parse(text)) for index, text in enumerate(capabilities)
+    )
+    found = Driver(version, CudaVersion.parse(cuda) if cuda else None)
+    return Machine("linux", "x86_64", driver=found, gpus=gpus, environment=environment or Environment())
+
+
+def first(text: str, machine: Machine | None = None) -> str | None:
+    return next((cause.id for cause in classify(text, machine)), None)
+
+
+def wrapped(text: str, width: int) -> str:
+    return "\n".join(line[at : at + width] for line in text.split("\n") for at in range(0, max(1, len(line)), width))
+
+
+def prefixed(prefix: str) -> Callable[[str], str]:
+    return lambda text: "\n".join(prefix + line for line in text.split("\n"))
+
+
+MESSAGES = [(failure.id, message) for failure in load_failures().values() for message in failure.messages]
+BREAKS: dict[str, Callable[[str], str]] = {
+    "wrapped at 80": lambda text: wrapped(text, 80),
+    "wrapped at 60": lambda text: wrapped(text, 60),
+    "wrapped by a launcher": lambda text: prefixed("[rank3]: ")(wrapped(text, 100)),
+    "in a compose log": prefixed("worker_1  | "),
+    "with times": prefixed("2026-11-20T07:00:00.123456Z "),
+    "by a Ray worker": prefixed("(RayWorker pid=123, ip=10.0.0.1) "),
+    "quoted": prefixed("> "),
+    "coloured": lambda text: "\n".join(f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")),
+    "from Windows": lambda text: text.replace("\n", "\r\n"),
+    "in a long log": lambda text: "".join(f"step {number} loss 0.{number}\n" for number in range(2000)) + text,
+}
+
+
+@pytest.mark.parametrize(("identity", "message"), MESSAGES)
+def test_each_message_is_recognised(identity: str, message: str) -> None:
+    found = [cause.id for cause in classify(message)]
+    if message in SHARED:
+        assert identity in found
+        assert set(found) == SHARED[message]
+    else:
+        assert found[0] == identity
+
+
+def test_there_is_a_log_for_each_failure_with_its_thread() -> None:
+    sources = tomli.loads((LOGS / "sources.toml").read_text(encoding="utf-8"))
+    assert [path.stem for path in FAILING] == list(load_failures()) == sorted(sources)
+
+
+@pytest.mark.parametrize("log", FAILING, ids=lambda path: str(path.stem))
+def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence(log: Path) -> None:
+    text = log.read_text(encoding="utf-8")
+    cause = classify(text)[0]
+    assert cause.id == log.stem
+    assert cause.evidence in text
+    assert 0 < cause.confidence < 1
+    assert cause.fix
+
+
+@pytest.mark.parametrize(("identity", "text"), [(key, text) for key, texts in VARIANTS.items() for text in texts])
+def test_further_wordings_of_public_threads_are_recognised(identity: str, text: str) -> None:
+    assert first(text) == identity
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_log_is_understood_however_it_is_broken(name: str) -> None:
+    wrong = {
+        log.stem: found
+        for log in FAILING
+        if (found := first(BREAKS[name](log.read_text(encoding="utf-8")))) != log.stem
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=lambda path: str(path.stem))
+def test_nothing_is_recognised_in_a_healthy_or_unrelated_log(log: Path) -> None:
+    text = log.read_text(encoding="utf-8")
+    assert classify(text) == ()
+    assert classify(wrapped(text, 80)) == ()
+
+
+@pytest.mark.parametrize("line", UNRELATED)
+def test_nothing_is_recognised_in_an_unrelated_line(line: str) -> None:
+    assert classify(line) == ()
+
+
+def test_nothing_is_recognised_in_all_unrelated_lines_together() -> None:
+    assert classify("\n".join(UNRELATED)) == ()
+
+
+def test_there_are_thirty_healthy_logs_and_more() -> None:
+    assert len(HEALTHY) >= 30
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("found version 11040: The NVIDIA driver on your system is too old", "F02"),
+        (f"NVIDIA RTX 4090\n{TOO_OLD}", "F02"),
+        (f"NVIDIA GeForce RTX 5090\n{TOO_OLD}", "F39"),
+        ("Found no NVIDIA driver on your system.", "F01"),
+        ("root@3f9c21d0aa71:/app# python x.py\nFound no NVIDIA driver on your system.", "F25"),
+        ("5.15.167.4-microsoft-standard-WSL2\nFound no NVIDIA driver on your system.", "F23"),
+        ("Failed to initialize NVML: Unknown Error", "F27"),
+        ("Failed to initialize NVML: Driver/library version mismatch\nFound no NVIDIA driver on your system", "F03"),
+        (f"Tesla P100\n{NO_KERNEL}", "F37"),
+        (f"GeForce RTX 5070 Ti\n{NO_KERNEL}", "F38"),
+        (f"{NO_KERNEL}\nin flash_attn/flash_attn_interface.py", "F56"),
+        ("Error no kernel image is available for execution on the device at line 167 in file /src/csrc/ops.cu", "F71"),
+        ("version `GLIBC_2.28' not found (required by libtorch_cpu.so)", "F58"),
+        ("version `GLIBCXX_3.4.30' not found", "F59"),
+        ("libtorch_cuda.so: undefined symbol: ncclCommRegister", "F53"),
+        ("flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E", "F56"),
+        ("torchvision/_C.so: undefined symbol: _ZN3c105ErrorC2E", "F47"),
+        ("driver 525.85.12\nCUDA error: operation not supported", "F19"),
+        ("[Errno 28] No space left on device: '/dev/shm/torch_12_3'", "F69"),
+        ("error: failed to write to file: No space left on device (os error 28)", "F70"),
+        ("DataLoader worker (pid 81) is killed by signal: Bus error. Its workers may be out of shared memory.", "F69"),
+        ("OSError: [WinError 126] Error loading \"C:\\torch\\lib\\shm.dll\" or one of its dependencies.", "F64"),
+        ("OSError: [WinError 1114] Error loading \"C:\\torch\\lib\\c10.dll\" or one of its dependencies.", "F65"),
+    ],
+)  # fmt: skip
+def test_lookalikes_are_told_apart(text: str, cause: str) -> None:
+    assert first(text) == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "cause"),
+    [
+        (NO_KERNEL, machine("6.1"), "F37"),
+        (NO_KERNEL, machine("12.0"), "F38"),
+        (NO_KERNEL, machine("8.9", "6.1"), "F40"),
+        (NO_KERNEL, machine("8.7", environment=Environment(l4t="36.4.0")), "F29"),
+        (TOO_OLD, machine("12.0", driver="570.86", cuda="12.8"), "F39"),
+        (TOO_OLD, machine("8.9", driver="570.86", cuda="12.8"), "F02"),
+        ("CUDA error: operation not supported", machine("8.0", driver="525.60.13"), "F19"),
+        ("CUDA error: operation not supported", machine("8.0", driver="535.183.01"), "F18"),
+        ("No devices were found", machine("6.1", driver="590.48.01"), "F06"),
+        ("Found no NVIDIA driver on your system.", machine(environment=Environment(container="docker")), "F25"),
+        ("Found no NVIDIA driver on your system.", machine(environment=Environment(wsl=True)), "F23"),
+    ],
+)
+def test_the_machine_decides_between_causes(text: str, known: Machine, cause: str) -> None:
+    assert first(text, known) == cause
+
+
+def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
+    text = "Found no NVIDIA driver on your system."
+    here = machine(environment=Environment(container="docker"))
+    (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
+    assert cause.id == plain.id == "F01"
+    assert cause.fix[0].startswith("docker run --gpus all")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "tool"), [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")]
+)
+def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
+    here = Machine("linux", "x86_64", distribution=distribution)
+    fix = classify("fatal error: Python.h: No such file or directory", here=here)[0].fix
+    assert f"sudo {tool} " in fix[0]
+
+
+def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
+    fix = classify("fatal error: Python.h: No such file or directory")[0].fix
+    assert [line.partition(":")[0] for line in fix[:3]] == ["apt", "dnf", "pacman"]
+
+
+def test_what_follows_from_a_cause_counts_less_than_it() -> None:
+    causes = classify("Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available")
+    assert [cause.id for cause in causes] == ["F10", "F15"]
+    assert causes[1].confidence < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "identity"),
+    [
+        ("out-of-memory", "out-of-memory"),
+        ("device-assert", "device-assert"),
+        ("killed-for-memory", "killed-for-memory"),
+        ("file-watches", "file-watches"),
+    ],
+)
+def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: str) -> None:
+    text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
+    assert [other.id for other, _ in lookalikes(text)] == [identity]
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "cause"),
+    [
+        (NO_KERNEL, 209, "F37"),
+        ("unspecified", 803, "F03"),
+        ("unspecified", 802, "F10"),
+        ("unspecified", 2, None),
+        ("out of memory", None, None),
+    ],
+)
+def test_one_message_or_error_number_has_one_cause(message: str, code: int | None, cause: str | None) -> None:
+    assert cause_of(message, error_code=code) == cause
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    classify(text)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
+def test_no_piece_of_a_log_raises(log: Path, start: int, length: int) -> None:
+    classify(log.read_text(encoding="utf-8")[start : start + length])
+
+
+def test_fifty_megabytes_are_read_in_seconds() -> None:
+    lines = "".join(
+        f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n" for n in range(1_000_000)
+    )
+    start = time.monotonic()
+    assert first(f"{lines}{NO_KERNEL}\n{lines[:1000]}") == "F37"
+    assert time.monotonic() - start < 20

@@ -1,0 +1,81 @@
+"""The catalogue is whole: every entry is there, sourced, compiled, and mends something on every platform."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.doctor.circumstances import Circumstances
+from gpuinstall.doctor.failures import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.doctor.page import page
+from gpuinstall.doctor.repair import repair
+from gpuinstall.doctor.transcript import Transcript
+
+if TYPE_CHECKING:
+    from gpuinstall.doctor.failures import Failure
+
+FAILURES = tuple(load_failures().values())
+ROOT = Path(__file__).resolve().parents[3]
+PLATFORMS = ("", "wsl", "windows", "container", "native-linux")
+NAMES = {*load_circumstances(), "npm"}
+
+
+def test_all_72_entries_are_there() -> None:
+    assert [failure.id for failure in FAILURES] == [f"F{number:02}" for number in range(1, 73)]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
+class TestEachEntry:
+    def test_says_what_why_and_where_from(self, failure: Failure) -> None:
+        assert failure.title
+        assert failure.title[-1] != "."
+        assert failure.cause.endswith(".")
+        assert failure.apart.endswith(".")
+        assert failure.messages
+        assert set(failure.detected) <= {"before", "after", "text"}
+        assert "text" in failure.detected or failure.id in {"F09", "F16", "F18", "F20"}
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date)
+        assert failure.level in {"reported", "inferred"}
+
+    def test_names_its_threads(self, failure: Failure) -> None:
+        assert failure.sources
+        for source in failure.sources:
+            assert re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source)
+
+    def test_has_signs_that_compile_and_can_be_looked_for(self, failure: Failure) -> None:
+        assert failure.signs
+        for sign in failure.signs:
+            assert 0 < sign.weight < 1
+            assert not re.search(r"(?<!\\)[A-Z]", sign.pattern.says)
+            assert sign.pattern.wrapped.pattern
+            assert min(map(len, sign.pattern.needles)) >= 3
+            assert {*sign.when, *sign.unless} <= NAMES
+
+    def test_refers_only_to_what_exists(self, failure: Failure) -> None:
+        assert set(failure.behind) <= load_failures().keys() - {failure.id}
+        assert set(failure.advice) <= load_advice().keys()
+
+    @pytest.mark.parametrize("platform", PLATFORMS)
+    def test_says_what_to_do_on_every_platform(self, failure: Failure, platform: str) -> None:
+        circumstances = Circumstances(Transcript(""), None, (platform,) if platform else ())
+        assert repair(failure.fix, None, circumstances)
+
+
+def test_every_circumstance_is_used_and_compiles() -> None:
+    used = {name for failure in FAILURES for sign in failure.signs for name in (*sign.when, *sign.unless)}
+    assert used - load_circumstances().keys() == set()
+    for patterns in load_circumstances().values():
+        assert all(pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns)
+
+
+def test_advice_and_lookalikes_give_reasons() -> None:
+    assert all(advice.told and advice.why for advice in load_advice().values())
+    assert all(other.fix and other.why and other.patterns for other in load_lookalikes())
+    assert {"toolkit-for-torch", "ld-library-path", "reset-in-use"} <= load_advice().keys()
+
+
+def test_the_page_of_failures_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "failures.md").read_text(encoding="utf-8") == page()

@@ -1,0 +1,111 @@
+"""Locks that no longer hold, and a uv project that undoes the right build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.doctor.project import lock_findings, read_project, requirements, uv_findings
+from gpuinstall.machine import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = Machine("linux", "x86_64", "glibc", "2.36")
+UV = """
+[project]
+name = "app"
+version = "1"
+dependencies = ["torch>=2.9", "numpy"]
+"""
+SOURCES = """
+[tool.uv.sources]
+torch = [{ index = "pytorch-cu126" }]
+"""
+LOCK = """
+lock-version = "1.0"
+environments = ["sys_platform == 'linux' and platform_machine == 'x86_64' and implementation_name == 'cpython'"]
+requires-python = "==3.12.*"
+created-by = "gpuinstall"
+
+[[packages]]
+name = "torch"
+version = "2.14.1+cpu"
+
+[[packages.wheels]]
+name = "torch-2.14.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl"
+url = "https://index.example/torch-2.14.1%2Bcpu-cp312-cp312-manylinux_2_28_x86_64.whl"
+hashes = {sha256 = "{sha256}"}
+""".replace("{sha256}", "0" * 64)
+
+
+def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
+    (folder / "pyproject.toml").write_text(text)
+    return [(finding.code, finding.id) for finding in uv_findings(read_project(folder), torch)]
+
+
+def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
+    assert uv_codes(tmp_path, UV, "2.11.0+cu126") == [("uv-undoes-build", "F44")]
+
+
+@pytest.mark.parametrize(
+    ("text", "torch"),
+    [
+        (UV + SOURCES, "2.11.0+cu126"),
+        (UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n', "2.11.0+cu126"),
+        (UV, "2.11.0"),
+        (UV, "2.11.0+cpu"),
+        (UV, None),
+        ('[project]\nname = "app"\ndependencies = ["torchmetrics"]\n', "2.11.0+cu126"),
+        ("", "2.11.0+cu126"),
+        ("not = [toml", "2.11.0+cu126"),
+        ('project = "no table"', "2.11.0+cu126"),
+    ],
+)
+def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path: Path, text: str, torch: str | None) -> None:
+    assert uv_codes(tmp_path, text, torch) == []
+
+
+def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
+    return [finding.code for finding in lock_findings(read_project(folder), machine, load_catalog())]
+
+
+def test_a_lock_that_fits_is_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    assert lock_codes(tmp_path) == []
+
+
+def test_no_lock_is_no_finding(tmp_path: Path) -> None:
+    assert lock_codes(tmp_path) == []
+
+
+def test_a_broken_lock_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK[:60])
+    assert lock_codes(tmp_path) == ["lock-malformed"]
+
+
+def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (tmp_path / "pyproject.toml").write_text('[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n')
+    assert lock_codes(tmp_path) == ["lock-other-request"]
+
+
+def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (finding,) = lock_findings(read_project(tmp_path), Machine("macos", "arm64"), load_catalog())
+    assert finding.fix == "gpuinstall lock"
+    assert "pylock.cpu.toml" in finding.title
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "asked"),
+    [
+        ({}, ("torch",)),
+        ({"tool": {"gpuinstall": {"requirements": ["torch", "vllm"]}}}, ("torch", "vllm")),
+        ({"tool": {"gpuinstall": {"requirements": "torch"}}}, ("torch",)),
+    ],
+)
+def test_the_request_is_read_from_the_project(pyproject: dict[str, object], asked: tuple[str, ...]) -> None:
+    assert requirements(pyproject) == asked

@@ -1,0 +1,31 @@
+"""A report names no person and no host, and gives no secret away."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.doctor.report import without_secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("https://user:hunter2@index.example/simple", "https://index.example/simple"),
+        ("HF_TOKEN=hf_abcdefg", "HF_TOKEN=removed"),
+        ('"api_key": "sk-123"', '"api_key": "removed"'),
+        ("password: hunter2", "password: removed"),
+        ("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-removed"),
+        ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-removed"),
+        ("/home/alice/project/.venv", "/home/user/project/.venv"),
+        ("/Users/alice/project", "/Users/user/project"),
+        (r"C:\Users\alice\project", r"C:\Users\user\project"),
+        ("proxy 10.1.2.3:8080", "proxy address-removed:8080"),
+    ],
+)
+def test_secrets_are_taken_out(text: str, left: str) -> None:
+    assert without_secrets(text) == left
+
+
+@pytest.mark.parametrize("text", ["driver 535.183.01", "nvidia-cudnn-cu12 9.10.2.21-py3", "cuda 12.2", "10de:20b2"])
+def test_versions_stay(text: str) -> None:
+    assert without_secrets(text) == text

@@ -1,0 +1,49 @@
+"""Variables that reach into every environment."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.doctor.shell import read_shell, shell_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
+    return [(finding.code, finding.id, finding.fix) for finding in shell_findings(read_shell(environ))]
+
+
+def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
+    assert found({"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}) == []
+
+
+@pytest.mark.parametrize("library", ["libcudart.so.12", "libnvJitLink.so.12.4.99", "libcublasLt.so", "libnccl.so.2"])
+def test_a_library_path_to_a_toolkit_is_found(tmp_path: Path, library: str) -> None:
+    (tmp_path / library).touch()
+    path = os.pathsep.join(("/nowhere", str(tmp_path)))
+    assert found({"LD_LIBRARY_PATH": path}) == [("library-path-poisoned", "F49", "unset LD_LIBRARY_PATH")]
+
+
+@pytest.mark.parametrize("library", ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart-notes.txt"])
+def test_the_drivers_own_libraries_are_no_toolkit(tmp_path: Path, library: str) -> None:
+    (tmp_path / library).touch()
+    assert found({"LD_LIBRARY_PATH": str(tmp_path)}) == []
+
+
+def test_a_python_path_that_holds_torch_is_found(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    assert found({"PYTHONPATH": str(tmp_path)}) == [("torch-shadowed", "F46", "unset PYTHONPATH")]
+
+
+def test_a_moved_python_is_found() -> None:
+    assert found({"PYTHONHOME": "/opt/python"}) == [("python-home-set", "F46", "unset PYTHONHOME")]
+
+
+def test_what_decides_over_builds_is_one_finding() -> None:
+    environ = {"UV_TORCH_BACKEND": "cpu", "PIP_CONSTRAINT": "/etc/pip/constraint.txt", "UV_INDEX": ""}
+    assert found(environ) == [("override-left-behind", "F32", "unset UV_TORCH_BACKEND PIP_CONSTRAINT")]

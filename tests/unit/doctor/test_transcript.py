@@ -1,0 +1,82 @@
+"""A message is found however a terminal, a log or a shell has broken it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.doctor.pattern import Pattern
+from gpuinstall.doctor.transcript import LONG_TEXT, Transcript
+
+SAYS = Pattern("found no nvidia driver on your system")
+LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINE,
+        LINE.upper(),
+        f"\x1b[31m{LINE}\x1b[0m",
+        LINE.replace(" ", "\n"),
+        "RuntimeError: Found no NVIDIA dri\nver on your system. Please check",
+        "[rank0]: RuntimeError: Found no NVIDIA\n[rank0]: driver on your system.",
+        "worker_1  | RuntimeError: Found no NVIDIA dr\nworker_1  | iver on your system.",
+        "2026-11-20T07:00:00.1Z Found no NVIDIA driver\r\n2026-11-20T07:00:00.2Z on your system\r\n",
+        "(RayWorker pid=12, ip=10.0.0.1) Found no NVIDIA driver on\n(RayWorker pid=12, ip=10.0.0.1) your system",
+        "> Found no NVIDIA driver on your\n> system",
+        "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
+    ],
+)
+def test_a_broken_message_is_found(text: str) -> None:
+    assert Transcript(text).find(SAYS) is not None
+
+
+def test_the_evidence_is_the_line_itself() -> None:
+    assert Transcript(f"one\n  {LINE}\ntwo").find(SAYS) == LINE
+
+
+def test_the_evidence_of_a_wrapped_message_is_its_lines() -> None:
+    assert Transcript("one\nFound no NVIDIA\ndriver on your system\ntwo").find(SAYS) == (
+        "Found no NVIDIA\ndriver on your system"
+    )
+
+
+def test_an_ellipsis_does_not_cross_lines() -> None:
+    pattern = Pattern("libcudnn…not found")
+    assert Transcript("libcudnn.so.9 was not found").find(pattern)
+    assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
+
+
+def test_a_line_of_megabytes_is_searched_and_its_evidence_is_short() -> None:
+    found = Transcript("x" * 3_000_000 + LINE + "y" * 3_000_000).find(SAYS)
+    assert found is not None
+    assert len(found) <= 2001
+
+
+def test_a_training_log_longer_than_memory_likes_is_thinned_and_searched() -> None:
+    steps = "".join(f"step {number} loss {number / 7:.4f}\n" for number in range(LONG_TEXT // 20))
+    transcript = Transcript(f"{steps}{LINE}\n{steps}")
+    assert transcript.find(SAYS) == LINE
+    assert len(transcript.lines) < 100
+
+
+@pytest.mark.parametrize(
+    ("says", "needles"),
+    [
+        ("error 803", ("error803",)),
+        (r"libcuda\.so(\.1)?: cannot open", (":cannotopen",)),
+        ("(alpha|beta|gamma) on", ("alpha", "beta", "gamma")),
+        (r"capability (\(cc\) )?12\.1", ("capability",)),
+        ("colou?r of [abc]+ things", ("things",)),
+    ],
+)
+def test_needles_are_what_every_match_contains(says: str, needles: tuple[str, ...]) -> None:
+    assert Pattern(says).needles == needles
+
+
+@given(st.text())
+def test_no_text_is_too_strange(text: str) -> None:
+    found = Transcript(text).find(SAYS)
+    assert found is None or found

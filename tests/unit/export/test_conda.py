@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from gpuinstall.export.conda import conda
+from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest
+
+
+def document() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(conda(cuda_lock(), FAMILY))
+    return read
+
+
+def test_it_has_the_keys_of_condas_format_and_no_other() -> None:
+    read = document()
+    assert read.keys() == {"name", "channels", "dependencies"}
+    assert read["name"] == "torch-cu126"
+    assert all(isinstance(channel, str) for channel in read["channels"])
+    *packages, section = read["dependencies"]
+    assert all(isinstance(package, str) for package in packages)
+    assert section.keys() == {"pip"}
+    assert all(isinstance(line, str) for line in section["pip"])
+
+
+def test_conda_brings_python_and_pip_alone() -> None:
+    assert document()["dependencies"][:-1] == ["python=3.12", "pip"]
+
+
+def test_the_lines_for_pip_are_requirements_with_hashes() -> None:
+    assert document()["dependencies"][-1]["pip"][1] == (
+        f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}"
+    )

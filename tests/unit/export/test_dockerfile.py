@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import re
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.errors import UsageError
+from gpuinstall.export.dockerfile import UV, devcontainer, dockerfile
+from tests.unit.export.locks import cpu_lock, cuda_lock, source
+
+HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"
+TEXTS = {
+    "cuda": dockerfile(cuda_lock()),
+    "cpu": dockerfile(cpu_lock()),
+    "jupyter": dockerfile(cuda_lock(), jupyter=True),
+    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_the_linter_for_dockerfiles_finds_nothing(text: str) -> None:
+    done = process.run([HADOLINT, "--no-color", "-"], text=text)
+    assert (done.status, done.out, done.err) == (0, "", "")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_the_image_that_runs_is_a_second_stage_of_a_user_without_rights(text: str) -> None:
+    final = text[text.rindex("\nFROM ") :]
+    assert "COPY --from=build /app/.venv /app/.venv" in final
+    assert "\nUSER 1000:1000\n" in final
+    assert "uv pip" not in final
+
+
+def test_the_lock_is_copied_in_and_synced_with_a_cache() -> None:
+    text = TEXTS["cuda"].replace("\\\n   ", "")
+    assert "COPY pylock.cu126.toml ./" in text
+    assert re.search(r"RUN --mount=type=cache,target=/root/.cache/uv .*uv pip sync .* pylock\.cu126\.toml", text)
+
+
+def test_gpus_and_the_container_toolkit_are_spoken_of_where_there_are_any() -> None:
+    assert "docker run --rm --gpus all torch" in TEXTS["cuda"]
+    assert "NVIDIA Container Toolkit" in TEXTS["cuda"]
+    assert "--gpus" not in TEXTS["cpu"]
+    assert "NVIDIA" not in TEXTS["cpu"]
+
+
+def test_a_cuda_base_is_taken_only_where_something_is_compiled() -> None:
+    assert "nvidia/cuda" not in TEXTS["cuda"]
+    assert (
+        "# Compiled with the toolkit: flash-attn\nFROM nvidia/cuda:12.6.0-devel-ubuntu22.04 AS build"
+        in (TEXTS["compiled"])
+    )
+    assert TEXTS["compiled"].count("FROM nvidia/cuda") == 1
+    assert "nvidia/cuda" not in dockerfile(cpu_lock())
+
+
+def test_jupyter_is_served_where_it_is_asked_for() -> None:
+    assert "uv pip install --python /app/.venv jupyterlab" in TEXTS["jupyter"]
+    assert "EXPOSE 8888" in TEXTS["jupyter"]
+    assert "jupyter" not in TEXTS["cuda"]
+
+
+def test_the_uv_of_the_image_is_the_pinned_one() -> None:
+    pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
+    assert pins.read_text(encoding="utf-8").startswith(f"uv=={UV} ")
+
+
+def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
+    text = cuda_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
+    from gpuinstall.lock.lock import parse
+
+    with pytest.raises(UsageError, match="which Python"):
+        dockerfile(parse("pylock.cu126.toml", text))
+
+
+def test_the_devcontainer_builds_that_dockerfile_and_asks_for_a_gpu_where_there_is_to_be_one() -> None:
+    document = json.loads(devcontainer(cuda_lock()))
+    assert document["build"] == {"dockerfile": "../Dockerfile", "context": ".."}
+    assert document["runArgs"] == ["--gpus", "all"]
+    assert document["remoteUser"] == "app"
+    assert "runArgs" not in json.loads(devcontainer(cpu_lock()))

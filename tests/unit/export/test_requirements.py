@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.export.requirements import requirements
+from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest, lock, source, wheel
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.replace(" \\\n   ", "").splitlines() if not line.startswith("#")]
+
+
+def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hashes() -> None:
+    assert lines(requirements(cuda_lock(), FAMILY)) == [
+        f"numpy==2.3.4 --hash=sha256:{digest('numpy')}",
+        f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}",
+        f"triton @ {INDEX}/triton-3.8.0-py3-none-any.whl --hash=sha256:{digest('triton')}",
+    ]
+
+
+def test_no_index_is_named() -> None:
+    assert "index-url" not in requirements(cuda_lock(), FAMILY)
+
+
+def test_a_marker_of_the_lock_stays() -> None:
+    marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
+    assert lines(requirements(marked, FAMILY))[0].startswith('numpy==2.3.4 ; sys_platform == "linux" --hash')
+
+
+def test_a_source_distribution_is_locked_by_its_hash_too() -> None:
+    assert f"flash-attn==2.9 --hash=sha256:{digest('flash-attn')}" in lines(
+        requirements(cuda_lock("cu126", source("flash-attn", "2.9")), FAMILY)
+    )
+
+
+def test_of_several_wheels_any_may_serve() -> None:
+    numpy = wheel("numpy", "2.3.4")
+    numpy["wheels"].append({"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}})
+    assert lines(requirements(lock("cpu", numpy), FAMILY)) == [
+        f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"
+    ]
+
+
+def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
+    torch = wheel("torch", "2.14.1+cu126")
+    torch["wheels"][0]["path"] = "wheels/torch-2.14.1+cu126-py3-none-any.whl"
+    del torch["wheels"][0]["url"]
+    with pytest.raises(UsageError, match="torch comes from a folder"):
+        requirements(lock("cu126", torch), FAMILY)
+
+
+def test_a_repository_is_refused_because_nothing_pins_it() -> None:
+    checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
+    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is no file with a sha256"):
+        requirements(lock("cpu", checkout), FAMILY)

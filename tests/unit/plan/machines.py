@@ -1,0 +1,59 @@
+"""Machines for tests, in few words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+
+CARDS: dict[str, tuple[str, int]] = {
+    "GT 710": ("3.5", 2048),
+    "K80": ("3.7", 11441),
+    "GTX 980": ("5.2", 4096),
+    "P40": ("6.1", 23040),
+    "GTX 1080": ("6.1", 8192),
+    "GTX 1080 Ti": ("6.1", 11264),
+    "V100": ("7.0", 16384),
+    "T4": ("7.5", 15360),
+    "A100": ("8.0", 81920),
+    "RTX 3090": ("8.6", 24576),
+    "RTX 4090": ("8.9", 24564),
+    "H100": ("9.0", 81559),
+    "B200": ("10.0", 183359),
+    "RTX 5070 Ti": ("12.0", 16303),
+    "RTX 5090": ("12.0", 32607),
+    "GB10": ("12.1", 0),
+    "Orin": ("8.7", 0),
+    "Thor": ("11.0", 0),
+}
+
+
+def card(name: str, index: int = 0, **facts: Any) -> Gpu:
+    """One card by its name in CARDS."""
+    capability, memory = CARDS[name]
+    gpu = Gpu(
+        index,
+        f"NVIDIA {name}",
+        uuid=f"GPU-{index:08d}",
+        pci_id="10de:0000",
+        compute_capability=ComputeCapability.parse(capability),
+        memory_mib=memory or None,
+        found_via="nvml",
+    )
+    return replace(gpu, **facts)
+
+
+def machine(*cards: str | Gpu, driver: str | None = "580.95.05", cuda: str | None = None, **facts: Any) -> Machine:
+    """A Linux machine with these cards, by name, and a driver (None: no driver)."""
+    gpus = [card(name, index) if isinstance(name, str) else name for index, name in enumerate(cards)]
+    facts.setdefault("os", "linux")
+    facts.setdefault("arch", "x86_64")
+    known = Driver(DriverVersion.parse(driver) if driver else None, CudaVersion.parse(cuda) if cuda else None, "nvml")
+    return Machine(driver=known if driver or cuda else None, gpus=tuple(gpus), **facts)
+
+
+def jetson(name: str, l4t: str, **facts: Any) -> Machine:
+    """A Jetson with a release of Jetson Linux."""
+    return machine(name, arch="aarch64", environment=Environment(l4t=l4t), **facts)

@@ -1,0 +1,100 @@
+"""Requests of any shape."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.plan import choose
+from gpuinstall.plan.demand import Demand, parse_request
+from gpuinstall.request import Request
+from tests.unit.plan.machines import machine
+
+
+def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
+    return parse_request(Request(requirements, python=python, backend=backend), load_catalog().family)
+
+
+def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
+    choice = choose(machine("RTX 4090"), Request(requirements, python=python), load_catalog()).choice
+    return choice.requirements if choice else ()
+
+
+@pytest.mark.parametrize(
+    ("requirements", "installed"),
+    [
+        (("torch",), ("torch==2.15.0+cu130",)),
+        (("torch==2.9.*",), ("torch==2.9.1+cu130",)),
+        (("torch>=2.6,<2.8",), ("torch==2.7.1+cu128",)),
+        (("torch>=2.6", "Torch<2.8"), ("torch==2.7.1+cu128",)),
+        (("torch==2.15.0+cu132",), ("torch==2.15.0+cu132",)),
+        (("torchvision",), ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")),
+        (("torchvision==0.24.1",), ("torch==2.9.1+cu130", "torchvision==0.24.1+cu130")),
+        (("torchaudio<2.5",), ("torch==2.4.1+cu124", "torchaudio==2.4.1+cu124")),
+        (("torch[opt-einsum]>=2.15",), ("torch[opt-einsum]==2.15.0+cu130",)),
+        (("torch==2.10.0", "triton"), ("torch==2.10.0+cu130", "triton==3.6.0")),
+        (("torch", "xformers>=0.0.30"), ("torch==2.15.0+cu130", "xformers>=0.0.30")),
+        (("torch", "numpy<3", "vllm"), ("torch==2.15.0+cu130", "numpy<3", "vllm")),
+        (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
+    ],
+)
+def test_what_is_asked_for_is_what_is_installed(requirements: tuple[str, ...], installed: tuple[str, ...]) -> None:
+    assert chosen(*requirements) == installed
+
+
+def test_triton_of_another_version_takes_the_torch_that_pins_it() -> None:
+    assert chosen("triton==3.5.0") == ("torch==2.9.0+cu130", "triton==3.5.0")
+
+
+@pytest.mark.parametrize("text", ["torch=2.9", "torch==", "==2.9", "torch[", "", "torch 2.9", "torch>=2.9+cu126"])
+def test_a_malformed_requirement_is_named(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        demand(text)
+
+    assert caught.value.code == "requirement-malformed"
+    assert repr(text) in caught.value.message
+
+
+def test_an_address_for_torch_is_refused() -> None:
+    with pytest.raises(UsageError, match="by its address"):
+        demand("torch @ https://index.example/torch-2.9.0-py3-none-any.whl")
+
+
+@pytest.mark.parametrize("tag", ["rocm7.2", "cuda126", "xpu", "cu1"])
+def test_a_backend_that_is_none_is_named(tag: str) -> None:
+    with pytest.raises(UsageError, match="is not a backend"):
+        parse_request(Request(("torch==2.9.0",), backend=tag), frozenset({"torch"}))
+
+
+def test_a_local_version_is_a_backend() -> None:
+    parsed = demand("torch==2.15.0+cu132")
+
+    assert parsed.backends == {"cu132"}
+    assert parsed.wants(Version("2.15.0"))
+    assert not parsed.wants(Version("2.14.1"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "fitting", "other"),
+    [
+        ("3.12", "3.12", "3.13"),
+        ("3.12.4", "3.12", "3.11"),
+        ("3.13t", "3.13t", "3.13"),
+        (">=3.10", "3.12", "3.9"),
+        (">=3.10.4,<3.13", "3.10", "3.13"),
+        ("==3.11.*", "3.11", "3.12"),
+    ],
+)
+def test_a_python_is_exact_or_a_range(asked: str, fitting: str, other: str) -> None:
+    parsed = demand("torch", python=asked)
+
+    assert parsed.suits(fitting)
+    assert not parsed.suits(other)
+
+
+@pytest.mark.parametrize("text", ["snake", "3", "2.7", "3.x", "-1"])
+def test_a_malformed_python_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a Python version"):
+        demand("torch", python=text)

@@ -1,0 +1,103 @@
+"""Which GPUs are planned for: all of them, those that are named, those that can be served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.machine import Machine, MigDevice
+from gpuinstall.plan import Plan, choose
+from gpuinstall.plan.cover import best_cover
+from gpuinstall.request import Request
+from tests.unit.plan.machines import card, machine
+
+MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
+
+
+def plan(asked: Machine, **request: Any) -> Plan:
+    return choose(asked, Request(**request), load_catalog())
+
+
+def build(made: Plan) -> str | None:
+    return made.choice.build.name if made.choice else None
+
+
+@pytest.mark.parametrize("name", ["1", "GPU-00000001", "gpu-00000001"])
+def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str) -> None:
+    made = plan(machine("P40", "RTX 5090"), gpus=(name,))
+
+    assert (made.status, build(made), [run.index for run in made.gpus]) == ("ok", "2.15.0+cu130", [1])
+
+
+def test_a_slice_stands_for_its_card() -> None:
+    asked = machine("P40", card("A100", 1, mig=True, mig_devices=MIG))
+
+    assert [run.index for run in plan(asked, gpus=("MIG-2222",)).gpus] == [1]
+
+
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(machine("P40", "RTX 5090"), gpus=("7",))
+
+    assert "'7'" in caught.value.message
+    assert "0 (P40), 1 (RTX 5090)" in (caught.value.hint or "")
+
+
+def test_two_gpus_that_need_an_older_torch_together_are_told_what_one_alone_would_give() -> None:
+    made = plan(machine("V100", "RTX 5090"))
+
+    gains = [reason.message for reason in made.reasons if reason.code == "fewer-gpus"]
+    assert gains == ["--gpus 1 (RTX 5090) would give torch 2.15.0+cu130"]
+
+
+def test_equal_gpus_are_told_nothing_of_the_kind() -> None:
+    assert all(reason.code != "fewer-gpus" for reason in plan(machine("A100", "A100")).reasons)
+
+
+def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served() -> None:
+    made = plan(machine("GTX 1080", "V100", "RTX 5090"))
+
+    assert (made.status, build(made)) == ("partial", "2.10.0+cu129")
+    assert [run.how for run in made.gpus] == ["none", "sass", "sass"]
+
+
+def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
+    gpus = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None)).gpus
+
+    assert best_cover([(0,), (1, 2, 3)], gpus) == (0,)
+    assert best_cover([(2,), (3, 4), (2, 3)], gpus) == (2, 3)
+    assert best_cover([(2,), (2, 4)], gpus) == (2, 4)
+    assert best_cover([(3,), (2,)], gpus) == (2,)
+    assert best_cover([], gpus) == ()
+
+
+def test_a_gpu_runs_the_code_closest_to_it() -> None:
+    made = plan(machine("RTX 4090", "A100", "H100"))
+
+    assert [(run.runs, run.how) for run in made.gpus] == [("sm_86", "sass"), ("sm_80", "sass"), ("sm_90", "sass")]
+
+
+def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
+    from gpuinstall.versions import ComputeCapability
+
+    future = machine(card("RTX 5090", compute_capability=ComputeCapability(13, 0)), driver="610.43.02")
+    made = plan(future)
+
+    assert (build(made), made.gpus[0].runs, made.gpus[0].how) == ("2.11.0+cu129", "compute_120", "ptx")
+
+
+def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
+    codes = {warning.code for warning in plan(machine("A100", driver="525.60.13")).warnings}
+
+    assert codes == {"driver-barely-new-enough"}
+    assert not plan(machine("A100", driver="530.30.02")).warnings
+
+
+def test_a_cuda_12_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> None:
+    made = plan(machine("GB10", arch="aarch64", driver="575.57.08"))
+
+    assert (made.status, build(made)) == ("ok", "2.13.0+cu129")
+    assert {warning.code for warning in made.warnings} == {"run-time-compiler-too-old"}

@@ -1,0 +1,137 @@
+"""The choice against a second opinion: the rules of the facts, applied one build after the other, over a grid."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.machine import Environment, Machine
+from gpuinstall.plan import Plan, choose
+from gpuinstall.request import Request
+from tests.unit.plan.machines import CARDS, machine
+
+FACTS = Path(__file__).parents[2] / "data" / "compat.json"
+BRANCHES = (418, 450, 470, 510, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
+SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))
+PYTHONS = (None, "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
+PLATFORMS = {
+    ("linux", "x86_64"): "linux_x86_64",
+    ("linux", "aarch64"): "linux_aarch64",
+    ("windows", "x86_64"): "win_amd64",
+}
+PLATFORMS["wsl", "x86_64"] = "linux_x86_64"
+GPUS = {name: float(capability) for name, (capability, _) in CARDS.items() if name != "Orin"}
+
+
+class Point(NamedTuple):
+    """One machine of the grid, and the Python that is asked for."""
+
+    cards: tuple[str, ...]
+    branch: int
+    system: tuple[str, str]
+    python: str | None
+
+    def machine(self) -> Machine:
+        os, arch = self.system
+        wsl = Environment(wsl=os == "wsl")
+        return machine(*self.cards, driver=str(self.branch), os=os.replace("wsl", "linux"), arch=arch, environment=wsl)
+
+
+@cache
+def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
+    releases = json.loads(FACTS.read_text("utf-8"))["torch_releases"]
+    found: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {}
+    for torch, release in releases.items():
+        for build in release["builds"]:
+            if build["confidence"] != "unverified":
+                found.setdefault(build["platform"], []).append((tuple(map(int, torch.split("."))), build))
+    return found
+
+
+@cache
+def driver_cuda() -> dict[int, float]:
+    told = json.loads(FACTS.read_text("utf-8"))["drivers"]["driver_branch_to_cuda"]
+    return {int(branch): float(cuda.split(" ")[0]) for branch, cuda in told.items()}
+
+
+def driven(capability: float, branch: int) -> bool:
+    if capability < 4:
+        return branch <= 470
+    return branch <= 580 if capability < 7.5 else branch >= 570 if capability >= 10 else True
+
+
+def fits(build: dict[str, Any], point: Point) -> bool:
+    windows = point.system[0] in {"windows", "wsl"}
+    floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[build["cuda_toolkit"][:2]]
+    pythons = {f"3.{tag.split(' ')[0].removeprefix('cp3').removesuffix('m')}" for tag in build["pythons"]}
+    return point.branch >= floor and (point.python is None or point.python in pythons)
+
+
+def runs(build: dict[str, Any], card: str, branch: int) -> bool:
+    chip = round(GPUS[card] * 10)
+    if GPUS[card] < float(build.get("cudnn_min_cc") or 0):
+        return False
+    sass = [int(code.removeprefix("sm_")) for code in build["sass"]]
+    ptx = [int(code.removeprefix("compute_")) for code in build["ptx"]]
+    toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
+    compiled = driver_cuda().get(branch, 0) >= toolkit and any(code <= chip for code in ptx)
+    return any(code // 10 == chip // 10 and code <= chip for code in sass) or compiled
+
+
+def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The GPUs to serve, by place, and the newest torch for them; None where nothing runs."""
+    usable = [place for place, card in enumerate(point.cards) if driven(GPUS[card], point.branch)]
+    choices = []
+    for torch, build in builds()[PLATFORMS[point.system]]:
+        served = tuple(place for place in usable if runs(build, point.cards[place], point.branch))
+        if served and fits(build, point):
+            highest = max(GPUS[point.cards[place]] for place in served)
+            memory = sum(CARDS[point.cards[place]][1] for place in served)
+            choices.append((highest, memory, len(served), [-place for place in served], torch, served))
+    best = max(choices, default=None)
+    return (best[5], best[4]) if best else None
+
+
+def grid() -> list[Point]:
+    sets = (
+        [(name,) for name in GPUS] + list(combinations(GPUS, 2)) + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
+    )
+    points = [Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS)]
+    return random.Random(5).sample(points, 4000)
+
+
+def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if made.choice is None:
+        return None
+    return tuple(run.index for run in made.gpus if run.how != "none"), made.choice.build.torch.release
+
+
+def test_everything_chosen_runs_and_is_the_newest_that_runs() -> None:
+    wrong = []
+    for point in grid():
+        made = choose(point.machine(), Request(python=point.python), load_catalog())
+        if served(made) != expected(point):
+            wrong.append((point, served(made), expected(point)))
+
+    assert wrong[:3] == []
+
+
+def test_the_status_says_whether_every_gpu_runs() -> None:
+    for point in grid()[:1000]:
+        made = choose(point.machine(), Request(python=point.python), load_catalog())
+        runs_on = expected(point)
+        everything = runs_on is not None and len(runs_on[0]) == len(point.cards)
+        assert made.status == ("refused" if runs_on is None else "ok" if everything else "partial"), point
+        assert made.exit_code == 0 if runs_on else made.exit_code in {3, 8}
+
+
+@pytest.mark.parametrize("card", sorted(GPUS))
+def test_the_grid_has_machines_on_which_the_card_runs(card: str) -> None:
+    assert card == "GT 710" or any(card in point.cards and expected(point) for point in grid())

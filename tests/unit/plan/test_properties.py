@@ -1,0 +1,143 @@
+"""What holds for every machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.plan import Plan, choose
+from gpuinstall.plan.candidates import Candidate, judge
+from gpuinstall.plan.case import Case
+from gpuinstall.plan.demand import parse_request
+from gpuinstall.request import Request
+from gpuinstall.versions import DriverVersion
+from tests.unit.plan.machines import CARDS, card, machine
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from gpuinstall.machine import Machine
+
+BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
+cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
+drivers = st.sampled_from(BRANCHES)
+systems = st.sampled_from([("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")])
+requests = st.builds(
+    Request,
+    requirements=st.sampled_from([("torch",), ("torch", "torchvision"), ("torch", "torchaudio"), ("torch<2.10",)]),
+    python=st.sampled_from([None, "3.9", "3.10", "3.12", "3.15", ">=3.10,<3.13"]),
+    backend=st.sampled_from([None, "cu118", "cu126", "cu130"]),
+    allowed_backends=st.sampled_from([None, ("cu126",), ("cu128", "cu129")]),
+)
+
+
+def make(names: list[str], driver: str, system: tuple[str, str]) -> Machine:
+    return machine(*names, driver=driver, os=system[0], arch=system[1])
+
+
+def plan(asked: Machine, request: Request | None = None) -> Plan:
+    return choose(asked, request or Request(), load_catalog())
+
+
+def torch(made: Plan) -> Version:
+    assert made.choice is not None
+    return made.choice.build.torch
+
+
+@given(cards, drivers, systems, requests)
+def test_no_rule_rejects_what_is_chosen(
+    names: list[str], driver: str, system: tuple[str, str], request: Request
+) -> None:
+    asked = make(names, driver, system)
+    made = plan(asked, request)
+    if made.choice is None:
+        return
+    chosen = made.choice
+    running = {run.index for run in made.gpus if run.how != "none"}
+    gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
+    case = Case(asked, parse_request(request, load_catalog().family), load_catalog(), gpus)
+    verdict = judge(chosen.build, case)
+
+    assert isinstance(verdict, Candidate)
+    assert len(verdict.covers) == len(gpus)
+    assert chosen.python in chosen.build.pythons
+
+
+@given(cards, drivers, systems, st.randoms())
+def test_the_order_of_the_gpus_does_not_matter(
+    names: list[str], driver: str, system: tuple[str, str], shuffler: st.DataObject
+) -> None:
+    asked = make(names, driver, system)
+    shuffled = list(asked.gpus)
+    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert plan(replace(asked, gpus=tuple(shuffled))) == plan(asked)
+
+
+@given(cards, st.sampled_from(sorted(CARDS)), drivers, systems)
+def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(
+    names: list[str], another: str, driver: str, system: tuple[str, str]
+) -> None:
+    asked = make(names, driver, system)
+    fuller = replace(asked, gpus=(*asked.gpus, card(another, len(asked.gpus))))
+    before, after = plan(asked), plan(fuller)
+
+    if before.status == after.status == "ok":
+        assert torch(after) <= torch(before)
+
+
+@given(cards, drivers, drivers, systems)
+def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
+    names: list[str], one: str, other: str, system: tuple[str, str]
+) -> None:
+    older, newer = sorted((one, other), key=int)
+    before, after = plan(make(names, older, system)), plan(make(names, newer, system))
+
+    if before.status == after.status == "ok":
+        assert torch(after) >= torch(before)
+
+
+@given(cards, drivers, systems, requests)
+def test_the_same_input_gives_the_same_plan_byte_for_byte(
+    names: list[str], driver: str, system: tuple[str, str], request: Request
+) -> None:
+    first, second = (json.dumps(plan(make(names, driver, system), request).to_dict()) for _ in range(2))
+
+    assert first == second
+
+
+@settings(max_examples=50)
+@given(cards, drivers, systems, requests)
+def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
+    names: list[str], driver: str, system: tuple[str, str], request: Request
+) -> None:
+    asked = make(names, driver, system)
+    made = plan(asked, request)
+    rejected = [rejection.build.name for rejection in made.rejected]
+
+    assert all(rejection.code and rejection.message for rejection in made.rejected)
+    assert len(rejected) == len(set(rejected))
+    if made.choice:
+        cuda = {build.name for build in load_catalog().builds_for(asked.os, asked.arch) if build.backend != "cpu"}
+        assert {*rejected, made.choice.build.name} == cuda
+
+
+@given(cards, drivers, systems, requests)
+def test_a_refusal_has_a_cause_and_says_what_to_do(
+    names: list[str], driver: str, system: tuple[str, str], request: Request
+) -> None:
+    made = plan(make(names, driver, system), request)
+
+    assert (made.status == "refused") == (made.choice is None) == (made.exit_code in {3, 8})
+    assert made.reasons
+    assert made.choice is not None or made.fix
+
+
+def test_a_branch_named_alone_is_its_newest_release() -> None:
+    assert plan(machine("RTX 5090", driver="570")).status == "ok"
+    assert str(DriverVersion.parse("570")) == "570"

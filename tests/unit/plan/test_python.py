@@ -1,0 +1,69 @@
+"""Python is part of the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.plan import Plan, choose
+from gpuinstall.request import Request
+from tests.unit.plan.machines import machine
+
+
+def plan(pythons: tuple[str, ...] | None, **request: Any) -> Plan:
+    return choose(machine("RTX 4090", pythons=pythons), Request(**request), load_catalog())
+
+
+def chosen(made: Plan) -> tuple[str, str] | None:
+    return (made.choice.build.name, made.choice.python) if made.choice else None
+
+
+def test_a_fixed_python_is_kept() -> None:
+    assert chosen(plan(("3.12.1",), python="3.11")) == ("2.15.0+cu130", "3.11")
+    assert chosen(plan(("3.12.1",), python="3.10")) == ("2.14.1+cu130", "3.10")
+    assert chosen(plan(None, python="3.14t")) == ("2.15.0+cu130", "3.14t")
+
+
+def test_the_python_of_the_environment_comes_before_the_newest_at_hand() -> None:
+    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.12", "3.11"))) == ("2.15.0+cu130", "3.12")
+    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.10",))) == ("2.15.0+cu130", "3.13")
+
+
+def test_the_newest_at_hand_that_the_build_supports_is_taken() -> None:
+    assert chosen(plan(("3.9.2", "3.11.7", "3.12.1", "3.16.0"))) == ("2.15.0+cu130", "3.12")
+
+
+def test_where_none_at_hand_fits_a_settled_one_is_fetched() -> None:
+    assert chosen(plan(("3.8.10",))) == ("2.15.0+cu130", "3.14")
+    assert chosen(plan(())) == ("2.15.0+cu130", "3.14")
+    assert chosen(plan(("3.10.1",), requirements=("torch==2.3.1",), python=">=3.11")) == ("2.3.1+cu121", "3.12")
+
+
+def test_where_none_can_be_fetched_the_build_is_rejected_and_the_next_is_tried() -> None:
+    made = plan(("3.8.10",), managed_pythons=False)
+
+    assert chosen(made) == ("2.4.1+cu124", "3.8")
+    assert {rejection.code for rejection in made.rejected if str(rejection.build.torch) == "2.15.0"} == {
+        "no-python",
+        "unverified",
+    }
+
+
+def test_a_machine_whose_pythons_are_not_known_can_have_any() -> None:
+    assert chosen(plan(None, managed_pythons=False)) == ("2.15.0+cu130", "3.14")
+
+
+def test_without_a_single_python_nothing_fits() -> None:
+    made = plan(("3.6.9",), managed_pythons=False)
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "no-python")
+    assert "3.6" in made.reasons[0].message
+
+
+@pytest.mark.parametrize("python", ["3.15", "3.15t"])
+def test_a_python_that_only_the_torch_index_serves_is_taken_when_asked_for(python: str) -> None:
+    made = choose(machine("GTX 1080"), Request(python=python), load_catalog())
+
+    assert chosen(made) == ("2.14.1+cu126", python)

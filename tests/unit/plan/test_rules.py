@@ -1,0 +1,107 @@
+"""Each build that is passed over has the reason of the rule that rejects it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.plan import Plan, choose
+from gpuinstall.request import Request
+from tests.unit.plan.machines import machine
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine import Machine
+
+
+def code(made: Plan, name: str) -> str:
+    return next(rejection.code for rejection in made.rejected if rejection.build.name == name)
+
+
+def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan:
+    return choose(asked, Request(**request), catalog or load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("asked", "request_", "build", "reason"),
+    [
+        (machine("A100", driver="535.183.01"), {}, "2.15.0+cu130", "driver-too-old"),
+        (machine("GTX 1080"), {}, "2.15.0+cu130", "no-code"),
+        (machine("K80", driver="470.256.02"), {}, "2.7.1+cu118", "no-cudnn-code"),
+        (machine("RTX 4090"), {"python": "3.10"}, "2.15.0+cu130", "python-unsupported"),
+        (machine("RTX 4090", glibc="2.17"), {}, "2.15.0+cu130", "glibc-too-old"),
+        (machine("RTX 4090"), {"requirements": ("torch<2.15",)}, "2.15.0+cu130", "other-torch"),
+        (machine("RTX 4090"), {"backend": "cu126"}, "2.15.0+cu130", "other-backend"),
+        (machine("RTX 4090"), {"allowed_backends": ("cu126",)}, "2.15.0+cu130", "not-allowed"),
+        (machine("RTX 4090", driver="615.10"), {}, "2.15.0+cu134", "unverified"),
+        (machine("RTX 4090"), {"requirements": ("torchaudio",)}, "2.15.0+cu132", "no-companion"),
+        (machine("RTX 4090"), {}, "2.15.0+cu132", "less-preferred"),
+        (machine("RTX 4090"), {}, "2.14.1+cu130", "older-torch"),
+    ],
+)
+def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], build: str, reason: str) -> None:
+    assert code(plan(asked, **request_), build) == reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"absent": "withdrawn"}, "withdrawn"),
+        ({"absent": "unreachable"}, "unreachable"),
+        ({"unknown": True}, "not-in-catalogue"),
+    ],
+)
+def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[str, Any], reason: str) -> None:
+    catalog = load_catalog()
+    builds = tuple(replace(build, **change) if build.backend == "cu130" else build for build in catalog.builds)
+    made = plan(machine("RTX 4090", driver="580.95.05"), replace(catalog, builds=builds))
+
+    assert code(made, "2.15.0+cu130") == reason
+    assert made.choice is not None
+    assert made.choice.build.name == "2.15.0+cu132"
+
+
+def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
+    catalog = load_catalog()
+    builds = tuple(replace(found, confidence="low") if found.backend == "cu134" else found for found in catalog.builds)
+    made = plan(machine("RTX 4090", driver="615.71.09"), replace(catalog, builds=builds))
+
+    assert made.choice is not None
+    assert made.choice.build.name == "2.15.0+cu134"
+
+
+def test_a_build_found_elsewhere_is_installed_from_there() -> None:
+    catalog = load_catalog()
+    builds = tuple(replace(build, source="/srv/wheels") for build in catalog.builds)
+    choice = plan(machine("RTX 4090"), replace(catalog, builds=builds)).choice
+
+    assert choice is not None
+    assert choice.index == "/srv/wheels"
+
+
+def test_another_torch_index_takes_the_place_of_the_official_one() -> None:
+    choice = plan(machine("RTX 4090"), replace(load_catalog(), torch_index="https://index.example/whl")).choice
+
+    assert choice is not None
+    assert choice.index == "https://index.example/whl/cu130"
+
+
+def test_a_forced_backend_is_obeyed_where_it_runs() -> None:
+    choice = plan(machine("RTX 4090"), backend="cu126").choice
+
+    assert choice is not None
+    assert choice.build.name == "2.14.1+cu126"
+
+
+def test_a_plan_says_what_a_newer_driver_would_give() -> None:
+    made = plan(machine("A100", driver="535.183.01"))
+
+    assert "torch 2.15.0 would need driver 580 or newer" in [reason.message for reason in made.reasons]
+    assert len(made.reasons) <= 3
+
+
+def test_a_plan_does_not_promise_a_driver_that_would_not_help() -> None:
+    assert all(reason.code != "newer-driver" for reason in plan(machine("V100", driver="535.183.01")).reasons)

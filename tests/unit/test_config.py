@@ -1,0 +1,79 @@
+"""A project's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.config import Config, parse_config, read_config
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = """
+[project]
+name = "thing"
+requires-python = ">=3.10,<3.13"
+
+[tool.gpuinstall]
+requirements = ["torch>=2.9", "torchvision"]
+targets = ["cu126", "cpu"]
+backends = ["cu126", "cu130", "cpu"]
+torch-index = "https://index.example/whl"
+"""
+
+
+def test_a_folder_without_settings_has_none(tmp_path: Path) -> None:
+    assert read_config(tmp_path) == Config()
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+
+    assert read_config(tmp_path) == Config(
+        requirements=("torch>=2.9", "torchvision"),
+        python=">=3.10,<3.13",
+        targets=("cu126", "cpu"),
+        backends=("cu126", "cu130", "cpu"),
+        torch_index="https://index.example/whl",
+    )
+
+
+def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
+    assert read_config(tmp_path).python == "3.12"
+
+    (tmp_path / "pyproject.toml").write_text(SETTINGS + 'python = "3.11"\n')
+    assert read_config(tmp_path).python == "3.11"
+
+
+@pytest.mark.parametrize(("text", "python"), [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)])
+def test_a_version_file_names_a_python_in_several_ways(text: str, python: str | None) -> None:
+    assert parse_config({}, text).python == python
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("[tool.gpuinstall]\nbackend = 'cu126'\n", "backend"),
+        ("[tool.gpuinstall]\nbackends = 'cu126'\n", "backends"),
+        ("[tool.gpuinstall]\nrequirements = [1]\n", "requirements"),
+        ("[tool.gpuinstall]\npython = 3.12\n", "python"),
+        ("[tool.gpuinstall\n", "pyproject.toml"),
+        ("tool = 1\n", "tool"),
+        ("[tool]\ngpuinstall = 1\n", "gpuinstall"),
+        ("project = 1\n", "project"),
+        ("[project]\nrequires-python = 3\n", "requires-python"),
+    ],
+)
+def test_malformed_settings_are_named(tmp_path: Path, text: str, word: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+
+    with pytest.raises(UsageError) as caught:
+        read_config(tmp_path)
+
+    assert caught.value.code == "config-malformed"
+    assert word in caught.value.message

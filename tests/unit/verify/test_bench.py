@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.verify.bench import Bench, Benched, Measurement
+from gpuinstall.verify.ceilings import ceilings_of, load_cards
+from gpuinstall.verify.chart import chart
+from gpuinstall.verify.comparison import compare
+from gpuinstall.verify.kernels.loading import fewest, worker_counts
+
+LOADING = Measurement("data-loading", 900.0, "img/s", settings={"num_workers": 4, "pin_memory": True})
+
+
+def run(product: float, launch: float = 2.0, name: str = "NVIDIA <GeForce> RTX 4090") -> Bench:
+    measured = (
+        Measurement("product-float16", product, "TFLOP/s", ceiling=165.2),
+        Measurement("launch", launch, "µs"),
+        LOADING,
+    )
+    return Bench("2.14.1+cu126", (Benched(0, name, measured, {"product-fp8": "needs torch 2.1"}),))
+
+
+def test_a_run_is_read_back_as_it_was_written() -> None:
+    assert Bench.from_dict(run(150.0).to_dict()) == run(150.0)
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"schema": "gpuinstall.bench/1"}, {"schema": "gpuinstall.plan/1"}])
+def test_another_document_is_a_usage_error(document: Any) -> None:
+    with pytest.raises(UsageError, match="the earlier run is"):
+        Bench.from_dict(document)
+
+
+def test_a_measurement_says_how_far_it_got() -> None:
+    assert run(150.0).devices[0].measurements[0].share == pytest.approx(0.908, abs=0.001)
+    assert run(150.0).devices[0].measurements[1].share is None
+
+
+def test_slower_products_and_longer_launches_are_worse() -> None:
+    changes = {change.name: change for change in compare(run(120.0, launch=3.0), run(150.0, launch=2.0))}
+    assert changes["product-float16"].gain == pytest.approx(-0.2)
+    assert changes["launch"].gain == pytest.approx(-1 / 3)
+    assert [changes[name].worse for name in ("product-float16", "launch", "data-loading")] == [True, True, False]
+
+
+def test_only_the_same_device_is_compared() -> None:
+    assert compare(run(1.0, name="A"), run(1.0, name="B")) == ()
+
+
+def test_the_chart_is_an_svg_with_a_bar_towards_each_ceiling() -> None:
+    drawn = ET.fromstring(chart(run(82.6)))  # noqa: S314  our own text
+    bars = [float(bar.attrib["width"]) for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+    assert bars == [380, 190.0]
+    texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "NVIDIA <GeForce> RTX 4090, torch 2.14.1+cu126" in texts
+    assert "82.6 TFLOP/s of 165.2 (50%)" in texts
+
+
+def test_a_card_is_found_by_its_whole_name() -> None:
+    assert ceilings_of("NVIDIA H200")["product-bfloat16"] == 989.5
+    assert ceilings_of("NVIDIA H200")["memory"] == 4800
+    assert ceilings_of("Tesla T4") == {"product-float32": 8.1, "product-float16": 65, "memory": 320}
+    assert ceilings_of("NVIDIA GeForce RTX 4090 Laptop GPU") == {}
+
+
+def test_every_ceiling_is_sourced_and_sensible() -> None:
+    for card in load_cards():
+        assert card["source"].startswith("https://"), card["name"]
+        assert card["float32"] <= card["float16"] <= card.get("fp8", card["float16"] * 2), card["name"]
+        assert 100 < card["memory"] < 10000, card["name"]
+        assert card.get("bfloat16", card["float16"]) == card["float16"], card["name"]
+    assert len({card["name"] for card in load_cards()}) == len(load_cards())
+
+
+def test_the_fewest_workers_that_suffice_are_recommended() -> None:
+    assert worker_counts(6) == [0, 1, 2, 4]
+    assert worker_counts(128) == [0, 1, 2, 4, 8, 16]
+    assert fewest({0: 100.0, 1: 180.0, 2: 391.0, 4: 400.0, 8: 390.0}) == 2

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.verify.environment import KERNELS, Found, Surroundings, look, missing_files
+
+HERE = Path(sys.executable)
+
+
+def found(
+    version: str | None = None,
+    *,
+    torch: str | None = None,
+    venv: bool = True,
+    cuda: str | None = None,
+    hip: str | None = None,
+) -> Found:
+    return Found("3.12.1", "/env", venv, torch, version, cuda, hip)
+
+
+@pytest.mark.parametrize(
+    ("one", "backend"),
+    [
+        (found("2.14.1+cu126", cuda="12.6"), "cu126"),
+        (found("2.15.0", cuda="13.0"), "cu130"),
+        (found("1.13.1+cu117.with.pypi.cudnn", cuda="11.7"), "cu117"),
+        (found("2.9.1+cpu"), "cpu"),
+        (found("2.9.1"), "cpu"),
+        (found("2.9.1+rocm6.4", hip="6.4"), "rocm6.4"),
+        (found("2.10.0a0+gitabc", cuda="12.8"), "cu128"),
+        (found(), None),
+    ],
+)
+def test_the_backend_is_the_versions_or_what_it_was_made_with(one: Found, backend: str | None) -> None:
+    assert one.backend == backend
+
+
+def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:
+    around = Surroundings(found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py"))
+    assert around.tested.torch == "/env/torch"
+    assert around.shadow == "/here/torch.py"
+
+
+def test_a_venv_without_torch_does_not_borrow_one() -> None:
+    around = Surroundings(found(), found("0.1", torch="/here/torch.py"))
+    assert around.tested.torch is None
+    assert "-I" in around.flags
+
+
+def test_a_system_python_is_tested_with_the_torch_of_its_user() -> None:
+    around = Surroundings(found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False))
+    assert around.tested.torch == "/home/a/.local/torch"
+    assert around.shadow is None
+    assert "-I" not in around.flags
+
+
+def test_an_interpreter_without_torch_is_looked_at() -> None:
+    around = look(HERE)
+    assert around.isolated.torch is None
+    assert around.isolated.venv is (sys.prefix != sys.base_prefix)
+    assert missing_files(HERE, around.flags) == ()
+
+
+def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        look(tmp_path / "python")
+    assert caught.value.code == "python-unusable"
+    assert caught.value.why == "No such file or directory"
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
+    python = next((path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))), None)
+    python = python or shutil.which(f"python{version}")
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    launch = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; main()"
+    argv = [python, "-I", "-B", "-c", launch, str(KERNELS.parent), "--device", "cpu", "--seconds", "60"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

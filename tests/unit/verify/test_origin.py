@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.install.marker import Marker, fingerprint
+from gpuinstall.machine import Gpu, Machine
+from gpuinstall.verify.origin import Origin, read_origin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NONE = Machine("linux", "x86_64")
+TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
+
+
+def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, ...] = ()) -> None:
+    """Leave in a folder what an installation leaves in an environment."""
+    verdict: dict[str, Any] = {"status": "passed", "devices": [{"index": index} for index in devices]}
+    (venv / "pylock.cpu.toml").write_text(f'lock-version = "1.0"\n[tool.gpuinstall]\n{evidence}\n')
+    Marker("1", "pylock.cpu.toml", "0", "3.12", "2.15.0", "cpu", fingerprint(machine), verdict).write(venv)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "machine", "for_cpu"),
+    [
+        ('backend = "cpu"\nasked = "cpu"', TWO, True),
+        ('backend = "cpu"\nasked = "cpu"', NONE, True),
+        ('backend = "cpu"', NONE, True),
+        ('backend = "cpu"', TWO, False),
+        ('backend = "cu126"\nasked = "cu126"', NONE, False),
+    ],
+)
+def test_the_lock_says_whether_the_cpu_was_asked_for(
+    tmp_path: Path, evidence: str, machine: Machine, for_cpu: bool
+) -> None:
+    made(tmp_path, machine, evidence)
+    assert read_origin(tmp_path, machine).for_cpu is for_cpu
+
+
+def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path: Path) -> None:
+    made(tmp_path, TWO, devices=(1,))
+    assert read_origin(tmp_path, TWO).gpus == (1,)
+
+
+def test_on_another_machine_every_gpu_is_proven(tmp_path: Path) -> None:
+    made(tmp_path, NONE, devices=(1,))
+    assert read_origin(tmp_path, TWO).gpus is None
+
+
+def test_an_environment_that_is_not_ours_was_asked_nothing(tmp_path: Path) -> None:
+    assert read_origin(tmp_path, TWO) == Origin()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from gpuinstall.machine import Gpu, Machine, MigDevice
+from gpuinstall.verify.targets import targets, together
+
+MACHINE = Machine("linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa")))
+SLICED = Gpu(0, "NVIDIA H100", "GPU-a", mig=True, mig_devices=(MigDevice("MIG-1", "1g.10gb"), MigDevice("MIG-2")))
+
+
+def names(environ: dict[str, str], machine: Machine = MACHINE) -> list[tuple[str, str | None]]:
+    found = targets(machine, for_cpu=False, gpus=None, environ=environ)
+    return [(target.name, target.unproven) for target in found]
+
+
+def test_gpus_are_shown_one_by_one_by_uuid() -> None:
+    found = targets(MACHINE, for_cpu=False, gpus=None, environ={})
+    assert [(target.index, target.environment["CUDA_VISIBLE_DEVICES"]) for target in found] == [
+        (0, "GPU-aaa"),
+        (1, "GPU-bbb"),
+    ]
+    assert found[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_a_gpu_without_a_uuid_is_shown_by_its_place() -> None:
+    machine = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(3)))
+    found = targets(machine, for_cpu=False, gpus=None, environ={})
+    assert [(target.index, target.visible) for target in found] == [(0, "0"), (3, "1")]
+
+
+def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
+    (found,) = targets(MACHINE, for_cpu=True, gpus=None, environ={})
+    assert (found.name, found.device, found.visible) == ("CPU", "cpu", "")
+
+
+def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
+    (found,) = targets(Machine("linux", "x86_64"), for_cpu=False, gpus=None, environ={})
+    assert (found.device, found.unproven) == ("none", "there is no NVIDIA GPU here to run kernels on")
+
+
+def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:
+    job = {"SLURM_JOB_ID": "7"}
+    assert names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1] == "not this job's: CUDA_VISIBLE_DEVICES=1"
+    assert names(job | {"CUDA_VISIBLE_DEVICES": "0, 1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
+    assert [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": "GPU-bb"})].index(None) == 1
+    assert None not in [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": ""})]
+    assert names(job) == [("NVIDIA A", None), ("NVIDIA B", None)]
+    assert names({"CUDA_VISIBLE_DEVICES": "1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
+
+
+def test_a_job_is_given_slices_by_uuid() -> None:
+    machine = Machine("linux", "x86_64", gpus=(SLICED,))
+    found = names({"PBS_JOBID": "7", "CUDA_VISIBLE_DEVICES": "MIG-2"}, machine)
+    assert [name for name, unproven in found if unproven is None] == ["NVIDIA H100 MIG MIG-2"]
+
+
+def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
+    every = together(targets(MACHINE, for_cpu=False, gpus=None, environ={}))
+    assert every is not None
+    assert (every.device, every.visible) == ("all", "GPU-aaa,GPU-bbb")
+    assert together(targets(Machine("linux", "x86_64", gpus=(SLICED,)), for_cpu=False, gpus=None, environ={})) is None
+    assert together(targets(MACHINE, for_cpu=False, gpus=(0,), environ={})) is None

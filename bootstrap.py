@@ -514,7 +514,7 @@ def build(job: Job, uv: Path) -> None:
     tool, python = job.stage / "tool", find_python()
     which = ["--python", python] if python else ["--managed-python", "--python", "3.12"]
     run([uv, "venv", "--quiet", "--relocatable", "--no-project", *which, tool], cwd=job.stage)
-    into = ["pip", "install", "--quiet", "--python", python_of(tool)]
+    into = ["pip", "install", "--quiet", "--compile-bytecode", "--python", python_of(tool)]
     for wheel in job.stage.glob("wheels/*.whl"):
         run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)
     local = ["--no-index"] if pip_settings().get("no-index", "").lower() in {"1", "true", "yes", "on"} else []

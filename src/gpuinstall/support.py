@@ -35,12 +35,12 @@ class Support(NamedTuple):
 def support(
     catalog: Catalog, os: str, arch: str, kinds: dict[str, ComputeCapability], drivers: tuple[DriverVersion, ...]
 ) -> Support:
-    """Choose for each kind of GPU and each driver."""
+    """Choose for each kind of GPU and each driver; a build that runs as PTX alone is not counted."""
 
     def newest(capability: ComputeCapability, driver: DriverVersion) -> str:
         gpu = Gpu(0, compute_capability=capability)
-        choice = choose(Machine(os, arch, driver=Driver(driver), gpus=(gpu,)), Request(), catalog).choice
-        return choice.build.name if choice else NOTHING
+        plan = choose(Machine(os, arch, driver=Driver(driver), gpus=(gpu,)), Request(), catalog)
+        return plan.choice.build.name if plan.choice and plan.gpus[0].how == "sass" else NOTHING
 
     rows = [Row(kind, tuple(newest(capability, driver) for driver in drivers)) for kind, capability in kinds.items()]
     return Support(os, arch, tuple(str(driver) for driver in drivers), tuple(rows))

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))]
@@ -39,12 +41,20 @@ def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
         assert all(line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" "))
 
 
-def test_every_dependency_of_the_tool_is_pinned_for_it_and_for_development() -> None:
+def test_every_dependency_is_pinned() -> None:
     import tomli
-    from packaging.requirements import Requirement
 
-    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for name in ("tool.txt", "development.txt"):
-        lock = (ROOT / "lockfiles" / name).read_text(encoding="utf-8")
-        pinned = {line.partition("==")[0] for line in lock.splitlines() if not line.startswith(" ")}
-        assert {Requirement(text).name for text in project["dependencies"]} <= pinned
+    document = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tool, development = document["project"]["dependencies"], document["dependency-groups"]["dev"]
+
+    assert names(tool) <= pinned("tool.txt")
+    assert names(tool + development) <= pinned("development.txt"), "run: make lockfiles"
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def pinned(name: str) -> set[str]:
+    lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
+    return {line.partition("==")[0] for line in lines if not line.startswith(" ")}

@@ -296,6 +296,33 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(
     assert stand_in.sent() == {}
 
 
+def test_a_package_that_demands_another_torch_is_obeyed_and_named(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    make_wheel(stand_in_folder / "simple", "needy", "1.0", requires=["torch==2.13.0"])
+    done = workshop.run("install", "needy")
+    assert done.status == 0, done.err
+    assert "needy demands torch 2.13.0" in done.err
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    make_wheel(stand_in_folder / "simple", "stubborn", "1.0", requires=["torch==2.15.0"])
+    refused = workshop.document("install", "stubborn", exit_code=3)
+    assert "2.15.0" in refused["errors"][0]["message"] + str(refused["errors"][0]["hint"])
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def test_an_interrupted_run_leaves_nothing_behind(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:
+    play(RTX_4090)
+    stand_in.r2.pace = 2.0
+    running = workshop.start("install")
+    while not any(asked.path.endswith(".whl") and asked.method == "GET" for asked in stand_in.log):
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130, said
+    assert workshop.entries() == set()
+
+
 def test_an_unknown_package_and_a_silent_index_are_one_clear_error(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     assert workshop.document("install", "nosuchpackage", exit_code=4)["errors"][0]["code"] == "package-not-found"

@@ -55,7 +55,7 @@ def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[st
     }
 
 
-def nvml(*gpus: dict[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000) -> dict[str, str]:
+def nvml(*gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000) -> dict[str, str]:
     """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:

@@ -124,26 +124,29 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
     return read_document(name)
 
 
-def read_requirements(path: Path) -> list[str]:
+def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:
     """Read a requirements file: one requirement a line, comments, ``-r`` of another file; nothing else."""
+    if path.resolve() in inside:
+        raise UsageError("requirements-circular", f"{path} includes itself")
     try:
         lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
-    return [requirement for line in lines for requirement in _requirement(line.partition(" #")[0].strip(), path)]
+    files = (*inside, path.resolve())
+    words = (line.partition(" #")[0].strip() for line in lines)
+    return [requirement for line in words for requirement in _requirement(line, path, files)]
 
 
-def _requirement(line: str, path: Path) -> list[str]:
+def _requirement(line: str, path: Path, inside: tuple[Path, ...]) -> list[str]:
     if not line or line.startswith("#"):
         return []
     if line.startswith(("-r ", "--requirement ")):
-        return read_requirements(path.parent / line.split(maxsplit=1)[1])
+        return read_requirements(path.parent / line.split(maxsplit=1)[1], inside)
     if line.startswith("-"):
         hint = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
-        raise UsageError(
-            "requirements-option", f"{path}: the option {line.split(maxsplit=1)[0]} is not read here", hint=hint
-        )
+        option = line.partition(" ")[0]
+        raise UsageError("requirements-option", f"{path}: the option {option} is not read here", hint=hint)
     return [line]
 
 

@@ -1,4 +1,4 @@
-"""``gpuinstall lock``: write the lock that a team commits."""
+"""``gpuinstall lock``: write the locks that a team commits, say whether they are fresh, compare two of them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,146 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.envelope import Outcome, written
 from gpuinstall.cli.install import named
-from gpuinstall.cli.machine import machine_line
+from gpuinstall.cli.lock_view import show_changes, show_checked, show_written
+from gpuinstall.errors import LockError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.lock.aims import Aim
+    from gpuinstall.lock.freshness import Checked
+    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.writing import Order
+    from gpuinstall.machine import Machine
+    from gpuinstall.request import Request
 
 
 @click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
 @asked.request_options
-@asked.machine_options
-@click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
+@click.option("--target", "targets", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …")
+@click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
+@click.option("--gpu", multiple=True, metavar="NAME", help='Lock for a machine with this GPU, such as "RTX 5090".')
+@click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names.")
+@click.option("--os", "system", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux).")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64).")
+@click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")
+@click.option("--check", is_flag=True, help="Say whether the locks are fresh; exit 6 where they are not.")
+@click.option("--upgrade", is_flag=True, help="Make new locks, whatever there is.")
+@click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
+@click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
+@click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
 @options.command("lock")
 def command(
-    terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, *, upgrade: bool, offline: bool
+    terminal: Terminal,
+    request: asked.AskedRequest,
+    *,
+    targets: tuple[str, ...],
+    machines: tuple[str, ...],
+    gpu: tuple[str, ...],
+    driver: str | None,
+    system: str | None,
+    arch: str | None,
+    per_target: str | None,
+    check: bool,
+    upgrade: bool,
+    packages: tuple[str, ...],
+    diff: tuple[str, str] | None,
+    download: Path | None,
+    offline: bool,
 ) -> Outcome:
     """Lock."""
+    if diff:
+        return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.catalog import load_catalog
     from gpuinstall.lock.means import open_means
-    from gpuinstall.lock.writing import Wanted, write_one
+    from gpuinstall.lock.writing import Order
     from gpuinstall.sources import read_sources
 
     config, folder = asked.here(), Path.cwd()
-    meant = asked.asked_machine(machine, terminal)
     sources = read_sources(asked.asked_index(request, config), os.environ, folder)
-    terminal.step("Machine", machine_line(meant))
-    requested = asked.asked_request(request, config, machine=machine)
-    wanted = Wanted(folder, meant, requested, exact=named(request, config), upgrade=upgrade)
     catalog = replace(load_catalog(), torch_index=sources.torch_index)
+    words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
+    wanted = asked.asked_request(request, config, machine=words)
+    meant = [asked.read_machine_file(name, terminal) for name in machines]
+    meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
+    order = Order(folder, (), named(request, config), upgrade, packages, per_target == "newest")
     with open_means(sources, terminal, offline=offline) as means:
-        written = write_one(wanted, catalog, means)
+        if check:
+            return _check(order, meant, wanted, catalog, means, offline=offline)
+        if download:
+            return _download(folder, download, means)
+        aims = _aims(targets or (() if meant else config.targets or ()), meant, wanted, catalog, terminal)
+        return _write(replace(order, aims=aims), means)
 
-    def show(screen: Terminal) -> None:
-        count = len(written.lock.pylock.packages)
-        screen.field("Lock", f"{written.path.name}: {count} packages, every file hashed ({written.status})")
 
-    return Outcome({"locks": [written.to_dict()]}, show)
+def _aims(
+    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
+) -> tuple[Aim, ...]:
+    """The locks to make: for the targets, for the machines that are meant, or for this one."""
+    from gpuinstall.lock.aims import Aim, stand_in
+    from gpuinstall.lock.cover import cover
+    from gpuinstall.lock.target import Target
+
+    if len(machines) == 1 and not targets:
+        return (Aim(machines[0], request, catalog),)
+    named_targets = [Target.parse(text) for text in targets]
+    covering = cover(machines, request, catalog) if machines else ()
+    every = dict.fromkeys((*named_targets, *covering))
+    if every:
+        return tuple(Aim(stand_in(one), replace(request, backend=one.backend), catalog) for one in every)
+    return (Aim(asked.asked_machine(asked.AskedMachine(), terminal), request, catalog),)
+
+
+def _write(order: Order, means: Means) -> Outcome:
+    from gpuinstall.lock.compare import differences
+    from gpuinstall.lock.writing import write_locks
+
+    made = write_locks(order, means)
+    apart = differences([each.lock for each in made], order.aims[0].catalog.family)
+    data = {"locks": [each.to_dict() for each in made], "differences": apart}
+    return Outcome(data, lambda screen: show_written(screen, made, apart))
+
+
+def _check(
+    order: Order, machines: Sequence[Machine], request: Request, catalog: Catalog, means: Means, *, offline: bool
+) -> Outcome:
+    from gpuinstall.lock.freshness import check
+
+    checked = check(order, request, catalog, machines, None if offline else means)
+    stale = [each for each in checked if each.reasons]
+    errors = tuple(written(_stale(each)) for each in stale)
+    return Outcome(
+        {"locks": [each.to_dict() for each in checked]},
+        lambda screen: show_checked(screen, checked),
+        status="error" if stale else "success",
+        exit_code=LockError.exit_code if stale else 0,
+        errors=errors,
+    )
+
+
+def _download(folder: Path, destination: Path, means: Means) -> Outcome:
+    from gpuinstall.lock.download import download
+    from gpuinstall.lock.fit import locks_in
+    from gpuinstall.lock.lock import read_lock
+
+    names = download([read_lock(path) for path in locks_in(folder)], destination, means)
+    data = {"folder": str(destination), "files": names}
+    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
+
+
+def _stale(checked: Checked) -> LockError:
+    reasons = "; ".join(reason.message for reason in checked.reasons)
+    return LockError("lock-stale", f"{checked.lock.name} is stale: {reasons}", hint="gpuinstall lock --upgrade")
+
+
+def _diff(old: Path, new: Path) -> Outcome:
+    from gpuinstall.lock.compare import changes
+    from gpuinstall.lock.lock import read_lock
+
+    found = changes(read_lock(old), read_lock(new))
+    return Outcome({"changes": [change.to_dict() for change in found]}, lambda screen: show_changes(screen, found))

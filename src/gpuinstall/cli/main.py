@@ -16,6 +16,7 @@ COMMANDS = {
     "plan": "Choose the build, with reasons; change nothing.",
     "install": "Plan, preflight, lock, install, verify, swap.",
     "lock": "Write pylock.<target>.toml for each kind of machine.",
+    "sync": "Install exactly the lock that fits this machine.",
     "verify": "Run kernels on every GPU of any environment.",
     "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
     "explain": "Find the cause in an error message.",

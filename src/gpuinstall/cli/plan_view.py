@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import NoBuildError
 from gpuinstall.plan.error import error_of
+from gpuinstall.plan.rules import NOT_THERE
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -67,6 +68,6 @@ def _unresolved(choice: Choice) -> str:
 
 
 def _more(plan: Plan) -> str:
-    example = next((found.build.backend for found in plan.rejected if found.code != "unverified"), None)
+    example = next((found.build.backend for found in plan.rejected if found.code not in NOT_THERE), None)
     rest = f", --why {example} one of them" if example else ""
     return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

@@ -36,7 +36,7 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
     return Outcome(
         found.to_dict(),
         lambda screen: show(screen, found, record),
-        status="error" if faults else "success",
+        status="error" if faults else "partial" if any(problem.blocking for problem in found.problems) else "success",
         exit_code=MachineError.exit_code if faults else 0,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults),
     )

@@ -33,7 +33,7 @@ chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs
 @click.option("--os", type=click.Choice(["linux", "windows"]), default="linux", help="The system.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", help="The processor.")
 @options.command("table")
-def command(terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:  # noqa: ARG001
+def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
     table = condensed(support(catalog, os, arch, _kinds(gpu, catalog), _drivers(driver, catalog)))

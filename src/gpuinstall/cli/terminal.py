@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Terminal:
     verbose: bool = False
     progress: bool = True
     color: Color = "auto"
-    out: TextIO = sys.stdout
-    err: TextIO = sys.stderr
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
 
     def colored(self, stream: TextIO) -> bool:
         """Say whether ``stream`` gets colour: the option, then NO_COLOR, then FORCE_COLOR, then a terminal."""

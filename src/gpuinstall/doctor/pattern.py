@@ -14,24 +14,30 @@ _ESCAPED = 0xE000
 class Pattern:
     """A message to look for, in lower case: a space stands for any break, an ellipsis for anything up to a line's end.
 
-    The rest is a regular expression. Every match contains one of its ``needles``, which are looked for first.
+    The rest is a regular expression. Before it is tried, the texts that every match contains are looked for.
     """
 
     says: str
 
     @cached_property
-    def needles(self) -> tuple[str, ...]:
-        """Fixed texts, spaces left out, one of which every match contains."""
+    def contains(self) -> tuple[tuple[str, ...], ...]:
+        """Of each of these one is in every match, spaces left out; the first are the most telling."""
         escaped = re.sub(r"\\([^\w\s])", lambda sign: chr(_ESCAPED + ord(sign[1])), self.says)
         plain = re.sub(r" [?+]?", "", re.sub(r"\[[^\]]*\]", "\0", escaped))
         outside, groups = _groups(plain)
-        choices = [(_longest(outside),), *(tuple(map(_longest, group)) for group in groups)]
-        return max(choices, key=lambda choice: min(map(len, choice)))
+        choices = [*((part,) for part in _fixed(outside)), *(tuple(map(_longest, group)) for group in groups)]
+        telling = (choice for choice in choices if all(choice))
+        return tuple(sorted(telling, key=lambda choice: -min(map(len, choice))))
+
+    @property
+    def needles(self) -> tuple[str, ...]:
+        """The texts that are looked for first."""
+        return self.contains[0]
 
     @cached_property
     def wrapped(self) -> re.Pattern[str]:
         """The pattern where spaces may be line breaks."""
-        gap = self.says.replace("…", r"[^\n]{0,240}?")
+        gap = self.says.replace("…", r"[^\n]{0,160}?")
         return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), re.MULTILINE)
 
     @cached_property
@@ -63,7 +69,11 @@ def _groups(plain: str) -> tuple[str, list[list[str]]]:
     return outside, groups
 
 
-def _longest(plain: str) -> str:
-    """The longest fixed part of a pattern without groups that count."""
+def _fixed(plain: str) -> list[str]:
+    """The fixed parts of a pattern without groups that count."""
     parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
-    return "".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in max(parts, key=len))
+    return ["".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in part) for part in parts]
+
+
+def _longest(plain: str) -> str:
+    return max(_fixed(plain), key=len)

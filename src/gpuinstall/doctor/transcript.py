@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LONG_TEXT = 4_000_000
 LONG_LINE = 1000
-OCCURRENCES = 200
+OCCURRENCES = 2000
 BEFORE, AFTER = 4, 9
 
 _ESCAPES = re.compile(
@@ -42,13 +42,15 @@ class Transcript:
         self._bare = ["".join(line.split()) for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
+        self._found: dict[Pattern, str | None] = {}
 
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
-        for line in sorted({line for needle in pattern.needles for line in self._places(needle)}):
-            if found := self._in_window(pattern, max(0, line - BEFORE), line + AFTER):
-                return found
-        return None
+        if pattern not in self._found:
+            lines = sorted({line for needle in pattern.needles for line in self._places(needle)})
+            windows = (self._in_window(pattern, first, last) for first, last in _windows(lines))
+            self._found[pattern] = next(filter(None, windows), None)
+        return self._found[pattern]
 
     def _places(self, needle: str) -> Iterator[int]:
         place, seen = -1, 0
@@ -59,10 +61,13 @@ class Transcript:
             seen += 1
 
     def _in_window(self, pattern: Pattern, first: int, last: int) -> str | None:
+        bare = "".join(self._bare[first:last])
+        if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
+            return None
         window = "\n".join(self._clean[first:last])
         if match := pattern.wrapped.search(window):
             return self._shown(first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end()))
-        if pattern.squashed and (match := pattern.squashed.search("".join(self._bare[first:last]))):
+        if pattern.squashed and (match := pattern.squashed.search(bare)):
             before = self._ends[first - 1] if first else 0
             return self._shown(
                 bisect_right(self._ends, before + match.start()), bisect_right(self._ends, before + match.end() - 1)
@@ -71,6 +76,15 @@ class Transcript:
 
     def _shown(self, first: int, last: int) -> str:
         return "\n".join(self.lines[first : last + 1]).strip()
+
+
+def _windows(lines: list[int]) -> Iterator[tuple[int, int]]:
+    """Draw a window around each line, one for those that are near each other."""
+    start = 0
+    for place, line in enumerate(lines, 1):
+        if place == len(lines) or lines[place] - line > BEFORE + AFTER:
+            yield max(0, lines[start] - BEFORE), line + AFTER
+            start = place
 
 
 def _without_prefix(line: str) -> str:

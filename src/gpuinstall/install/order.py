@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.install.place import Place
+    from gpuinstall.lock.fit import Misfit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
@@ -26,7 +27,8 @@ class Order:
     """What to install where.
 
     ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
-    ``exact`` says that the requirements were named, so that only a lock made from them will do. ``wait`` is in seconds.
+    ``exact`` says that the requirements were named, so that only a lock made from them will do; ``locked`` that no
+    new lock is made, ``target`` which one is meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
     """
 
     place: Place
@@ -34,6 +36,9 @@ class Order:
     here: Machine | None
     request: Request
     exact: bool = False
+    locked: bool = False
+    target: str | None = None
+    wheels: Path | None = None
     replace: bool = False
     upgrade: bool = False
     verify: bool = False
@@ -44,12 +49,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it."""
+    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it.
+
+    ``misfits`` are the other locks in the folder, and why they were not taken.
+    """
 
     lock: Lock
     plan: Plan
     choice: Choice
     bytes: int = 0
+    misfits: tuple[Misfit, ...] = ()
 
 
 @dataclass(frozen=True)

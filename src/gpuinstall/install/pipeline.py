@@ -46,7 +46,10 @@ def install(order: Order, catalog: Catalog, means: Means) -> Installed:
         found = _checked(order, catalog)
         if found and found.proven:
             return _left_alone(order, found, start)
-        done = _install(preflighted(order, means), found, catalog, means)
+        try:
+            done = _install(preflighted(order, means), found, catalog, means)
+        finally:
+            discard(order.place.staging)
     return replace(done, seconds=monotonic() - start)
 
 
@@ -93,7 +96,7 @@ def _stands(order: Order, prepared: Prepared) -> bool:
 
 def _staged(order: Order, prepared: Prepared, means: Means) -> Path:
     start = monotonic()
-    stage(order.place, prepared.lock, prepared.choice.python, means)
+    stage(order, prepared, means)
     means.reporter.step("Installed", f"{len(prepared.lock.pylock.packages)} packages", monotonic() - start)
     return order.place.staging
 

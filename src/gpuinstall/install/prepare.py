@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.live import live_catalog
-from gpuinstall.errors import NoBuildError
+from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.install import uv
 from gpuinstall.install.order import Prepared
 from gpuinstall.install.space import bill, sizes
@@ -29,21 +29,34 @@ if TYPE_CHECKING:
 def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
     """Find or make the lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
     judged = [] if order.upgrade else fits(order, catalog)
-    for misfit in judged:
-        if isinstance(misfit, Misfit):
-            means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    misfits = tuple(each for each in judged if isinstance(each, Misfit))
     found = best(judged)
-    return _as_it_is(found, order, means) if found else _new(order, catalog, means)
+    if found is None and order.locked:
+        raise _no_lock_fits(order, misfits)
+    for misfit in misfits:
+        means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    return replace(_as_it_is(found, order, means) if found else _new(order, catalog, means), misfits=misfits)
 
 
 def fits(order: Order, catalog: Catalog) -> list[Fit | Misfit]:
-    """Judge every lock in the folder; raise LockError for one that cannot be read."""
-    return fits_in(order.place.folder, order.machine, order.request, catalog, exact=order.exact)
+    """Judge every lock in the folder, or the one of the target that is meant; raise LockError for an unreadable one."""
+    judged = fits_in(order.place.folder, order.machine, order.request, catalog, exact=order.exact)
+    return [each for each in judged if order.target in {each.lock.target, None}]
+
+
+def _no_lock_fits(order: Order, misfits: tuple[Misfit, ...]) -> LockError:
+    if not misfits:
+        name = f"pylock.{order.target}.toml" if order.target else "lock"
+        return LockError("lock-missing", f"there is no {name} in {order.place.folder}", hint="gpuinstall lock")
+    seen = "\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in misfits)
+    return LockError(
+        "lock-does-not-fit", "no lock here runs on this machine", seen=seen, hint="gpuinstall lock makes one that does"
+    )
 
 
 def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
     means.reporter.step("Build", _build_line(found.choice))
-    files = selected(found.lock, order.machine)
+    files = selected(found.lock, found.choice.python, order.machine)
     fetch = _announce(order, sizes(files, means.client), (), means)
     return Prepared(found.lock, found.plan, found.choice, fetch)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.order import Order, Prepared
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.wheels import WheelCache
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 PRIVATE = "pylock.private.toml"
 
 
-def stage(place: Place, lock: Lock, python: str, means: Means) -> None:
-    """Build the environment of ``lock`` for Python ``X.Y`` at ``place.staging``; raise InstallationError."""
+def stage(order: Order, prepared: Prepared, means: Means) -> None:
+    """Build the environment that was prepared at the order's ``place.staging``; raise InstallationError."""
+    place, lock, python = order.place, prepared.lock, prepared.choice.python
     discard(place.staging)
     copy = place.work / PRIVATE
-    write_atomically(copy, private(lock, place.folder, means.cache))
+    write_atomically(copy, private(lock, place.folder, means.cache, order.wheels))
     try:
         _run(uv.create(base_python(python, means), place.staging), means)
         _run(uv.sync(interpreter(place.staging), copy), means)
@@ -46,12 +47,15 @@ def stage(place: Place, lock: Lock, python: str, means: Means) -> None:
     settle_pip(place.staging, place.venv, lock)
 
 
-def private(lock: Lock, folder: Path, cache: WheelCache) -> str:
-    """Copy a lock with every file that is already here named by its path; ``folder`` is the lock's own."""
+def private(lock: Lock, folder: Path, cache: WheelCache, wheels: Path | None = None) -> str:
+    """Copy a lock with every file that is already here named by its path.
+
+    ``folder`` is the lock's own; ``wheels`` is one that files are taken from first, by their names.
+    """
     document = tomli.loads(lock.text)
     for package in document["packages"]:
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
-            _bring_near(entry, folder, cache)
+            _bring_near(entry, folder, cache, wheels)
     return tomli_w.dumps(document)
 
 
@@ -68,16 +72,25 @@ def base_python(version: str, means: Means) -> Path:
     return fetched
 
 
-def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache) -> None:
-    sha256 = entry.get("hashes", {}).get("sha256", "")
-    held = cache.path(sha256, LockedFile("", entry["url"]).name) if "url" in entry else folder / entry["path"]
-    if "path" in entry or held.is_file():
-        entry.pop("url", None)
-        entry["path"] = str(held)
+def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: Path | None) -> None:
+    if "path" in entry:
+        entry["path"] = str(folder / entry["path"])
+        return
+    name = LockedFile("", entry["url"]).name
+    places = [*([wheels / name] if wheels else []), cache.path(entry["hashes"].get("sha256", ""), name)]
+    if near := next((place for place in places if place.is_file()), None):
+        del entry["url"]
+        entry["path"] = str(near)
 
 
 def _run(command: list[str], means: Means) -> None:
-    done = process.run(command, env=means.environment)
+    """Run uv and say what it downloads and builds."""
+
+    def heard(line: str) -> None:
+        if line.strip().startswith(("Downloading", "Building")):
+            means.reporter.wait(line.strip().lower())
+
+    done = process.follow(command, heard, env=means.environment)
     if not done.ok:
         raise fault(done.err)
 

@@ -11,7 +11,7 @@ from gpuinstall.install.order import Prepared
 from gpuinstall.install.ownership import own_lock
 from gpuinstall.install.place import interpreter
 from gpuinstall.install.prepare import fits
-from gpuinstall.lock.fit import best, fit
+from gpuinstall.lock.fit import Misfit, best, fit
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -37,12 +37,15 @@ def standing(order: Order, catalog: Catalog) -> Standing | None:
     if lock is None or marker is None:
         return None
     judged = fits(order, catalog)
-    if not any(each.lock.name == lock.name for each in judged):
+    if not order.locked and not any(each.lock.name == lock.name for each in judged):
         judged.append(fit(lock, order.machine, order.request, catalog))
     found = best(judged)
     if found is None or found.lock.sha256 != lock.sha256:
         return None
-    return Standing(Prepared(lock, found.plan, found.choice), marker.verdict, _is_proven(marker, order))
+    misfits = tuple(each for each in judged if isinstance(each, Misfit))
+    return Standing(
+        Prepared(lock, found.plan, found.choice, misfits=misfits), marker.verdict, _is_proven(marker, order)
+    )
 
 
 def intact(place: Place) -> Lock | None:

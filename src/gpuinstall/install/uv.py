@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ _KEPT = (
 _INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
 
 
+@cache
 def uv() -> Path:
-    """Find the uv that was installed with us."""
+    """Find the uv that was installed with us; to be asked first before threads start (sysconfig minds)."""
     from pathlib import Path
 
     from uv import find_uv_bin

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -52,7 +53,7 @@ class Misfit:
 
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
-    python = lock.python or ""
+    python = lock.python or _python_for(lock, machine, request)
     if reason := _not_for(lock, python, machine) or _not_held(lock, python, request, machine):
         return Misfit(lock, reason)
     build = locked_build(lock, machine, catalog)
@@ -110,17 +111,25 @@ def target_of(machine: Machine, backend: str = "cpu") -> Target:
     return Target(backend, machine.os, machine.arch, machine.glibc or GLIBC)
 
 
-def selected(lock: Lock, machine: Machine) -> tuple[LockedFile, ...]:
+def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
-    files = (entry for entry in _select(lock, lock.python or "", machine) if getattr(entry[1], "url", None))
+    files = (entry for entry in _select(lock, python, machine) if getattr(entry[1], "url", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
+
+
+def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
+    """The Python for a lock of somebody else's, which may serve several; empty where none at hand is one of them."""
+    wanted = lock.pylock.requires_python or SpecifierSet()
+    here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
+    tried = (request.python, *request.preferred_pythons, *here)
+    return next((python for python in tried if python and f"{python}.99" in wanted), "")
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
     from packaging.pylock import PylockSelectError
 
     if not python:
-        return Reason("no-python", "it does not say which Python it is for")
+        return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
     try:
         _select(lock, python, machine)
     except PylockSelectError as error:

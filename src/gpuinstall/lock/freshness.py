@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, LockError, NoBuildError
 from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import Aim, stand_in
-from gpuinstall.lock.fit import Misfit, fit
+from gpuinstall.lock.fit import Misfit, fit, locks_in
+from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import plain
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
+    from gpuinstall.lock.writing import Order
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A lock and why it is stale; nothing where it is fresh."""
+
+    path: Path
+    lock: Lock
+    reasons: tuple[Reason, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write its entry in the document of ``lock --check --json``."""
+        return {
+            "target": self.lock.target,
+            "path": str(self.path),
+            "status": "stale" if self.reasons else "fresh",
+            "sha256": self.lock.sha256,
+            "torch": self.lock.versions.get("torch"),
+            "reasons": [reason._asdict() for reason in self.reasons],
+        }
+
+
+def check(
+    order: Order, request: Request, catalog: Catalog, machines: Sequence[Machine], means: Means | None
+) -> list[Checked]:
+    """Check every lock in the folder, without ``means`` only as far as no network is needed.
+
+    Raise LockError where there is none, or one that cannot be read.
+    """
+    paths = locks_in(order.folder)
+    if not paths:
+        raise LockError("lock-missing", f"there is no pylock.*.toml in {order.folder}", hint="gpuinstall lock")
+    checked = []
+    for path in paths:
+        lock = read_lock(path)
+        reasons = stale_here(lock, request, catalog, machines, exact=order.exact)
+        if not reasons and means:
+            reasons = stale_there(lock, request, catalog, means)
+        checked.append(Checked(path, lock, reasons))
+    return checked
 
 
 def stale_here(

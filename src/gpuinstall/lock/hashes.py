@@ -60,7 +60,7 @@ def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: R
     if not hashes.missing:
         return dict(hashes.known)
     cache.sweep()
-    with reporter.transfer("Download", hashes.bytes_missing or None) as meter, _transfers(meter) as (pool, count):
+    with reporter.transfer("Download", hashes.bytes_missing or None) as meter, transfers(meter) as (pool, count):
         fetched = {
             file.url: pool.submit(cache.fetch, file.url, file.name, head.etag, client, count)
             for file, head in hashes.missing.items()
@@ -69,7 +69,7 @@ def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: R
 
 
 @contextmanager
-def _transfers(meter: Meter) -> Iterator[tuple[ThreadPoolExecutor, Meter]]:
+def transfers(meter: Meter) -> Iterator[tuple[ThreadPoolExecutor, Meter]]:
     """Run transfers side by side; when one fails or the user interrupts, the others end at their next chunk."""
     stopped = Event()
 

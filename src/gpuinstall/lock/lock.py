@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,7 @@ import tomli
 import tomli_w
 
 from gpuinstall.errors import LockError
+from gpuinstall.lock.document import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +52,21 @@ class Lock:
 
     def hashes(self, name: str) -> frozenset[str]:
         """The sha256 of every file of one package."""
-        package = next(package for package in self.pylock.packages if package.name == name)
-        files = (*(package.wheels or ()), *filter(None, (package.sdist, package.archive)))
-        return frozenset(file.hashes.get("sha256", "") for file in files)
+        return frozenset(file.hashes.get("sha256", "") for package, file in self._files if package == name)
+
+    @property
+    def files(self) -> tuple[LockedFile, ...]:
+        """Every file that has an address."""
+        return tuple(LockedFile(name, file.url, file.hashes.get("sha256")) for name, file in self._files if file.url)
+
+    @cached_property
+    def _files(self) -> list[tuple[str, Any]]:
+        return [
+            (package.name, file)
+            for package in self.pylock.packages
+            for file in (*(package.wheels or ()), package.sdist, package.archive)
+            if file
+        ]
 
     @property
     def evidence(self) -> Mapping[str, Any]:
@@ -100,6 +114,7 @@ def render(document: Mapping[str, Any]) -> str:
     return tomli_w.dumps(document)
 
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
 
 
@@ -115,6 +130,9 @@ def _check_package(name: str, package: Package) -> None:
         for place in filter(None, (entry.path, getattr(entry, "name", None))):
             if ".." in PurePosixPath(place.replace("\\", "/")).parts:
                 raise _traversal(name, package.name, place)
+        if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
+            message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
+            raise LockError("lock-malformed", message, hint=_RESTORE)
         filename = getattr(entry, "filename", "")
         if "/" in filename or "\\" in filename:
             raise _traversal(name, package.name, filename)

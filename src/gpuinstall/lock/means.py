@@ -34,9 +34,10 @@ class Means:
 def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Means]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.http import Client, cache_folder
-    from gpuinstall.install.uv import environment
+    from gpuinstall.install.uv import environment, uv
     from gpuinstall.lock.wheels import WheelCache
 
+    uv()
     variables = environment(os.environ, sources.environment(), offline=offline)
     with Client(sources.certificates, logins=sources.logins, offline=offline) as client:
         yield Means(sources, client, WheelCache(cache_folder()), variables, Path(sys.executable), reporter)

@@ -11,6 +11,7 @@ from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import pinned
 from gpuinstall.lock.fit import Fit, best, fits_in
 from gpuinstall.lock.making import made
+from gpuinstall.lock.wheels import local_path
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.units import readable
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.aims import Aim
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
+    from gpuinstall.sources import Sources
 
 Status = Literal["written", "unchanged", "stale"]
 
@@ -44,12 +46,17 @@ class Order:
 
 @dataclass(frozen=True)
 class Written:
-    """A lock in its place; ``apart`` says why it could not have the versions of the others."""
+    """A lock in its place.
+
+    ``apart`` says why it could not have the versions of the others; ``private`` are the sources of this machine or
+    this network alone that it takes files from.
+    """
 
     path: Path
     lock: Lock
     status: Status
     apart: str | None = None
+    private: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Write its entry in the document of ``lock --json``."""
@@ -74,16 +81,26 @@ def write_locks(order: Order, means: Means) -> list[Written]:
     agreements = agree(aims, means, newest=order.newest, constraints=constraints)
     _announce(agreements, means)
     locks = [made(agreement, aim.request, means) for agreement, aim in zip(agreements, order.aims, strict=True)]
-    return [place(lock, order.folder, one.apart) for lock, one in zip(locks, agreements, strict=True)]
+    return [
+        replace(place(lock, order.folder), apart=one.apart, private=private_sources(lock, means.sources))
+        for lock, one in zip(locks, agreements, strict=True)
+    ]
 
 
-def place(lock: Lock, folder: Path, apart: str | None = None) -> Written:
+def place(lock: Lock, folder: Path) -> Written:
     """Put a lock into its folder, unless it lies there already."""
     path = folder / lock.name
     if path.is_file() and path.read_text(encoding="utf-8") == lock.text:
-        return Written(path, lock, "unchanged", apart)
+        return Written(path, lock, "unchanged")
     write_atomically(path, lock.text)
-    return Written(path, lock, "written", apart)
+    return Written(path, lock, "written")
+
+
+def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
+    """Name the folders of this machine and the mirrors of this network that a lock takes files from."""
+    folders = {str(path.parent) for file in lock.files if (path := local_path(file.url))}
+    mirrors = (sources.torch_index if sources.named else None, sources.default_index)
+    return (*sorted(folders), *(index for index in mirrors if index))
 
 
 def _held(aim: Aim, order: Order) -> Fit | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import GpuInstallError, MachineError, NoBuildError
+from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine
@@ -15,7 +15,8 @@ def error_of(plan: Plan, machine: Machine) -> GpuInstallError | None:
     """Make the error of a refusal; None where a build was chosen."""
     if plan.choice is not None:
         return None
-    kind = MachineError if plan.exit_code == MachineError.exit_code else NoBuildError
+    kinds: dict[int, type[GpuInstallError]] = {kind.exit_code: kind for kind in (InstallationError, MachineError)}
+    kind = kinds.get(plan.exit_code, NoBuildError)
     reason = plan.reasons[0]
     problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
     return kind(

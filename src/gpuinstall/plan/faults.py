@@ -11,12 +11,14 @@ from gpuinstall.plan.values import Plan, Reason, Run
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
+    from gpuinstall.catalog.drivers import Generation
     from gpuinstall.machine import Gpu
     from gpuinstall.plan.case import Case
     from gpuinstall.plan.gpus import LeftOut
     from gpuinstall.plan.values import Rejection
 
 NO_BUILD_FITS = 3
+NO_SOURCE_ANSWERS = 4
 ONLY_MENDING_HELPS = 8
 CPU_INSTEAD = "for the CPU build instead: --backend cpu"
 
@@ -33,9 +35,10 @@ def refused(
     left_out: tuple[LeftOut, ...] = (),
     rejected: tuple[Rejection, ...] = (),
 ) -> Plan:
-    """Refuse, for the reasons given; where there is a GPU, the fix ends with the way to the CPU build."""
+    """Refuse, for the reasons given; where there is a GPU and a CPU build would run, the fix ends with it."""
     indices = sorted({*(gpu.index for gpu in case.gpus), *(out.gpu for out in left_out)})
-    ways = [fix, CPU_INSTEAD if indices and CPU not in case.demand.backends else None]
+    cpu_runs = case.machine.libc != "musl" and CPU not in case.demand.backends
+    ways = [fix, CPU_INSTEAD if indices and cpu_runs else None]
     return Plan(
         status="refused",
         choice=None,
@@ -106,9 +109,24 @@ def _no_driver(case: Case) -> Plan:
     names = " and ".join(dict.fromkeys(gpu.label for gpu in case.gpus))
     if case.machine.driver is None:
         reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
-        return refused(case, ONLY_MENDING_HELPS, (reason,), "install the NVIDIA driver")
+        return refused(case, ONLY_MENDING_HELPS, (reason,), f"install the NVIDIA driver{_branches(case)}")
     reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not say its version")
     return refused(case, ONLY_MENDING_HELPS, (reason,), "nvidia-smi should say it; if it fails, reinstall the driver")
+
+
+def _branches(case: Case) -> str:
+    """Name the driver branches that drive every GPU of the case and serve the newest CUDA that they can have."""
+    newest = max(case.floors.values())
+    last = min((found.last_branch for found in generations(case) if found.last_branch), default=None)
+    if last is None:
+        return f", {newest} or newer"
+    return f" of branch {last}, the last for {' and '.join(found.name for found in generations(case))}"
+
+
+def generations(case: Case) -> list[Generation]:
+    """The generations of the GPUs of a case, as far as the catalogue knows them."""
+    found = (case.catalog.drivers.generation(chip) for chip in case.chips)
+    return [generation for generation in found if generation is not None]
 
 
 def _is_old_jetson(case: Case) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.plan.candidates import closest, codes_of, missing_code, preference, preferred
@@ -25,10 +26,11 @@ def reasons_for(
     best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: Case
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
+    served = replace(case, gpus=tuple(case.gpus[place] for place in best.covers))
     found = (
         None if case.gpus else _NO_GPU_HERE,
-        newest_reason(best, rejected, case),
-        _newer_driver(best, rejected, case),
+        newest_reason(best, rejected, served),
+        _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, case),
         _other_gpus(best, candidates, case),
     )
@@ -39,6 +41,8 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: Case) ->
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
+    if any(found.code == "unreachable" for found in newer):
+        return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
     blocking = closest(found for found in newer if found.code not in _NOT_BLOCKING)
     if blocking is None:
         asked = " that was asked for" if any(found.code.startswith("other-") for found in newer) else ""
@@ -125,8 +129,8 @@ def _backend(
 
 
 def _other_gpus(best: Candidate, candidates: list[Candidate], case: Case) -> Reason | None:
-    everywhere = set(range(len(case.gpus)))
-    others = everywhere - set(best.covers)
+    everywhere = range(len(case.gpus))
+    others = set(everywhere) - set(best.covers)
     if others:
         covers = {candidate.covers for candidate in candidates if others & set(candidate.covers)}
         return _would_give("other-choice", best_cover(covers, case.gpus), candidates, case) if covers else None

@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, Stuck, closest
-from gpuinstall.plan.faults import NO_BUILD_FITS, ONLY_MENDING_HELPS, never_made, refused
+from gpuinstall.plan.faults import (
+    NO_BUILD_FITS,
+    NO_SOURCE_ANSWERS,
+    ONLY_MENDING_HELPS,
+    generations,
+    never_made,
+    refused,
+)
 from gpuinstall.plan.python import number
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Plan, Reason
@@ -34,7 +41,8 @@ def explained(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan 
         if isinstance(otherwise, Plan) and otherwise.choice:
             ways.append(f"without {words}: torch {otherwise.choice.build.name}, Python {otherwise.choice.python}")
     fix = "\n".join(way for way in ways if way)
-    return refused(stuck.case, NO_BUILD_FITS, (reason,), fix, left_out=stuck.left_out, rejected=stuck.rejected)
+    exit_code = NO_SOURCE_ANSWERS if reason.code == "unreachable" else NO_BUILD_FITS
+    return refused(stuck.case, exit_code, (reason,), fix, left_out=stuck.left_out, rejected=stuck.rejected)
 
 
 def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
@@ -44,7 +52,7 @@ def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
         message = f"there is no build of torch for {case.machine.os} {case.machine.arch}"
         return refused(case, NO_BUILD_FITS, (Reason("no-build-for-platform", message),), None, left_out=stuck.left_out)
     names = " and ".join(dict.fromkeys(gpu.label for gpu in case.gpus))
-    exit_code = ONLY_MENDING_HELPS if nearest.code in NO_DRIVER else NO_BUILD_FITS
+    exit_code = _EXIT_CODES.get(nearest.code, NO_BUILD_FITS)
     reason = Reason(nearest.code, f"no build fits this machine; {nearest.build.name}: {nearest.message}")
     if nearest.code in NO_DRIVER:
         reason = Reason(nearest.code, f"{case.driver} is too old for every build for {names}: {nearest.message}")
@@ -52,6 +60,9 @@ def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
         reason = never_made(case.gpus[0])
     fix = _way(nearest, case)
     return refused(case, exit_code, (reason,), fix, left_out=stuck.left_out, rejected=rejected)
+
+
+_EXIT_CODES = {"unreachable": NO_SOURCE_ANSWERS, **dict.fromkeys(NO_DRIVER, ONLY_MENDING_HELPS)}
 
 
 def _constraints(request: Request) -> list[str]:
@@ -124,12 +135,13 @@ def _way(nearest: Rejection, case: Case) -> str | None:
         return (
             f"update the NVIDIA driver to {next(branch for branch, cuda in branches if cuda >= build.toolkit)} or newer"
         )
+    if nearest.code == "unreachable":
+        return "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl"
     if nearest.code in {"python-unsupported", "no-python"}:
         return f"use Python {min(build.pythons, key=number)}: --python {min(build.pythons, key=number)}"
     return None
 
 
 def _driver_update(floor: DriverVersion, case: Case) -> str:
-    generations = [case.catalog.drivers.generation(chip) for chip in case.chips]
-    last = min((found.last_branch for found in generations if found and found.last_branch), default=None)
+    last = min((found.last_branch for found in generations(case) if found.last_branch), default=None)
     return f"update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")

@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """The outcome of ``choose``. ``exit_code`` is 0, or 3 or 8 when refused; ``fix`` is then what to do."""
+    """The outcome of ``choose``. ``exit_code`` is 0, or 3, 4 or 8 when refused; ``fix`` is then what to do."""
 
     status: Status
     choice: Choice | None

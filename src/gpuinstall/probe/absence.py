@@ -15,8 +15,12 @@ NO_DEVICE = 100
 
 
 def no_driver(evidence: Evidence) -> Problem | None:
-    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU."""
-    if not evidence.shows_gpu or not (_is_refused(evidence) or _is_absent(evidence)):
+    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
+
+    A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
+    """
+    tegra = evidence.jetson is not None and not evidence.cards
+    if tegra or not evidence.shows_gpu or not (_is_refused(evidence) or _is_absent(evidence)):
         return None
     if evidence.wsl:
         message = "WSL has a GPU, and NVIDIA's driver does not answer in it"
@@ -41,9 +45,7 @@ def subject(evidence: Evidence) -> str:
 
 
 def _is_refused(evidence: Evidence) -> bool:
-    """A Tegra's NVML may answer so while CUDA works."""
-    tegra = evidence.jetson is not None and evidence.cuda_works
-    return evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None and not tegra
+    return evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
 
 
 def _is_absent(evidence: Evidence) -> bool:
@@ -81,10 +83,8 @@ def _kept_out(evidence: Evidence) -> Problem | None:
         why = f"{kernel.blocked_by} keeps its module out"
         return fault(evidence, "gpu-switched-off", f"{subject(evidence)} is switched off", why)
     if kernel.secure_boot and kernel.on_disk:
-        message, why = (
-            "the NVIDIA kernel module is installed and not loaded",
-            "Secure Boot is on: its key is not enrolled",
-        )
+        message = "the NVIDIA kernel module is installed and not loaded"
+        why = "Secure Boot is on, and the module's key is not enrolled"
         return fault(evidence, "module-blocked-by-secure-boot", message, why)
     return None
 

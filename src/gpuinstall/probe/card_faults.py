@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.probe.chips import BLACKWELL, TURING, drivers_of
-from gpuinstall.probe.diagnosis import NO_PERMISSION
 from gpuinstall.probe.evidence import NEWEST_BRANCH
 from gpuinstall.probe.fault import held_by_nouveau, seen
 from gpuinstall.probe.gpus import is_same
+from gpuinstall.probe.nvml import NO_PERMISSION
 from gpuinstall.probe.problems import problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.machine import Problem
+    from gpuinstall.probe.chips import DriverSpan
     from gpuinstall.probe.evidence import Card, Evidence
     from gpuinstall.probe.gpus import Sighting
     from gpuinstall.probe.nvml import NvmlGpu
@@ -26,7 +27,7 @@ LOST = 15
 def card_faults(evidence: Evidence, sightings: Iterable[Sighting], *, driver_works: bool) -> Iterator[Problem]:
     """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
     for gpu in evidence.nvml.gpus:
-        yield from _refused(evidence, gpu) if gpu.error is not None else _spoiled(evidence, gpu)
+        yield from _spoiled(evidence, gpu) if gpu.error is None else (_refused(evidence, gpu.index, gpu.error),)
     if driver_works:
         yield from _hidden(evidence)
         cards = {card.address: card for card in evidence.cards}
@@ -34,103 +35,84 @@ def card_faults(evidence: Evidence, sightings: Iterable[Sighting], *, driver_wor
         yield from (_unlisted(evidence, cards[each.address or ""], each.gpu.index) for each in unseen)
 
 
-def _refused(evidence: Evidence, gpu: NvmlGpu) -> Iterator[Problem]:
-    number, facts = gpu.index, seen(evidence)
-    if gpu.error == LOST:
-        why = "it does not answer on the bus: power, slot, heat or firmware"
-        yield problem(
-            "gpu-lost",
-            f"GPU {number} is lost",
-            evidence.place,
-            why=why,
-            seen=f"NVML error 15 · {facts}",
-            gpus=(number,),
-        )
-    elif gpu.error == NO_PERMISSION:
+def _fault(evidence: Evidence, gpu: int, code: str, message: str, why: str) -> Problem:
+    place = evidence.place.knowing(place=gpu)
+    return problem(code, message, place, why=why, seen=seen(evidence), gpus=(gpu,))
+
+
+def _refused(evidence: Evidence, gpu: int, error: int) -> Problem:
+    if error == LOST:
+        why = "it does not answer on the bus: power, slot, heat or firmware (NVML error 15)"
+        return _fault(evidence, gpu, "gpu-lost", f"GPU {gpu} is lost", why)
+    if error == NO_PERMISSION:
         why = "its device node does not admit this user"
-        yield problem(
-            "gpu-not-permitted", f"GPU {number} may not be opened", evidence.place, why=why, seen=facts, gpus=(number,)
-        )
-    else:
-        message, why = (
-            f"GPU {number} does not answer (NVML error {gpu.error})",
-            "the driver lists it and cannot reach it",
-        )
-        yield problem("gpu-unreachable", message, evidence.place, why=why, seen=facts, gpus=(number,))
+        return _fault(evidence, gpu, "gpu-not-permitted", f"GPU {gpu} may not be opened", why)
+    why = f"the driver lists it and cannot reach it (NVML error {error})"
+    return _fault(evidence, gpu, "gpu-unreachable", f"GPU {gpu} does not answer", why)
 
 
 def _spoiled(evidence: Evidence, gpu: NvmlGpu) -> Iterator[Problem]:
-    number, place = gpu.index, evidence.place.knowing(place=gpu.index)
+    number = gpu.index
     if gpu.mig and not gpu.slices:
-        message, why = (
-            f"GPU {number} is in MIG mode without an instance",
-            "CUDA sees only MIG's slices, and there are none",
-        )
-        yield problem("mig-without-instances", message, place, why=why, gpus=(number,))
+        message, why = f"GPU {number} is in MIG mode without an instance", "CUDA sees MIG's instances only"
+        yield _fault(evidence, number, "mig-without-instances", message, why)
     if gpu.prohibited:
         message, why = f"GPU {number} is closed to every program", "its compute mode is Prohibited"
-        yield problem("compute-mode-prohibited", message, place, why=why, gpus=(number,))
+        yield _fault(evidence, number, "compute-mode-prohibited", message, why)
     if gpu.remap_failed:
         message, why = f"the memory of GPU {number} has an error that cannot be remapped", "a memory cell is damaged"
-        yield problem("row-remap-failed", message, place, why=why, gpus=(number,))
+        yield _fault(evidence, number, "row-remap-failed", message, why)
 
 
 def _hidden(evidence: Evidence) -> Iterator[Problem]:
     """NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is."""
-    devices, nvml = evidence.cuda.devices, evidence.nvml.gpus
+    devices, gpus = evidence.cuda.devices, evidence.nvml.gpus
     narrowed = evidence.surroundings.job is not None and evidence.visible is not None
-    sliced = any(gpu.mig for gpu in nvml) or any((device.uuid or "").startswith("MIG-") for device in devices)
-    if not evidence.cuda_works or narrowed or sliced or len(devices) >= len(nvml):
+    sliced = any(gpu.mig for gpu in gpus) or any((device.uuid or "").startswith("MIG-") for device in devices)
+    if not evidence.cuda_works or narrowed or sliced or len(devices) >= len(gpus):
         return
-    for gpu in nvml:
+    for gpu in gpus:
         if gpu.error is None and not any(is_same(device, gpu.uuid, gpu.bus_id) for device in devices):
-            message, why = (
-                f"NVML lists GPU {gpu.index}, and CUDA does not",
-                f"cuDeviceGetCount is {len(devices)}, NVML's {len(nvml)}",
-            )
-            yield problem(
-                "gpu-hidden-from-cuda", message, evidence.place, why=why, seen=seen(evidence), gpus=(gpu.index,)
-            )
+            message, why = f"NVML lists GPU {gpu.index}, and CUDA does not", f"CUDA counts {len(devices)} devices"
+            yield _fault(evidence, gpu.index, "gpu-hidden-from-cuda", message, why)
 
 
-def _unlisted(evidence: Evidence, card: Card, index: int) -> Problem:
-    module = evidence.kernel.module
-    capability = card.chip.capability if card.chip else None
-    driver = (module and module.version) or evidence.nvml.driver
+def _unlisted(evidence: Evidence, card: Card, gpu: int) -> Problem:
     if card.device.driver == "nouveau":
-        return held_by_nouveau(evidence, card, (index,))
-    if capability is not None and driver is not None:
-        ignored = _ignored(evidence, card, index, capability, driver)
-        if ignored is not None:
-            return ignored
-    message, why = (
-        f"{card.name} is on the bus, and the driver does not list it",
-        "it has fallen off the bus or failed to start",
-    )
-    return problem("gpu-lost", message, evidence.place, why=why, seen=seen(evidence), gpus=(index,))
+        return held_by_nouveau(evidence, card, (gpu,))
+    ignored = _ignored(evidence, card, gpu)
+    if ignored is not None:
+        return ignored
+    message = f"{card.name} is on the bus, and the driver does not list it"
+    return _fault(evidence, gpu, "gpu-lost", message, "it has fallen off the bus or failed to start")
 
 
-def _ignored(
-    evidence: Evidence, card: Card, index: int, capability: ComputeCapability, driver: DriverVersion
-) -> Problem | None:
-    span, module = drivers_of(capability, evidence.host.os), evidence.kernel.module
-    branch, flavour = str(span.last or NEWEST_BRANCH), "" if capability < TURING else "-open"
-    if span.last is not None and driver.branch > span.last and driver.branch >= 390:
-        code, why = "driver-dropped-gpu", f"branch {span.last} is the last that drives it"
-    elif span.first is not None and driver.parts < span.first.parts:
-        code, why = "driver-older-than-gpu", f"{span.first} is the first driver that knows it"
-    elif module is not None and module.open and capability < TURING:
-        code, why = "open-module-on-old-gpu", "the open kernel module drives Turing and newer only"
-    elif module is not None and module.open is False and capability >= BLACKWELL:
-        code, why = "closed-module-on-new-gpu", "from Blackwell on only the open kernel module drives a card"
-    else:
+def _ignored(evidence: Evidence, card: Card, gpu: int) -> Problem | None:
+    """The driver is not one for this chip: of another time, or of the other flavour."""
+    module = evidence.kernel.module
+    driver = module.version if module else evidence.nvml.driver
+    if card.chip is None or driver is None:
         return None
-    return problem(
-        code,
-        f"driver {driver} ignores {card.name}",
-        evidence.place.knowing(branch=branch, flavour=flavour),
-        why=why,
-        seen=seen(evidence),
-        gpus=(index,),
-        legacy=span.last is not None,
-    )
+    span = drivers_of(card.chip.capability, evidence.host.os)
+    found = _unfit(span, driver) or _wrong_flavour(card.chip.capability, module.open if module else None)
+    if found is None:
+        return None
+    place = evidence.place.knowing(branch=span.last or NEWEST_BRANCH, flavour="" if span.last else "-open")
+    message, facts, legacy = f"driver {driver} ignores {card.name}", seen(evidence), span.last is not None
+    return problem(found[0], message, place, why=found[1], seen=facts, gpus=(gpu,), legacy=legacy)
+
+
+def _unfit(span: DriverSpan, driver: DriverVersion) -> tuple[str, str] | None:
+    if span.last is not None and driver.branch > span.last:
+        return "driver-dropped-gpu", f"branch {span.last} is the last that drives it"
+    if span.first is not None and driver.parts < span.first.parts:
+        return "driver-older-than-gpu", f"{span.first} is the first driver that knows it"
+    return None
+
+
+def _wrong_flavour(capability: ComputeCapability, is_open: bool | None) -> tuple[str, str] | None:
+    if is_open and capability < TURING:
+        return "open-module-on-old-gpu", "the open kernel module drives Turing and newer only"
+    if is_open is False and capability >= BLACKWELL:
+        return "closed-module-on-new-gpu", "from Blackwell on only the open kernel module drives a card"
+    return None

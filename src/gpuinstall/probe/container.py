@@ -17,7 +17,6 @@ CGROUP = "/proc/self/cgroup"
 MOUNTS = "/proc/self/mountinfo"
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "_CONDOR_SLOT")
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
-CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 _ENGINES = (
     ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
@@ -31,8 +30,8 @@ _ENGINES = (
 class Surroundings:
     """``container`` is the engine, ``job`` the variable of the scheduler, ``signs`` what a builder looks like.
 
-    ``visible`` is NVIDIA_VISIBLE_DEVICES and ``capabilities`` NVIDIA_DRIVER_CAPABILITIES, which the container
-    toolkit reads; ``required`` is what the image demands of the driver; ``cdi`` says that devices are described.
+    ``visible`` is NVIDIA_VISIBLE_DEVICES (void where CDI brings the devices) and ``capabilities``
+    NVIDIA_DRIVER_CAPABILITIES, which the container toolkit reads; ``required`` is what the image demands of the driver.
     """
 
     container: str | None = None
@@ -41,7 +40,6 @@ class Surroundings:
     visible: str | None = None
     capabilities: str | None = None
     required: str | None = None
-    cdi: bool = False
 
     @property
     def shares_the_bus(self) -> bool:
@@ -58,7 +56,6 @@ def read_surroundings(source: Source) -> Surroundings:
         visible=source.variable("NVIDIA_VISIBLE_DEVICES"),
         capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
         required=source.variable("NVIDIA_REQUIRE_CUDA"),
-        cdi=any(source.names(folder) for folder in CDI_FOLDERS),
     )
 
 

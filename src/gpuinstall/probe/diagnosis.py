@@ -9,12 +9,13 @@ from gpuinstall.probe.absence import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NO_DE
 from gpuinstall.probe.chips import BLACKWELL
 from gpuinstall.probe.cuda_problems import Scene, refusal
 from gpuinstall.probe.fault import fault, fault_of_driver, seen
+from gpuinstall.probe.nvml import NO_PERMISSION
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.probe.evidence import Evidence
 
-NO_PERMISSION, MISMATCH, UNKNOWN = 4, 18, 999
+MISMATCH, UNKNOWN = 18, 999
 
 
 def machine_fault(evidence: Evidence) -> Problem | None:

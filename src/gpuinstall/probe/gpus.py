@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.probe.nvml import MIB
-from gpuinstall.probe.pci import OTHER_VENDORS, normal_address
+from gpuinstall.probe.pci import normal_address
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpuinstall.probe.evidence import Card, Evidence
     from gpuinstall.probe.libcuda import CudaDevice
     from gpuinstall.probe.nvml import NvmlGpu
-    from gpuinstall.probe.pci import PciDevice
 
 # Chips that share the processor's memory: Tegra, and GB10.
 UNIFIED = {ComputeCapability(*pair) for pair in ((5, 3), (6, 2), (7, 2), (8, 7), (11, 0), (12, 1))}
@@ -29,16 +28,12 @@ class Sighting(NamedTuple):
 
 
 def sightings(evidence: Evidence) -> tuple[Sighting, ...]:
-    """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows.
-
-    Other makers' GPUs are listed where NVIDIA has none: nobody plans for them, but they are not overlooked.
-    """
+    """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
     listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
     known = {sighting.address for sighting in listed}
     unseen = [card for card in evidence.cards if card.address not in known]
     first = max((sighting.gpu.index for sighting in listed), default=-1) + 1
-    found = (*listed, *(_by_bus(card, first + place) for place, card in enumerate(unseen)))
-    return found or tuple(_foreign(device, index) for index, device in enumerate(evidence.foreign))
+    return (*listed, *(_by_bus(card, first + place) for place, card in enumerate(unseen)))
 
 
 def driver_of(evidence: Evidence) -> Driver | None:
@@ -118,11 +113,6 @@ def _by_bus(card: Card, index: int) -> Sighting:
     chip = card.chip
     name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
     return Sighting(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
-
-
-def _foreign(device: PciDevice, index: int) -> Sighting:
-    name = f"{OTHER_VENDORS[device.vendor]} GPU {device.id}"
-    return Sighting(Gpu(index, name, None, device.id, found_via="pci"), device.address)
 
 
 def _card_at(cards: Iterable[Card], address: str | None) -> Card | None:

@@ -102,7 +102,7 @@ def true_architecture(machine: str, system: str, processor: str, translated: str
 
 def parse_avx(processor: str) -> bool | None:
     """Say whether an x86 processor has AVX; None where there are no flags."""
-    flags = re.search(r"^flags\s*:(.*)$", processor, re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)\n", processor, re.MULTILINE)
     return "avx" in flags[1].split() if flags else None
 
 

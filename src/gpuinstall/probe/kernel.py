@@ -42,7 +42,6 @@ class KernelState:
     on_disk: bool | None = None
     secure_boot: bool = False
     blocked_by: str | None = None
-    nouveau: bool = False
     laptop: bool = False
 
 
@@ -63,7 +62,6 @@ def read_kernel(source: Source, *, hindrances: bool) -> KernelState:
         on_disk="/nvidia.ko" in source.answer("modules.dep", lambda: _modules(release)),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
         blocked_by=_blocking_file(source),
-        nouveau=bool(source.names("/sys/module/nouveau")),
         laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
 

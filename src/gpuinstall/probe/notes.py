@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuinstall.probe.pci import OTHER_VENDORS
 from gpuinstall.probe.problems import fix_of, problem
 from gpuinstall.versions import CudaVersion
 
@@ -26,10 +27,11 @@ def notes(evidence: Evidence) -> Iterator[Problem]:
         yield from note(evidence)
 
 
-def _note(evidence: Evidence, code: str, message: str, why: str, **more: Any) -> Problem:
-    """Make a note; ``place`` is a word of its fix, ``gpus`` whom it concerns."""
-    place = evidence.place.knowing(place=more.get("place", ""))
-    return problem(code, message, place, why=why, gpus=more.get("gpus", ()), blocking=False)
+def _note(
+    evidence: Evidence, code: str, message: str, why: str, *, place: object = "", gpus: tuple[int, ...] = ()
+) -> Problem:
+    """Make a note; ``place`` is a word of its fix."""
+    return problem(code, message, evidence.place.knowing(place=place), why=why, gpus=gpus, blocking=False)
 
 
 def _not_ours(evidence: Evidence) -> Iterator[Problem]:
@@ -41,17 +43,23 @@ def _not_ours(evidence: Evidence) -> Iterator[Problem]:
         yield _note(evidence, "gpu-not-ours", message, f"bound to {reserved[0].device.driver}")
     if withheld:
         room = "container" if evidence.surroundings.container else "job"
-        message, why = (
-            f"not given to this {room}: {_names(withheld)}",
-            "their device nodes are missing or may not be opened",
-        )
+        message = f"not given to this {room}: {_names(withheld)}"
+        why = "their device nodes are missing or may not be opened"
         note = _note(evidence, "gpu-not-ours", message, why)
         yield _given_none(evidence, note) if room == "container" and not evidence.shows_gpu else note
 
 
+def _foreign(evidence: Evidence) -> Iterator[Problem]:
+    """Other makers' GPUs are named where NVIDIA has none."""
+    if evidence.foreign and not evidence.shows_gpu:
+        names = ", ".join(f"{OTHER_VENDORS[device.vendor]} {device.id}" for device in evidence.foreign)
+        yield _note(evidence, "gpu-not-supported", f"not used: {names}", "builds are for NVIDIA's GPUs and for the CPU")
+
+
 def _given_none(evidence: Evidence, note: Problem) -> Problem:
-    fix = fix_of("start-container-with-gpus", evidence.place)
-    return replace(note, id="F25", fix=fix, why="it was started without a GPU, or it is being built")
+    asked = evidence.surroundings.visible
+    why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
+    return replace(note, id="F25", fix=fix_of("start-container-with-gpus", evidence.place), why=why)
 
 
 def _names(cards: Sequence[Card]) -> str:
@@ -67,20 +75,16 @@ def _switched_off(evidence: Evidence) -> Iterator[Problem]:
 def _remap_pending(evidence: Evidence) -> Iterator[Problem]:
     for gpu in evidence.nvml.gpus:
         if gpu.remap_pending and not gpu.remap_failed:
-            message, why = (
-                f"GPU {gpu.index} waits for a reset to remap memory",
-                "a memory error was found and set aside",
-            )
+            message = f"GPU {gpu.index} waits for a reset to remap memory"
+            why = "a memory error was found and set aside"
             yield _note(evidence, "row-remap-pending", message, why, place=gpu.index, gpus=(gpu.index,))
 
 
 def _unlicensed(evidence: Evidence) -> Iterator[Problem]:
     for gpu in evidence.nvml.gpus:
         if gpu.virtual and gpu.licensed is False:
-            message, why = (
-                f"the virtual GPU {gpu.index} has no licence",
-                "without one it slows down, and CUDA may be refused",
-            )
+            message = f"the virtual GPU {gpu.index} has no licence"
+            why = "without one it slows down, and CUDA may be refused"
             yield _note(evidence, "vgpu-not-licensed", message, why, gpus=(gpu.index,))
 
 
@@ -186,6 +190,7 @@ def _processor(evidence: Evidence) -> Iterator[Problem]:
 
 _NOTES = (
     _not_ours,
+    _foreign,
     _switched_off,
     _remap_pending,
     _unlicensed,

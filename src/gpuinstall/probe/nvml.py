@@ -27,6 +27,7 @@ Fault = Literal["missing", "timeout", "crash"]
 CHILD = Path(__file__).with_name("nvml_child.py")
 
 MIB = 1024 * 1024
+NO_PERMISSION = 4
 PROHIBITED = 2
 VIRTUAL_GPU = 2
 
@@ -81,6 +82,11 @@ def child_command() -> list[str]:
     binding = find_spec("pynvml")
     folder = Path(binding.origin).parent if binding and binding.origin else Path()
     return [sys.executable, "-I", "-S", str(CHILD), str(folder)]
+
+
+def permitted(facts: NvmlFacts) -> NvmlFacts:
+    """Leave out the cards that this process may not open: those of other jobs and containers."""
+    return replace(facts, gpus=tuple(gpu for gpu in facts.gpus if gpu.error != NO_PERMISSION))
 
 
 def parse(finished: Finished) -> NvmlFacts:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.probe import libcuda, nvml, smi
+from gpuinstall.probe.asking import ask_libcuda, ask_nvml, ask_smi, patience
 from gpuinstall.probe.card_faults import card_faults
-from gpuinstall.probe.child import run_children, time_limit
 from gpuinstall.probe.container import read_surroundings
 from gpuinstall.probe.diagnosis import machine_fault
 from gpuinstall.probe.evidence import Card, Evidence
@@ -22,21 +19,19 @@ from gpuinstall.probe.gpus import driver_of, sightings
 from gpuinstall.probe.host import PLATFORM, read_host
 from gpuinstall.probe.jetson import read_jetson
 from gpuinstall.probe.kernel import read_kernel
-from gpuinstall.probe.libcuda import LibcudaFacts
 from gpuinstall.probe.nodes import card_nodes, is_given, refused_nodes
 from gpuinstall.probe.notes import notes
-from gpuinstall.probe.nvml import NvmlFacts
+from gpuinstall.probe.nvml import NvmlFacts, permitted
 from gpuinstall.probe.pci import read_pci
 from gpuinstall.probe.pythons import read_pythons
 from gpuinstall.probe.record import recorder
 from gpuinstall.probe.source import Recording, ThisMachine
 from gpuinstall.probe.windows import read_adapters, read_missing_libraries
 from gpuinstall.probe.wsl import read_wsl
-from gpuinstall.process import Finished
 from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gpuinstall.probe.pci import PciDevice
@@ -80,7 +75,7 @@ def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
     source, reporter = recorder(folder), reporter or SilentReporter()
     try:
         evidence = read_evidence(reporter, source)
-        read_smi(source, reporter, len(evidence.cards))
+        ask_smi(source, reporter, len(evidence.cards))
     except OSError as error:
         message = f"the recording cannot be written: {error.strerror}: {error.filename}"
         raise UsageError(
@@ -103,8 +98,8 @@ def read_evidence(reporter: Reporter, source: Source) -> Evidence:
     host, devices, nodes = read_host(source), read_pci(source), card_nodes(source)
     gpus = max(1, sum(device.is_gpu and not device.is_reserved for device in devices), len(nodes))
     with ThreadPoolExecutor(3) as pool:
-        asked_nvml = pool.submit(_ask_nvml, source, reporter, gpus)
-        asked_libcuda = pool.submit(_ask_libcuda, source, reporter, gpus)
+        asked_nvml = pool.submit(ask_nvml, source, reporter, gpus)
+        asked_libcuda = pool.submit(ask_libcuda, source, reporter, gpus)
         pythons = pool.submit(read_pythons, source)
         evidence = Evidence(
             host=host,
@@ -118,16 +113,10 @@ def read_evidence(reporter: Reporter, source: Source) -> Evidence:
         )
     evidence = replace(evidence, nvml=asked_nvml.result(), cuda=asked_libcuda.result(), pythons=pythons.result())
     if host.os == "windows" and not evidence.nvml.works:
-        devices = read_adapters(source, _patience(reporter, "Windows", gpus)[1])
+        devices = read_adapters(source, patience(reporter, "Windows", gpus)[1])
     fabric = read_fabric(source, sum(device.is_switch for device in devices)) if evidence.cuda.init == 802 else None
     evidence = replace(evidence, fabric=fabric, foreign=tuple(device for device in devices if device.is_foreign))
     return _divided(_explained(evidence, source, reporter, gpus), source, devices)
-
-
-def read_smi(source: Source, reporter: Reporter, gpus: int = 1) -> NvmlFacts:
-    """Ask nvidia-smi."""
-    limit, waiting = _patience(reporter, "nvidia-smi", gpus)
-    return smi.parse(source.answer("nvidia-smi.txt", lambda: smi.ask_smi(limit, waiting)))
 
 
 def _explained(evidence: Evidence, source: Source, reporter: Reporter, gpus: int) -> Evidence:
@@ -139,7 +128,7 @@ def _explained(evidence: Evidence, source: Source, reporter: Reporter, gpus: int
     evidence = replace(evidence, refused=refused_nodes(source) if linux else ())
     if evidence.cuda_works or not _is_silent(evidence):
         return evidence
-    said = read_smi(source, reporter, gpus)
+    said = ask_smi(source, reporter, gpus)
     return replace(evidence, nvml=said) if said.error else evidence
 
 
@@ -150,55 +139,15 @@ def _is_silent(evidence: Evidence) -> bool:
 
 
 def _divided(evidence: Evidence, source: Source, devices: Sequence[PciDevice]) -> Evidence:
-    """Tell the cards on the bus that this process was given from those that it was not."""
-    listed = {gpu.bus_id for gpu in evidence.nvml.gpus} | {device.bus_id for device in evidence.cuda.devices}
-    given: list[Card] = []
-    others: list[Card] = []
-    usable = [device for device in devices if device.is_gpu and not device.is_reserved]
-    for place, device in enumerate(usable):
-        shared = evidence.surroundings.shares_the_bus and device.address not in listed
-        ours = not shared or is_given(source, device.address, place)
-        (given if ours else others).append(Card(device))
-    reserved = [Card(device) for device in devices if device.is_gpu and device.is_reserved]
-    return replace(evidence, cards=tuple(given), others=(*others, *reserved))
-
-
-def _ask_nvml(source: Source, reporter: Reporter, gpus: int) -> NvmlFacts:
-    finished = _child(source, "nvml.txt", nvml.child_command(), os.environ, _patience(reporter, "NVML", gpus))
-    return nvml.parse(finished) if finished else NvmlFacts()
-
-
-def _ask_libcuda(source: Source, reporter: Reporter, gpus: int) -> LibcudaFacts:
-    environment = libcuda.child_environment(os.environ, libcuda.job_devices(os.environ))
-    patience = _patience(reporter, "libcuda", gpus)
-    finished = _child(source, "libcuda.txt", libcuda.child_command("devices"), environment, patience)
-    return libcuda.parse(finished) if finished else LibcudaFacts()
-
-
-def _patience(reporter: Reporter, who: str, gpus: int) -> tuple[float, Callable[[], None]]:
-    """The seconds that somebody may take for so many GPUs, and what to say after the first three."""
-    limit = time_limit(gpus)
-    return limit, lambda: reporter.wait(f"waiting for {who}, up to {limit:.0f} s")
-
-
-def _child(
-    source: Source,
-    name: str,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    patience: tuple[float, Callable[[], None]],
-) -> Finished | None:
-    """Ask in a child process; a recording holds its status and its output, None where nobody asked."""
-    return parse_child(source.answer(name, lambda: written_child(run_children([(command, environment)], *patience)[0])))
-
-
-def written_child(finished: Finished) -> str:
-    """Write how a child ended, and what it had said by then."""
-    return f"status {finished.status}\n{finished.out}"
-
-
-def parse_child(text: str) -> Finished | None:
-    """Read that back."""
-    match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
-    status = None if match is None or match[1] == "None" else int(match[1])
-    return Finished((), status, text[match.end() :], "") if match else None
+    """Tell what this process was given from what the bus, or NVML without letting it in, only shows."""
+    gpus = [device for device in devices if device.is_gpu]
+    if not evidence.surroundings.shares_the_bus:
+        withheld = [device for device in gpus if device.is_reserved]
+    else:
+        evidence = replace(evidence, nvml=permitted(evidence.nvml))
+        listed = {gpu.bus_id for gpu in evidence.nvml.gpus} | {device.bus_id for device in evidence.cuda.devices}
+        usable = [device for device in gpus if not device.is_reserved]
+        given = {device for place, device in enumerate(usable) if is_given(source, device.address, place)}
+        withheld = [device for device in gpus if device.address not in listed and device not in given]
+    cards = tuple(Card(device) for device in gpus if device not in withheld)
+    return replace(evidence, cards=cards, others=tuple(map(Card, withheld)))

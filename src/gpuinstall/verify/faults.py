@@ -16,6 +16,11 @@ OWN_FIXES = {
     "torch is not installed": ("gpuinstall install",),
     "torch has lost": REBUILD,
     "NumPy cannot be loaded": ("uv pip install --reinstall numpy",),
+    "would import another torch": (
+        "unset PYTHONPATH   # where the other torch comes from there",
+        "where it lies in this folder: give it another name",
+    ),
+    "does not start here unless isolated": ("unset PYTHONPATH PYTHONHOME",),
     "it passes without LD_PRELOAD": ("unset LD_PRELOAD",),
     "it passes without LD_LIBRARY_PATH": ("unset LD_LIBRARY_PATH",),
 }

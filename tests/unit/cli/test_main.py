@@ -2,14 +2,22 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from gpuinstall import __version__
 from gpuinstall.cli.main import COMMANDS, run
 
 ROOT = Path(__file__).parents[3]
+
+
+def commands(name: str) -> list[list[str]]:
+    """A command, or those of a group of commands."""
+    found = import_module(f"gpuinstall.cli.{name}").command
+    return [[name, each] for each in found.commands] if isinstance(found, click.Group) else [[name]]
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +50,8 @@ def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[s
 def test_every_command_says_what_it_does_and_takes_the_output_options(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([name, "--help"]) == 0
-    out = capsys.readouterr().out
-    for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
-        assert option in out
+    for words in commands(name):
+        assert run([*words, "--help"]) == 0
+        out = capsys.readouterr().out
+        for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
+            assert option in out

@@ -20,7 +20,7 @@ version = "{version}"
 
 [[packages.wheels]]
 url = "https://index.example/torch-{version}-cp312-cp312-linux_x86_64.whl"
-hashes = {{ sha256 = "1" }}
+hashes = {{ sha256 = "1111111111111111111111111111111111111111111111111111111111111111" }}
 """
 
 

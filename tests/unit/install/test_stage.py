@@ -24,10 +24,10 @@ def entry(text: str) -> dict[str, object]:
 
 def test_a_wheel_that_is_here_is_named_by_its_path_and_keeps_its_hash(tmp_path: Path) -> None:
     cache = WheelCache(tmp_path / "cache")
-    cache.path("1", WHEEL).parent.mkdir(parents=True)
-    cache.path("1", WHEEL).touch()
+    cache.path("1" * 64, WHEEL).parent.mkdir(parents=True)
+    cache.path("1" * 64, WHEEL).touch()
     copied = entry(private(parse("pylock.cu126.toml", TEXT), tmp_path, cache))
-    assert copied == {"path": str(cache.path("1", WHEEL)), "hashes": {"sha256": "1"}}
+    assert copied == {"path": str(cache.path("1" * 64, WHEEL)), "hashes": {"sha256": "1" * 64}}
 
 
 def test_a_wheel_that_is_not_here_keeps_its_address(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def locked(version: str, target: Target, python: str = "3.12") -> Lock:
     url = f"https://index.example/{wheel}"
     resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
     evidence = Evidence(("torch",), version, target.backend, "2026-11-20")
-    return parse(target.filename, render(document(resolved, {url: "1"}, target, python, evidence)))
+    return parse(target.filename, render(document(resolved, {url: "1" * 64}, target, python, evidence)))
 
 
 def machine(driver: str | None = None, capability: str | None = None) -> Machine:

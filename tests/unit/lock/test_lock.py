@@ -19,7 +19,7 @@ name = "torch"
 version = "2.14.1+cu126"
 [[packages.wheels]]
 url = "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl"
-hashes = { sha256 = "1" }
+hashes = { sha256 = "1111111111111111111111111111111111111111111111111111111111111111" }
 """
 
 
@@ -39,7 +39,13 @@ def test_a_lock_for_a_range_of_pythons_names_none() -> None:
     [
         (LOCK[:-40], "lock-malformed"),
         (LOCK.replace('created-by = "gpuinstall"', ""), "lock-malformed"),
-        (LOCK.replace('hashes = { sha256 = "1" }', "hashes = {}"), "lock-malformed"),
+        (
+            LOCK.replace(
+                'hashes = { sha256 = "1111111111111111111111111111111111111111111111111111111111111111" }',
+                "hashes = {}",
+            ),
+            "lock-malformed",
+        ),
         (LOCK.replace('"1.0"', '"2.0"'), "lock-version"),
         (LOCK.replace('"1.0"', '"1.1"'), "lock-version"),
         (LOCK.replace("%2B", "+").replace('url = "https://index.example', 'path = "../../etc'), "lock-traversal"),
@@ -48,6 +54,7 @@ def test_a_lock_for_a_range_of_pythons_names_none() -> None:
             LOCK.replace("url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='),
             "lock-traversal",
         ),
+        (LOCK.replace("1" * 64, "0x1"), "lock-malformed"),
         ("", "lock-malformed"),
     ],
 )

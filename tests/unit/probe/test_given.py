@@ -47,6 +47,14 @@ def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path: Path) -> 
     assert machine.problems[0].message.startswith("not given to this job")
 
 
+def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path) -> None:
+    denied = {"error": 4, "bus_id": None, "name": None, "uuid": None, "pci_device_id": None}
+    files = healthy(2) | nvml({}, denied) | libcuda(1) | {"/dev/nvidia1": "denied\n"}
+    machine = probed(tmp_path, files, **SLURM)
+    assert [gpu.index for gpu in machine.gpus] == [0]
+    assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
+
+
 def test_a_job_that_was_given_a_card_which_the_driver_does_not_list_has_a_broken_one(tmp_path: Path) -> None:
     machine = probed(tmp_path, healthy(1), card(2), nodes(2), **SLURM)
     assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
@@ -117,9 +125,11 @@ def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path: Path) -> Non
     assert machine.gpus[0].compute_capability is None
 
 
-def test_other_makers_gpus_are_listed_where_nvidia_has_none(tmp_path: Path) -> None:
+def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path: Path) -> None:
     radeon = card(3, "1002:744c", "amdgpu")
     machine = probed(tmp_path / "amd", radeon, no_nvml(), no_libcuda())
-    assert [(gpu.pci_id, gpu.compute_capability) for gpu in machine.gpus] == [("1002:744c", None)]
-    assert machine.problems == ()
-    assert [gpu.pci_id for gpu in probed(tmp_path / "both", healthy(1), radeon).gpus] == ["10de:2684"]
+    assert machine.gpus == ()
+    assert [(note.code, note.blocking, note.message) for note in machine.problems] == [
+        ("gpu-not-supported", False, "not used: AMD 1002:744c")
+    ]
+    assert probed(tmp_path / "both", healthy(1), radeon).problems == ()

@@ -70,7 +70,8 @@ def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "avx"), [("flags\t\t: fpu avx avx2\n", True), ("flags\t\t: fpu sse2\n", False), ("", None)]
+    ("text", "avx"),
+    [("flags\t\t: fpu avx avx2\n", True), ("flags\t\t: fpu sse2\n", False), ("flags\t\t: fpu ss", None), ("", None)],
 )
 def test_avx_is_read_from_the_flags(text: str, avx: bool | None) -> None:
     assert parse_avx(text) is avx

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.probe import container, folders, host, jetson, kernel, nodes, nvml, pci, probe, pythons, smi, windows
+from gpuinstall.probe import asking, container, folders, host, jetson, kernel, nodes, nvml, pci, pythons, smi, windows
 from gpuinstall.probe.notes import required_cuda
 from gpuinstall.process import Finished
 
@@ -57,7 +57,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "adapters": (lambda text: list(windows.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
     "Windows driver": (windows.marketed_driver, "32.0.15.8180"),
     "image requirement": (required_cuda, "cuda>=12.8 brand=tesla"),
-    "recorded child": (probe.parse_child, "status -11\n{}"),
+    "recorded child": (asking.parse_child, "status -11\n{}"),
     "NVML": (
         lambda text: nvml.parse(Finished((), 0, text, "")),
         '{"library": "x", "init": 0}\n{"index": 0}\n{"end": true}',

@@ -70,6 +70,12 @@ def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_pat
     assert read_machine(source=recording(tmp_path, ORIN, nvml(init=9), libcuda(1))).problems == ()
 
 
+def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path: Path) -> None:
+    machine = read_machine(source=recording(tmp_path, ORIN, no_nvml(), no_libcuda()))
+    assert [(str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [("8.7", "device-tree")]
+    assert machine.problems == ()
+
+
 def test_wsl_is_known_by_its_kernel(tmp_path: Path) -> None:
     assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
     wsl = read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2")

@@ -1,0 +1,91 @@
+"""``gpuinstall sync``: pick the lock that fits this machine and install exactly that."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli import asked, options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.install_view import show_installed
+from gpuinstall.cli.machine import machine_line
+from gpuinstall.errors import LockError
+from gpuinstall.install.turn import WAIT_S
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.install.order import Installed, Order
+    from gpuinstall.lock.target import Target
+    from gpuinstall.machine import Machine
+
+
+@click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
+@asked.machine_options
+@click.option("--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment (.venv).")
+@click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
+@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
+@click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
+@click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
+@click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+@click.option("--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for others.")
+@click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+@options.command("sync")
+def command(
+    terminal: Terminal,
+    machine: asked.AskedMachine,
+    *,
+    venv: str,
+    target: str | None,
+    wheels: Path | None,
+    replacing: bool,
+    verify: bool,
+    keep: bool,
+    wait: float,
+    offline: bool,
+) -> Outcome:
+    """Sync."""
+    from gpuinstall.catalog import load_catalog
+    from gpuinstall.install.order import Order
+    from gpuinstall.install.pipeline import install
+    from gpuinstall.install.place import Place
+    from gpuinstall.lock.means import open_means
+    from gpuinstall.lock.target import Target
+    from gpuinstall.sources import read_sources
+
+    wanted = Target.parse(target) if target else None
+    meant = asked.asked_machine(machine, terminal)
+    terminal.step("Machine", machine_line(meant))
+    place = Place.at(Path(venv))
+    request = replace(asked.asked_request(asked.AskedRequest(), asked.here(), machine=machine), requirements=("torch",))
+    here = None if machine.elsewhere else meant
+    order = Order(place, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
+    order = replace(order, replace=replacing, verify=verify, keep=keep, fallback=False)
+    if wanted:
+        order = _aimed(order, wanted, meant)
+    with open_means(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as means:
+        done = install(order, load_catalog(), means)
+    return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
+
+
+def _aimed(order: Order, target: Target, machine: Machine) -> Order:
+    """Mean one lock; its build is obeyed where this machine has no GPU, and proven where it has."""
+    if (target.os, target.arch) != (machine.os, machine.arch):
+        raise LockError(
+            "lock-does-not-fit",
+            f"{target.filename} is for {target.os} {target.arch}, and this is {machine.os} {machine.arch}",
+            hint="gpuinstall sync   picks the one that fits",
+        )
+    here = order.here if machine.gpus or target.backend == "cpu" else None
+    return replace(order, target=str(target), request=replace(order.request, backend=target.backend), here=here)
+
+
+def _document(done: Installed) -> dict[str, Any]:
+    rejected = [
+        {"lock": misfit.lock.name, "code": misfit.reason.code, "message": misfit.reason.message}
+        for misfit in done.prepared.misfits
+    ]
+    return {**done.to_dict(), "chosen": done.prepared.lock.name, "rejected": rejected}

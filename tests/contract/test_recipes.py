@@ -1,0 +1,101 @@
+"""The files that other tools run: they parse, and what they call is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from gpuinstall import process
+from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.install.uv import uv
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+RECIPES = ROOT / "docs" / "recipes"
+JOB = RECIPES / "kubernetes-job.yml"
+WORKFLOW = RECIPES / "github-workflow.yml"
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def calls(text: str) -> list[list[str]]:
+    """The words of each call of the tool in a text, those of bootstrap.py as it hands them over."""
+    called = re.findall(r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text)
+    found = [
+        [*(["install"] if name == "bootstrap.py" else []), *shlex.split(rest.rstrip("."))] for name, rest in called
+    ]
+    return [words for words in found if words[0] in COMMANDS and words != ["export"]]
+
+
+def everything_called() -> list[list[str]]:
+    pages = (HOOKS, JOB, WORKFLOW, ROOT / "docs" / "teams.md")
+    return [words for page in pages for words in calls(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("words", everything_called(), ids=" ".join)
+def test_what_a_recipe_calls_is_a_command_with_such_options(words: list[str]) -> None:
+    command: click.Command | None = entrance
+    context = click.Context(entrance)
+    while isinstance(command, click.Group) and words:
+        name, *words = words
+        command = command.get_command(context, name)
+        assert command is not None, name
+    assert command is not None
+    command.make_context("tool", words)
+
+
+def test_the_recipes_call_the_tool_at_all() -> None:
+    assert ["lock", "--check"] in everything_called()
+    assert ["install", "--backend", "cpu"] in everything_called()
+
+
+@pytest.mark.parametrize("path", [HOOKS, JOB, WORKFLOW, ROOT / "docs" / "teams.md"], ids=lambda path: path.name)
+def test_no_index_is_asked_for_the_tool(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text)
+
+
+def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
+    workflow = read(WORKFLOW)
+    (job,) = workflow["jobs"].values()
+    actions = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in actions)
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_the_job_asks_for_a_gpu_and_runs_without_rights() -> None:
+    pod = read(JOB)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_job_starts_with_a_shell_that_can_read_its_script() -> None:
+    (container,) = read(JOB)["spec"]["template"]["spec"]["containers"]
+    done = process.run(["sh", "-n"], text=container["args"][0])
+    assert (done.status, done.err) == (0, "")
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_kubernetes_schemas_accept_the_job() -> None:
+    tool = ("--from", "kubernetes-validate==1.37.0", "kubernetes-validate")
+    done = process.run([uv(), "tool", "run", *tool, "--strict", JOB], seconds=300)
+    assert done.ok, done.out + done.err
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_pre_commit_accepts_the_hooks() -> None:
+    done = process.run([uv(), "tool", "run", "pre-commit", "validate-manifest", HOOKS], seconds=300)
+    assert done.ok, done.out + done.err

@@ -1,0 +1,183 @@
+"""Locks for a team, made against the stand-in index by the command line and real uv."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall import process
+from gpuinstall.install import uv
+from gpuinstall.lock.lock import parse
+from gpuinstall.lock.target import Target
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def lock_six(workshop: Workshop, *more: str) -> list[dict[str, str]]:
+    targets = [word for target in SIX for word in ("--target", target)]
+    locks: list[dict[str, str]] = workshop.document("lock", *more, *targets)["data"]["locks"]
+    return locks
+
+
+def test_six_targets_share_one_torch_every_file_hashed_the_same_bytes_again(
+    workshop: Workshop, stand_in: StandInIndex, tmp_path: Path
+) -> None:
+    locks = lock_six(workshop, "torch", "numpy", "--upgrade")
+    assert [lock["target"] for lock in locks] == list(SIX)
+    assert {lock["torch"].partition("+")[0] for lock in locks} == {"2.14.1"}
+    first = {target: workshop.lock(Target.parse(target).filename) for target in SIX}
+    for text in first.values():
+        document = tomli.loads(text)
+        assert all(entry["hashes"]["sha256"] for package in document["packages"] for entry in package["wheels"])
+        assert all("sdist" not in package for package in document["packages"])
+    assert len({parse("pylock.x.toml", text).python for text in first.values()}) == 1
+    other = replace(workshop, caches=tmp_path / "other")
+    lock_six(other, "torch", "numpy", "--upgrade")
+    assert {target: workshop.lock(Target.parse(target).filename) for target in SIX} == first
+    sent = [asked for asked in stand_in.log if asked.path.endswith(".whl") and asked.sent]
+    assert {Counter(asked.path for asked in sent)[path] for path in {asked.path for asked in sent}} == {2}
+
+
+def test_locks_that_still_serve_are_left_alone_without_a_request(workshop: Workshop, stand_in: StandInIndex) -> None:
+    lock_six(workshop)
+    stand_in.forget()
+    assert {lock["status"] for lock in lock_six(workshop)} == {"unchanged"}
+    assert stand_in.log == []
+
+
+def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(workshop: Workshop) -> None:
+    lock_six(workshop)
+    python = parse("x", workshop.lock("pylock.cpu.toml")).python or ""
+    made = process.run(uv.create(find(python), workshop.folder / "env"), env=workshop.environment)
+    assert made.ok, made.err
+    interpreter = workshop.folder / "env" / "bin" / "python"
+    for name in SIX:
+        target = Target.parse(name)
+        words = [uv.uv(), "pip", "sync", "--dry-run", "--python", interpreter, workshop.folder / target.filename]
+        here = process.run(words, env=workshop.environment)
+        there = process.run([*words, "--python-platform", target.uv_platform], env=workshop.environment)
+        assert there.ok, there.err
+        assert here.ok is ((target.os, target.arch) == ("linux", "x86_64")), here.err
+    lock = workshop.folder / "pylock.cu130-windows-x86_64.toml"
+    by_pip = process.run([sys.executable, "-m", "pip", "--python", interpreter, "install", "--dry-run", "-r", lock])
+    assert not by_pip.ok
+    envelope = workshop.document("sync", "--target", "cu130-windows-x86_64", exit_code=6)
+    assert envelope["errors"][0]["code"] == "lock-does-not-fit"
+
+
+def find(python: str) -> Path:
+    from gpuinstall.probe.pythons import find_python
+
+    found = find_python(python)
+    if found is None:
+        pytest.skip(f"no Python {python} here")
+    return found
+
+
+def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_newest(workshop: Workshop) -> None:
+    words = ("lock", "--target", "cu118", "--target", "cu132")
+    error = workshop.document(*words, exit_code=3)["errors"][0]
+    assert error["code"] == "targets-disagree"
+    assert "--per-target newest" in error["hint"]
+    done = workshop.run(*words)
+    assert "cu118 torch 2.7.1" in done.err
+    locks = workshop.document(*words, "--per-target", "newest")["data"]["locks"]
+    assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", "2.15.0+cu132"]
+
+
+def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop: Workshop, stand_in_folder: Path) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "plotter", "1.0")
+    make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
+    words = ("lock", "torch", "plotter", "--target", "cpu", "--target", "cpu-macos-arm64")
+    data = workshop.document(*words)["data"]
+    assert data["differences"] == {}
+    assert parse("x", workshop.lock("pylock.cpu.toml")).versions["plotter"] == "1.0"
+
+
+def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stand_in_folder: Path) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
+    make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
+    words = ("lock", "torch", "plotter", "--target", "cpu", "--target", "cpu-macos-arm64")
+    data = workshop.document(*words)["data"]
+    assert data["differences"] == {"plotter": {"cpu": "2.0", "cpu-macos-arm64": "1.0"}}
+
+
+def test_recorded_machines_get_the_fewest_locks_that_serve_them(workshop: Workshop, play: Play) -> None:
+    machines = {
+        "gtx1080": FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1"),)),
+        "rtx4090": FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020),
+        "a100": FakeDriver((FakeGpu("NVIDIA A100", cc="8.0"),)),
+        "none": NOTHING,
+    }
+    for name, driver in machines.items():
+        play(driver)
+        (workshop.folder / f"{name}.json").write_text(workshop.run("probe", "--json").out, encoding="utf-8")
+    words = [word for name in machines for word in ("--machine", f"{name}.json")]
+    locks = workshop.document("lock", *words)["data"]["locks"]
+    assert {lock["target"] for lock in locks} == {"cu126", "cpu"}
+
+
+def test_check_says_fresh_or_stale_and_why(workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path) -> None:
+    workshop.document("lock", "torch", "--target", "cu126")
+    stand_in.forget()
+    assert workshop.document("lock", "--check", "--offline")["data"]["locks"][0]["status"] == "fresh"
+    assert stand_in.log == []
+    assert workshop.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
+    other = workshop.document("lock", "--check", "--offline", "torch", "numpy", exit_code=6)
+    assert other["data"]["locks"][0]["reasons"][0]["code"] == "inputs-changed"
+    (stand_in_folder / "simple" / "filelock-3.20.0-py3-none-any.whl").unlink()
+    make_wheel(stand_in_folder / "simple", "filelock", "3.20.0", modules={"filelock/__init__.py": "import os"})
+    fresh = replace(workshop, caches=workshop.folder.parent / "fresh")
+    changed = fresh.document("lock", "--check", exit_code=6)
+    assert changed["data"]["locks"][0]["reasons"][0]["code"] == "hash-differs"
+    (stand_in_folder / "simple" / "filelock-3.20.0-py3-none-any.whl").unlink()
+    gone = replace(workshop, caches=workshop.folder.parent / "gone").document("lock", "--check", exit_code=6)
+    assert gone["data"]["locks"][0]["reasons"][0]["code"] == "withdrawn"
+    assert gone["errors"][0]["code"] == "lock-stale"
+
+
+def test_only_the_named_package_moves(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> None:
+    workshop.document("lock", "torch==2.13.0", "numpy", "--target", "cu126")
+    before = workshop.folder / "pylock.cu126.toml"
+    (tmp_path / before.name).write_text(before.read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("numpy", "filelock"):
+        make_wheel(stand_in_folder / "simple", name, "99.0")
+    later = replace(workshop, caches=tmp_path / "later")
+    words = ("lock", "torch", "numpy", "--target", "cu126", "--upgrade-package", "numpy")
+    (workshop.folder / "pylock.cu126.toml").write_text(
+        before.read_text(encoding="utf-8").replace("torch==2.13.0", "torch"), encoding="utf-8"
+    )
+    later.document(*words)
+    changes = later.document("lock", "--diff", str(tmp_path / before.name), str(before))["data"]["changes"]
+    assert [(change["package"], change["kind"], change["new"]) for change in changes] == [("numpy", "changed", "99.0")]
+
+
+def test_a_lock_from_a_mirror_says_that_it_serves_only_there(workshop: Workshop) -> None:
+    done = workshop.run("lock", "--target", "cu126")
+    assert done.status == 0, done.err
+    assert workshop.variables["GPUINSTALL_TORCH_INDEX"] in done.err
+    assert "it serves only who can reach that" in done.err

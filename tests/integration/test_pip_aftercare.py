@@ -1,0 +1,79 @@
+"""An environment that was installed, and what plain pip and uv may do to it later."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.install.uv import uv
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.index import StandInIndex
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    """A folder with spaces in its name that holds a CPU environment."""
+    folder = tmp_path / "my project"
+    folder.mkdir()
+    variables = {name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"}
+    variables |= {"PIP_INDEX_URL": stand_in.default_index, "XDG_CONFIG_HOME": str(tmp_path / "no-settings")}
+    workshop = Workshop(folder, tmp_path / "caches", variables)
+    workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    return workshop
+
+
+def pip(workshop: Workshop, *words: str) -> Finished:
+    venv = workshop.folder / ".venv" / "bin" / "python"
+    return process.run([sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment)
+
+
+def torch_in(workshop: Workshop) -> str:
+    return workshop.python("import torch; print(torch.__version__)")
+
+
+def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
+    (workshop.folder / "requirements.txt").write_text("torch==2.13.0\n", encoding="utf-8")
+    done = pip(workshop, "install", "-r", str(workshop.folder / "requirements.txt"))
+    assert not done.ok
+    assert "The user requested (constraint) torch==2.14.1+cpu" in done.out
+    assert torch_in(workshop) == "2.14.1+cpu"
+
+
+def test_pip_installs_what_goes_with_it(workshop: Workshop) -> None:
+    done = pip(workshop, "install", "cowsay", "torch>=2.9")
+    assert done.ok, done.err
+    assert torch_in(workshop) == "2.14.1+cpu"
+
+
+def test_the_line_in_pip_conf_lifts_it(workshop: Workshop) -> None:
+    (workshop.folder / ".venv" / "pip.conf").unlink()
+    done = pip(workshop, "install", "--no-deps", "torch==2.13.0")
+    assert done.ok, done.err
+    assert torch_in(workshop) == "2.13.0"
+
+
+def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
+    shell = shutil.which("dash") or "/bin/sh"
+    program = f'eval "$({sys.executable} -m gpuinstall shellenv)" && {uv()} pip install --python .venv "torch==2.13.0"'
+    done = process.run([shell, "-c", program], env=workshop.environment, cwd=workshop.folder)
+    assert not done.ok
+    assert "torch==2.14.1+cpu" in done.err
+    assert torch_in(workshop) == "2.14.1+cpu"
+
+
+def test_the_constraints_hold_after_a_roll_back(workshop: Workshop) -> None:
+    workshop.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
+    workshop.document("install", "--rollback")
+    assert torch_in(workshop) == "2.14.1+cpu"
+    assert not pip(workshop, "install", "torch==2.13.0").ok

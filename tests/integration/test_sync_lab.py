@@ -1,0 +1,155 @@
+"""``sync`` on the lab's machines, out of one folder of locks."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
+A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
+RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),), driver="570.86.10", cuda=12080)
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def lock(workshop: Workshop, *targets: str, torch: str = "torch") -> None:
+    workshop.document("lock", torch, *(word for target in targets for word in ("--target", target)))
+
+
+@pytest.fixture
+def team(workshop: Workshop) -> Workshop:
+    """A folder with four locks of torch 2.10.0."""
+    lock(workshop, "cu126", "cu128", "cu130", "cpu", torch="torch==2.10.0")
+    return workshop
+
+
+@pytest.mark.parametrize(
+    ("driver", "chosen"), [(GTX_1080, "cu126"), (A100, "cu130"), (RTX_5090, "cu128"), (NOTHING, "cpu")]
+)
+def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(
+    team: Workshop, play: Play, driver: FakeDriver, chosen: str
+) -> None:
+    play(driver)
+    data = team.document("sync")["data"]
+    assert data["chosen"] == f"pylock.{chosen}.toml"
+    assert data["environment"]["torch"] == f"2.10.0+{chosen}"
+    assert data["verdict"]["status"] == "passed"
+    assert all(each["message"] for each in data["rejected"])
+    assert {each["lock"] for each in data["rejected"]} <= {
+        f"pylock.{name}.toml" for name in ("cu126", "cu128", "cu130", "cpu")
+    }
+
+
+def test_a_sync_with_nothing_to_do_is_quick_and_asks_nobody(team: Workshop, stand_in: StandInIndex, play: Play) -> None:
+    play(A100)
+    team.document("sync")
+    stand_in.forget()
+    data = team.document("sync")["data"]
+    assert (data["environment"]["status"], data["seconds"] < 0.3) == ("none", True)
+    assert stand_in.log == []
+
+
+def test_an_updated_lock_is_installed(team: Workshop, play: Play) -> None:
+    play(A100)
+    team.document("sync")
+    for name in ("cu126", "cu128", "cpu"):
+        (team.folder / f"pylock.{name}.toml").unlink()
+    lock(team, "cu130", torch="torch==2.14.1")
+    assert team.document("sync")["data"]["environment"]["torch"] == "2.14.1+cu130"
+
+
+def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play) -> None:
+    play(GTX_1080)
+    assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-missing"
+    lock(workshop, "cu130")
+    done = workshop.run("sync")
+    assert done.status == 6
+    assert "pylock.cu130.toml: " in done.err
+    assert "sm_61" in done.err
+    assert workshop.entries() == {"pylock.cu130.toml"}
+
+
+def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: Play) -> None:
+    play(NOTHING)
+    data = team.document("sync", "--target", "cu126")["data"]
+    assert (data["chosen"], data["verdict"]["status"]) == ("pylock.cu126.toml", "unproven")
+    play(GTX_1080)
+    assert team.document("sync")["data"]["environment"]["status"] == "proven"
+
+
+def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> None:
+    play(NOTHING)
+    text = team.lock("pylock.cpu.toml")
+    for path in team.folder.glob("pylock.*.toml"):
+        path.unlink()
+    foreign = text.replace('created-by = "gpuinstall"', 'created-by = "uv"').partition("[tool.gpuinstall]")[0]
+    python = next(line for line in foreign.splitlines() if line.startswith("requires-python"))
+    (team.folder / "pylock.toml").write_text(foreign.replace(python, 'requires-python = ">=3.10"'), encoding="utf-8")
+    data = team.document("sync")["data"]
+    assert (data["chosen"], data["environment"]["torch"]) == ("pylock.toml", "2.10.0+cpu")
+
+
+@pytest.mark.parametrize(
+    ("edit", "code", "exit_code"),
+    [
+        (lambda text: text[:-200], "lock-malformed", 6),
+        (lambda text: text.replace('lock-version = "1.0"', 'lock-version = "9.0"'), "lock-version", 6),
+        (lambda text: text.replace("/torch-2", "/..%2F..%2Ftorch-2"), "lock-malformed", 6),
+        (lambda text: re.sub('sha256 = "....', 'sha256 = "0000', text, count=1), "hash-mismatch", 4),
+        (lambda text: re.sub('sha256 = "....', 'sha256 = "', text, count=1), "lock-malformed", 6),
+    ],
+)
+def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(
+    workshop: Workshop, play: Play, edit: object, code: str, exit_code: int
+) -> None:
+    play(A100)
+    lock(workshop, "cu126", torch="torch==2.13.0")
+    workshop.document("sync")
+    lock(workshop, "cu126", torch="torch==2.14.1")
+    path = workshop.folder / "pylock.cu126.toml"
+    assert callable(edit)
+    path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
+    envelope = workshop.document("sync", exit_code=exit_code)
+    assert envelope["errors"][0]["code"] == code
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def test_a_folder_of_wheels_serves_without_a_network(
+    team: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
+) -> None:
+    play(A100)
+    files = team.document("lock", "--download", str(tmp_path / "wheels"))["data"]["files"]
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == set(files)
+    stand_in.forget()
+    elsewhere = replace(team, caches=tmp_path / "empty")
+    data = elsewhere.document("sync", "--offline", "--wheels", str(tmp_path / "wheels"))["data"]
+    assert data["environment"]["torch"] == "2.10.0+cu130"
+    assert stand_in.log == []
+
+
+def test_without_a_network_and_without_wheels_it_ends_in_seconds(team: Workshop, play: Play, tmp_path: Path) -> None:
+    play(A100)
+    started = time.monotonic()
+    done = replace(team, caches=tmp_path / "empty").run("sync", "--offline")
+    assert done.status == 4, done.err
+    assert time.monotonic() - started < 10
+    assert ".venv" not in team.entries()

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.cli.main import run
+from tests.unit.export.locks import cpu_lock, cuda_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROJECT = '[project]\nname = "x"\nversion = "0"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one lock, in which the commands run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUINSTALL_TORCH_INDEX", raising=False)
+    (tmp_path / "pylock.cu126.toml").write_text(cuda_lock().text, encoding="utf-8")
+    return tmp_path
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return read
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [("requirements", "# From pylock.cu126.toml"), ("conda", "# From pylock"), ("dockerfile", "# syntax=docker")],
+)
+def test_a_lock_is_printed_in_another_format(form: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", form]) == 0
+    plain = capsys.readouterr().out
+    assert plain.startswith(start)
+    assert run(["export", form, "--json"]) == 0
+    assert document(capsys)["data"] == {"format": form, "path": None, "text": plain}
+
+
+def test_a_file_is_written_where_it_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
+    data = document(capsys)["data"]
+    assert data["path"] == "requirements.txt"
+    assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
+
+
+def test_without_a_lock_it_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["export", "requirements"]) == 6
+    assert "do    gpuinstall lock" in capsys.readouterr().err
+
+
+def test_of_several_locks_one_has_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pylock.cpu.toml").write_text(cpu_lock().text, encoding="utf-8")
+    assert run(["export", "requirements"]) == 2
+    assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
+    assert run(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
+    assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
+
+
+def test_a_pyproject_is_patched_in_place_and_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = folder / "pyproject.toml"
+    project.write_text(PROJECT, encoding="utf-8")
+    assert run(["export", "uv", "--json"]) == 0
+    data = document(capsys)["data"]
+    assert (data["format"], data["path"], data["text"]) == ("uv", "pyproject.toml", project.read_text(encoding="utf-8"))
+    assert "https://download.pytorch.org/whl/cu126" in data["text"]
+    assert run(["export", "uv"]) == 0
+    assert "uv sync --group torch-cu126" in capsys.readouterr().out
+    assert project.read_text(encoding="utf-8") == data["text"]
+    assert run(["export", "uv", "--remove"]) == 0
+    assert project.read_text(encoding="utf-8") == PROJECT
+
+
+def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
+    (folder / "pyproject.toml").write_text(PROJECT + settings, encoding="utf-8")
+    assert run(["export", "uv", "--json"]) == 0
+    assert 'url = "https://index.example/whl/cu126"' in document(capsys)["data"]["text"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_a_pyproject_there_is_nothing_to_patch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "uv"]) == 2
+    assert "pyproject.toml cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_jupyter_and_the_devcontainer_are_to_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "dockerfile", "--with", "jupyter"]) == 0
+    assert "jupyterlab" in capsys.readouterr().out
+    assert run(["export", "dockerfile", "--devcontainer"]) == 0
+    assert json.loads(capsys.readouterr().out)["build"]["dockerfile"] == "../Dockerfile"

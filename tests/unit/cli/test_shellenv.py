@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.cli.main import run
+from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an environment for cu126, in which the command runs with no configuration of its own."""
+    for name in os.environ:
+        if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "SSL_", "REQUESTS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".venv").mkdir()
+    make_environment(tmp_path / ".venv", "one")
+    return tmp_path
+
+
+def data(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(capsys.readouterr().out)["data"]
+    return read
+
+
+def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    constraints = folder / ".venv" / "constraints.txt"
+    constraints.touch()
+    assert run(["shellenv"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "export UV_TORCH_BACKEND=cu126",
+        f"export UV_CONSTRAINT={constraints.as_uri()}",
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_constraints_that_are_not_there_are_not_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shellenv", "--json"]) == 0
+    assert data(capsys)["variables"] == {"UV_TORCH_BACKEND": "cu126"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shellenv", "--shell", "fish"]) == 0
+    assert capsys.readouterr().out == "set -gx UV_TORCH_BACKEND 'cu126'\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_an_environment_it_is_the_plan_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--json"]) == 0
+    planned = data(capsys)["build"]["backend"]
+    assert run(["shellenv", "--venv", "none", "--json"]) == 0
+    assert data(capsys)["backend"] == planned
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_left_out_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shellenv", "--torch-index", "https://index.example/whl"]) == 0
+    captured = capsys.readouterr()
+    assert "UV_TORCH_BACKEND" not in captured.out
+    assert "https://index.example/whl/cu126" in captured.err

@@ -26,6 +26,7 @@ types: $(READY)
 	$(DEV) -m mypy
 
 bench: $(READY)
+	$(DEV) -m compileall -q src
 	$(DEV) -m bench
 
 docs: $(READY)

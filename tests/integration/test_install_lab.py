@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import time
+from base64 import b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ import pytest
 from gpuinstall import process
 from gpuinstall.install import uv
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.host import UNAUTHORIZED, Answer
+from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
@@ -309,6 +312,63 @@ def test_a_package_that_demands_another_torch_is_obeyed_and_named(
     refused = workshop.document("install", "stubborn", exit_code=3)
     assert "2.15.0" in refused["errors"][0]["message"] + str(refused["errors"][0]["hint"])
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def test_a_package_for_newer_systems_alone_is_had_where_this_one_is_new_enough(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    make_wheel(stand_in_folder / "simple", "modern", "1.0", "py3-none-manylinux_2_31_x86_64")
+    workshop.document("install", "torch", "modern")
+    assert "modern-1.0" in workshop.lock("pylock.cu126.toml")
+
+
+def test_credentials_reach_the_index_and_neither_lock_nor_words(
+    stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    (tmp_path / "closed").mkdir()
+    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
+        workshop = Workshop(tmp_path / "closed", tmp_path / "caches", index.environment())
+        done = workshop.run("install", "--verbose")
+        assert done.status == 0, done.err
+        dry = workshop.run("install", "--upgrade", "--dry-run")
+    assert "s3cret" not in done.out + done.err + dry.out + dry.err + workshop.lock("pylock.cu126.toml")
+    assert index.default.url in workshop.lock("pylock.cu126.toml")
+
+
+def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
+    stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    (tmp_path / "closed").mkdir()
+    with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
+        serve = index.torch.respond
+
+        def guarded(path: str, headers: dict[str, str]) -> Answer:
+            known = headers.get("authorization") == "Basic " + b64encode(b"user:s3cret").decode()
+            return serve(path, headers) if known else UNAUTHORIZED
+
+        index.torch.respond = guarded
+        login = index.torch_index.replace("//", "//user:s3cret@")
+        workshop = Workshop(
+            tmp_path / "closed", tmp_path / "caches", {**index.environment(), "GPUINSTALL_TORCH_INDEX": login}
+        )
+        done = workshop.run("install", "--verbose")
+        assert done.status == 0, done.err
+    assert "s3cret" not in done.out + done.err + workshop.lock("pylock.cu126.toml")
+
+
+def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    words = ["prlimit", "--fsize=2000", sys.executable, "-m", "gpuinstall", "install", "torch==2.14.1", "--json"]
+    if shutil.which("prlimit") is None:
+        pytest.skip("no prlimit to make every file that is larger than 2000 bytes fail")
+    done = process.run(words, env=workshop.environment, cwd=workshop.folder)
+    assert done.status == 4, done.out + done.err
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
 
 
 def test_an_interrupted_run_leaves_nothing_behind(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:

@@ -75,7 +75,8 @@ def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(worksh
     interpreter = workshop.folder / "env" / "bin" / "python"
     for name in SIX:
         target = Target.parse(name)
-        words = [uv.uv(), "pip", "sync", "--dry-run", "--python", interpreter, workshop.folder / target.filename]
+        lock = workshop.folder / target.filename
+        words = [str(uv.uv()), "pip", "sync", "--dry-run", "--python", str(interpreter), str(lock)]
         here = process.run(words, env=workshop.environment)
         there = process.run([*words, "--python-platform", target.uv_platform], env=workshop.environment)
         assert there.ok, there.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,14 @@ def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
     assert not done.ok
     assert "torch==2.14.1+cpu" in done.err
     assert torch_in(workshop) == "2.14.1+cpu"
+
+
+def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop) -> None:
+    said = workshop.document("shellenv")["data"]["variables"]
+    assert "UV_CONSTRAINT" in said
+    inside = replace(workshop, variables={**workshop.variables, **said})
+    inside.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
+    assert torch_in(workshop) == "2.13.0+cpu"
 
 
 def test_the_constraints_hold_after_a_roll_back(workshop: Workshop) -> None:

@@ -14,7 +14,7 @@ from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.install_view import show_installed, show_rolled_back
 from gpuinstall.cli.machine import machine_line
-from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.turn import WAIT_S
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
     from gpuinstall.install.order import Order
+    from gpuinstall.machine import Machine
     from gpuinstall.sources import Sources
 
 
@@ -80,6 +81,8 @@ def _ordered(
 
     config, place = asked.here(), Place.at(venv)
     meant = asked.asked_machine(machine, terminal)
+    if machine.elsewhere:
+        _check_platform(meant)
     wanted = asked.asked_request(request, config, machine=machine)
     replaced = read_marker(place.venv)
     first = (replaced.python,) if replaced else ()
@@ -94,6 +97,20 @@ def _ordered(
         exact=named(request, config),
     )
     return order, replace(load_catalog(), torch_index=sources.torch_index), sources
+
+
+def _check_platform(meant: Machine) -> None:
+    """Raise UsageError where another system is meant than the one that we run on."""
+    from gpuinstall.probe.host import read_host
+    from gpuinstall.probe.source import ThisMachine
+
+    host = read_host(ThisMachine())
+    if (meant.os, meant.arch) != (host.os, host.arch):
+        raise UsageError(
+            "other-platform",
+            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
+            hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
+        )
 
 
 def named(request: asked.AskedRequest, config: Config) -> bool:

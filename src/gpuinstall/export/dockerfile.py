@@ -34,7 +34,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \\
 FROM {final}
 {copied}COPY --from=build {venv} {venv}
 ENV PATH={venv}/bin:$PATH{visible}
-# torch.compile wants a C compiler in this stage: gcc and libc6-dev.
+# torch.compile wants a compiler in this stage: apt-get install g++
 RUN useradd --create-home --uid 1000 app
 USER 1000:1000
 WORKDIR /home/app
@@ -78,7 +78,7 @@ def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
 
 def devcontainer(lock: Lock) -> str:
     """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
-    gpu = {} if backend_of(lock) == "cpu" else {"hostRequirements": {"gpu": True}, "runArgs": ["--gpus", "all"]}
+    gpu = {} if backend_of(lock) == "cpu" else {"runArgs": ["--gpus", "all"]}
     document = {
         "name": f"torch {lock.versions.get('torch')}",
         "build": {"dockerfile": "../Dockerfile", "context": ".."},

@@ -10,7 +10,6 @@ from gpuinstall.install import uv
 from gpuinstall.install.ownership import check_ownership
 from gpuinstall.install.place import interpreter
 from gpuinstall.install.prepare import fits
-from gpuinstall.install.stage import PRIVATE
 from gpuinstall.install.standing import standing
 from gpuinstall.lock.agreement import target_for
 from gpuinstall.lock.aims import Aim, settle_one
@@ -49,5 +48,5 @@ def _commands(order: Order, choice: Choice) -> list[list[str]]:
     return [
         *fetch,
         uv.create(python or Path(f"python{choice.python}"), place.staging),
-        uv.sync(interpreter(place.staging), place.work / PRIVATE),
+        uv.sync(interpreter(place.staging), place.private_lock),
     ]

@@ -7,18 +7,17 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import UsageError, VerificationError
+from gpuinstall.errors import UsageError
 from gpuinstall.install.candidates import without
 from gpuinstall.install.marker import Marker, fingerprint, read_marker
 from gpuinstall.install.order import Installed, Previous
 from gpuinstall.install.ownership import check_mount, check_ownership
-from gpuinstall.install.place import interpreter
 from gpuinstall.install.prepare import prepare
+from gpuinstall.install.proof import failure, prove
 from gpuinstall.install.stage import stage
 from gpuinstall.install.standing import intact, standing
-from gpuinstall.install.swap import discard, publish_lock, repair, size_of, swap_in
+from gpuinstall.install.swap import discard, publish_lock, repair, size_of, swap_in, sweep
 from gpuinstall.install.turn import turn
-from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,9 +46,9 @@ def install(order: Order, catalog: Catalog, means: Means) -> Installed:
         if found and found.proven:
             return _left_alone(order, found, start)
         try:
-            done = _install(preflighted(order, means), found, catalog, means)
+            done = _install(preflighted(order, means), catalog, means)
         finally:
-            discard(order.place.staging)
+            sweep(order.place)
     return replace(done, seconds=monotonic() - start)
 
 
@@ -72,7 +71,8 @@ def preflighted(order: Order, means: Means) -> Order:
     return replace(order, machine=order.machine.with_problems(seen.problems))
 
 
-def _install(order: Order, found: Standing | None, catalog: Catalog, means: Means) -> Installed:
+def _install(order: Order, catalog: Catalog, means: Means) -> Installed:
+    found = standing(order, catalog)
     for attempt in range(1, ATTEMPTS + 1):
         prepared = found.prepared if found else prepare(order, catalog, means)
         venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, means)
@@ -101,35 +101,12 @@ def _staged(order: Order, prepared: Prepared, means: Means) -> Path:
     return order.place.staging
 
 
-def prove(order: Order, prepared: Prepared, venv: Path, means: Means) -> Verdict:
-    """Run the kernels of an environment on this machine's GPUs, or say that they are not here."""
-    start = monotonic()
-    machine = order.here or replace(order.machine, gpus=())
-    gpus = tuple(run.index for run in prepared.plan.gpus if run.how != "none") if order.here else None
-    asked_cpu = prepared.choice.build.backend == "cpu"
-    verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=asked_cpu, gpus=gpus or None, reporter=means.reporter
-    )
-    means.reporter.step("Verified", summary(verdict), monotonic() - start)
-    return verdict
-
-
-def summary(verdict: Verdict) -> str:
-    """Say in one line what became of each device."""
-    parts = []
-    for device in verdict.devices:
-        count = sum(check.status == "passed" for check in device.checks)
-        said = f"{count} checks" if device.status == "passed" else device.unproven or device.status
-        parts.append(f"{device.name if device.name == 'CPU' else f'GPU {device.index}'}: {said}")
-    return " · ".join(parts)
-
-
 def _proven(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> Installed:
     place, lock = order.place, prepared.lock
     beside = place.folder / lock.name
     same = beside.is_file() and beside.read_text(encoding="utf-8") == lock.text
     lock_change: LockChange = "unchanged" if same else "written"
-    mark(order, prepared, verdict, venv)
+    _mark(order, prepared, verdict, venv)
     if venv == place.venv:
         publish_lock(place)
         return Installed(place, prepared, lock_change, verdict.to_dict(), "proven")
@@ -149,28 +126,19 @@ def roll_back(place: Place, wait: float, reporter: Reporter) -> Marker:
     return marker
 
 
-def mark(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> None:
+def _mark(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> None:
     """Write into an environment, last of all, what it is."""
     lock, choice = prepared.lock, prepared.choice
-    machine = fingerprint(order.here or order.machine)
-    torch = lock.versions["torch"]
-    backend = choice.build.backend
-    document = verdict.to_dict()
-    Marker(str(uuid.uuid4()), lock.name, lock.sha256, choice.python, torch, backend, machine, document).write(venv)
-
-
-def failure(prepared: Prepared, verdict: Verdict) -> VerificationError:
-    """Say which kernel failed where."""
-    failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
-    device, check = failed[0]
-    return VerificationError(
-        "kernel-failed",
-        f"torch {prepared.choice.build.name} failed on {device.name}: {check.name}",
-        why=check.message,
-        id=check.cause,
-        hint="the environment was not replaced; gpuinstall doctor says more",
-        data={"plan": prepared.plan.to_dict(), "verdict": verdict.to_dict()},
-    )
+    Marker(
+        id=str(uuid.uuid4()),
+        lock=lock.name,
+        lock_sha256=lock.sha256,
+        python=choice.python,
+        torch=lock.versions["torch"],
+        backend=choice.build.backend,
+        machine=fingerprint(order.here or order.machine),
+        verdict=verdict.to_dict(),
+    ).write(venv)
 
 
 def _left_alone(order: Order, found: Standing, start: float) -> Installed:

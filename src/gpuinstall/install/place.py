@@ -53,6 +53,11 @@ class Place:
         return self.work / "journal.json"
 
     @property
+    def private_lock(self) -> Path:
+        """The copy of the lock that uv installs from."""
+        return self.work / "pylock.private.toml"
+
+    @property
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"

@@ -28,20 +28,17 @@ if TYPE_CHECKING:
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.wheels import WheelCache
 
-PRIVATE = "pylock.private.toml"
-
 
 def stage(order: Order, prepared: Prepared, means: Means) -> None:
     """Build the environment that was prepared at the order's ``place.staging``; raise InstallationError."""
     place, lock, python = order.place, prepared.lock, prepared.choice.python
     discard(place.staging)
-    copy = place.work / PRIVATE
-    write_atomically(copy, private(lock, place.folder, means.cache, order.wheels))
+    write_atomically(place.private_lock, private(lock, place.folder, means.cache, order.wheels))
     try:
         _run(uv.create(base_python(python, means), place.staging), means)
-        _run(uv.sync(interpreter(place.staging), copy), means)
+        _run(uv.sync(interpreter(place.staging), place.private_lock), means)
     finally:
-        copy.unlink()
+        place.private_lock.unlink()
     write_atomically(place.staging / lock.name, lock.text)
     settle_activate(place.staging, place.venv)
     settle_pip(place.staging, place.venv, lock)

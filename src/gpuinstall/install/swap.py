@@ -52,7 +52,14 @@ def repair(place: Place) -> None:
     if place.aside.exists() and not place.venv.exists():
         place.aside.rename(place.venv)
     place.journal.unlink(missing_ok=True)
+    place.private_lock.unlink(missing_ok=True)
     discard(place.staging)
+
+
+def sweep(place: Place) -> None:
+    """Clear away what was being built; an exchange that has begun is left to ``repair``."""
+    if not place.journal.exists():
+        discard(place.staging)
 
 
 def discard(folder: Path) -> None:

@@ -17,7 +17,7 @@ from gpuinstall.lock.aims import is_torch, pinned, settle
 from gpuinstall.lock.draft import Draft, Family, Wish, draft
 from gpuinstall.lock.project import Project
 from gpuinstall.lock.resolution import ConflictError, Resolver
-from gpuinstall.lock.target import GLIBC, Target
+from gpuinstall.lock.target import GLIBC, Target, minor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def agree(
 
 def target_for(choice: Choice, machine: Machine) -> Target:
     """What a lock of a choice is for; its glibc is old enough for every machine that runs the build."""
-    glibc = min((GLIBC, machine.glibc or GLIBC), key=lambda version: [int(part) for part in version.split(".")])
+    glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
     return Target(choice.build.backend, machine.os, machine.arch, glibc)
 
 
@@ -113,8 +113,18 @@ def _redrafted(agreement: Agreement, older: Mapping[str, str], constraints: tupl
 
 
 def _drafted(settled: Settled, constraints: tuple[str, ...], means: Means) -> Draft | ConflictError:
-    choice = settled.choice
-    wish = Wish(choice.requirements, target_for(choice, settled.aim.machine), choice.python, constraints)
+    """Resolve what was chosen; where a package has wheels for newer systems alone, for this very machine's glibc."""
+    choice, machine = settled.choice, settled.aim.machine
+    target = target_for(choice, machine)
+    made = _resolved(Wish(choice.requirements, target, choice.python, constraints), settled, means)
+    newer = target.up_to(machine.glibc)
+    if newer == target or (isinstance(made, Draft) and not made.builds_from_source):
+        return made
+    again = _resolved(Wish(choice.requirements, newer, choice.python, constraints), settled, means)
+    return again if isinstance(again, Draft) else made
+
+
+def _resolved(wish: Wish, settled: Settled, means: Means) -> Draft | ConflictError:
     try:
         return draft(wish, _family(settled, means), means)
     except ConflictError as conflict:

@@ -55,6 +55,11 @@ class Draft:
         """The version of each package."""
         return {package["name"]: package["version"] for package in self.resolved["packages"] if "version" in package}
 
+    @property
+    def builds_from_source(self) -> bool:
+        """Say whether some package has no wheel for the target."""
+        return any(not file.name.endswith(".whl") for file in self.files)
+
     def finished(self, evidence: Evidence, means: Means) -> dict[str, Any]:
         """Fetch what must be hashed and build the document of the lock."""
         hashes = fetch_missing(self.hashes, means.cache, means.client, means.reporter)

@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.lock.agreement import Agreement
+    from gpuinstall.lock.aims import Settled
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.lock.target import Target
     from gpuinstall.request import Request
 
 
 def made(agreement: Agreement, request: Request, means: Means) -> Lock:
     """Fetch what has no hash, once, and make the lock of what ``request`` asked for."""
     draft, settled = agreement.draft, agreement.settled
-    document = draft.finished(evidence(settled.choice, request, settled.aim.catalog), means)
+    document = draft.finished(evidence(settled, draft.target, request), means)
     return parse(draft.target.filename, render(document))
 
 
-def evidence(choice: Choice, request: Request, catalog: Catalog) -> Evidence:
+def evidence(settled: Settled, target: Target, request: Request) -> Evidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
-    build = choice.build
+    build, catalog = settled.choice.build, settled.aim.catalog
     return Evidence(
         inputs=plain(request.requirements),
         torch=str(build.torch),
@@ -38,7 +39,7 @@ def evidence(choice: Choice, request: Request, catalog: Catalog) -> Evidence:
         catalogue=catalog.date,
         asked=request.backend,
         architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
-        floors={**_driver_floor(build, catalog), **({"glibc": build.glibc} if build.glibc else {})},
+        floors={**_driver_floor(build, catalog), **({"glibc": target.glibc} if target.os == "linux" else {})},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,5 +40,26 @@ def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -
 
     uv()
     variables = environment(os.environ, sources.environment(), offline=offline)
-    with Client(sources.certificates, logins=sources.logins, offline=offline) as client:
-        yield Means(sources, client, WheelCache(cache_folder()), variables, Path(sys.executable), reporter)
+    with (
+        _logins(sources.logins) as logins,
+        Client(sources.certificates, logins=sources.logins, offline=offline) as client,
+    ):
+        yield Means(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
+
+
+@contextmanager
+def _logins(logins: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Hand uv the credentials of every host in a netrc file of this run, which only we can read."""
+    if not logins:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
+        netrc = Path(folder) / "netrc"
+        netrc.touch(mode=0o600)
+        netrc.write_text("".join(map(_netrc_line, logins.items())), encoding="utf-8")
+        yield {"NETRC": str(netrc)}
+
+
+def _netrc_line(login: tuple[str, str]) -> str:
+    user, _, password = login[1].partition(":")
+    return f"machine {login[0].partition(':')[0]} login {user} password {password}\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
@@ -26,6 +26,8 @@ _UV = {
 }
 MACOS = (14, 0)
 GLIBC = "2.28"
+_NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
+"""The levels beyond GLIBC that uv can resolve for."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Target:
         """Its name for uv's ``--python-platform``."""
         return _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
 
+    def up_to(self, glibc: str | None) -> Target:
+        """The same with the newest wheels that a machine's own glibc can run."""
+        newest = [level for level in _NEWER_GLIBC if self.os == "linux" and glibc and minor(level) <= minor(glibc)]
+        return replace(self, glibc=newest[-1]) if newest else self
+
     def environment(self, python: str) -> dict[str, str]:
         """The values of its markers for CPython ``X.Y``."""
         return {
@@ -111,7 +118,12 @@ class Target:
 
             yield from mac_platforms(MACOS, self.arch)
         else:
-            yield from _manylinux(self.arch, int(self.glibc.split(".")[1]))
+            yield from _manylinux(self.arch, minor(self.glibc))
+
+
+def minor(glibc: str) -> int:
+    """The second number of a glibc's version."""
+    return int(glibc.split(".")[1])
 
 
 def _manylinux(arch: str, newest: int) -> Iterator[str]:

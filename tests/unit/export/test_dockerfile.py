@@ -10,6 +10,7 @@ import pytest
 from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import UV, devcontainer, dockerfile
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, source
 
 HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"
@@ -71,8 +72,6 @@ def test_the_uv_of_the_image_is_the_pinned_one() -> None:
 
 def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
     text = cuda_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
-    from gpuinstall.lock.lock import parse
-
     with pytest.raises(UsageError, match="which Python"):
         dockerfile(parse("pylock.cu126.toml", text))
 

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
 from gpuinstall.install.place import Place
-from gpuinstall.install.swap import repair, swap_in
+from gpuinstall.install.swap import repair, swap_in, sweep
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:
@@ -158,6 +158,18 @@ def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
     assert name_of(replaced.venv) == "old"
     assert beside(replaced) == lock_text("2.14.1")
     assert not replaced.staging.exists()
+
+
+def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Place) -> None:
+    (replaced.folder / "pylock.cu126.toml").unlink()
+    (replaced.folder / "pylock.cu126.toml").mkdir()
+    with pytest.raises(InstallationError):
+        swap_in(replaced, replaced.staging)
+    sweep(replaced)
+    (replaced.folder / "pylock.cu126.toml").rmdir()
+    repair(replaced)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
+    assert beside(replaced) == lock_text("2.15.0")
 
 
 def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: Place) -> None:

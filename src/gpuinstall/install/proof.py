@@ -1,0 +1,55 @@
+"""The proof of an environment: kernels on the GPUs that were planned for, and what is said when one fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import VerificationError
+from gpuinstall.install.place import interpreter
+from gpuinstall.verify import verify_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.install.order import Order, Prepared
+    from gpuinstall.lock.means import Means
+    from gpuinstall.verify.verdict import Verdict
+
+
+def prove(order: Order, prepared: Prepared, venv: Path, means: Means) -> Verdict:
+    """Run the kernels of an environment on this machine's GPUs, or say that they are not here."""
+    start = monotonic()
+    machine = order.here or replace(order.machine, gpus=())
+    gpus = tuple(run.index for run in prepared.plan.gpus if run.how != "none") if order.here else None
+    for_cpu = prepared.plan.status == "cpu"
+    verdict = verify_environment(
+        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=means.reporter
+    )
+    means.reporter.step("Verified", summary(verdict), monotonic() - start)
+    return verdict
+
+
+def summary(verdict: Verdict) -> str:
+    """Say in one line what became of each device."""
+    parts = []
+    for device in verdict.devices:
+        count = sum(check.status == "passed" for check in device.checks)
+        said = f"{count} checks" if device.status == "passed" else device.unproven or device.status
+        parts.append(f"{device.name if device.name == 'CPU' else f'GPU {device.index}'}: {said}")
+    return " · ".join(parts)
+
+
+def failure(prepared: Prepared, verdict: Verdict) -> VerificationError:
+    """Say which kernel failed where."""
+    failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
+    device, check = failed[0]
+    return VerificationError(
+        "kernel-failed",
+        f"torch {prepared.choice.build.name} failed on {device.name}: {check.name}",
+        why=check.message,
+        id=check.cause,
+        hint="the environment was not replaced; gpuinstall doctor says more",
+        data={"plan": prepared.plan.to_dict(), "verdict": verdict.to_dict()},
+    )

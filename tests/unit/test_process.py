@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import os
+import sys
+
+from gpuinstall import process
+
+
+def test_each_line_is_heard_as_it_comes_and_kept() -> None:
+    heard: list[str] = []
+    code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
+    done = process.follow([sys.executable, "-c", code], heard.append, env=os.environ)
+    assert heard == ["one", "two"]
+    assert (done.status, done.out, done.err) == (3, "", "one\ntwo\n")
+
+
+def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said() -> None:
+    code = "import time; print('begun', flush=True); time.sleep(60)"
+    done = process.run([sys.executable, "-c", code], seconds=1)
+    assert (done.status, done.ok) == (None, False)
+    assert done.out == "begun\n"
+
+
+def test_a_program_gets_its_text_and_nothing_of_our_stdin() -> None:
+    code = "import sys; print(sys.stdin.read())"
+    assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
+    assert process.run([sys.executable, "-c", code]).out == "\n"

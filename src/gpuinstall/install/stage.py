@@ -85,7 +85,7 @@ def _run(command: list[str], means: Means) -> None:
 
     def heard(line: str) -> None:
         if line.strip().startswith(("Downloading", "Building")):
-            means.reporter.wait(line.strip().lower())
+            means.reporter.wait(line.strip())
 
     done = process.follow(command, heard, env=means.environment)
     if not done.ok:

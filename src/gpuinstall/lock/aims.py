@@ -69,7 +69,7 @@ def settle(aims: Sequence[Aim], *, newest: bool = False) -> list[Settled]:
     if len(aims) == 1 or newest:
         first = [settle_one(aim) for aim in aims]
         return first if len(aims) == 1 else _one_python(first)
-    for torch in _common_torches(aims):
+    for torch in common_torches(aims):
         for python in _pythons(aims):
             plans = [choose(one.machine, one.request, one.catalog) for one in _asking(aims, str(torch), python)]
             choices = [plan.choice for plan in plans if plan.choice]
@@ -117,7 +117,7 @@ def _one_python(settled: list[Settled]) -> list[Settled]:
     )
 
 
-def _common_torches(aims: Sequence[Aim]) -> list[Version]:
+def common_torches(aims: Sequence[Aim]) -> list[Version]:
     """The torch versions that every aim's platform has a build of, and its request allows, newest first."""
     asked = [{build.torch for build in _builds(aim)} for aim in aims]
     allowed = [Requirement(text).specifier for aim in aims for text in aim.request.requirements if is_torch(text)]

@@ -7,13 +7,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.aims import Aim, pinned
+from gpuinstall.lock.aims import Aim, common_torches, pinned
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.error import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from packaging.version import Version
 
@@ -34,16 +34,11 @@ def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tu
     for aim in aims:
         if error := error_of(choose(aim.machine, request, catalog), aim.machine):
             raise error
-    for torch in _torches(aims):
+    for torch in common_torches(aims):
         served = _served([_asking(aim, torch) for aim in aims])
         if set().union(*served.values()) == set(range(len(machines))):
             return _fewest(served, _favourites(aims, torch), len(machines))
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
-
-
-def _torches(aims: Iterable[Aim]) -> list[Version]:
-    each = ({build.torch for build in aim.catalog.builds_for(aim.machine.os, aim.machine.arch)} for aim in aims)
-    return sorted(set.intersection(*each), reverse=True)
 
 
 def _served(aims: Sequence[Aim]) -> Served:

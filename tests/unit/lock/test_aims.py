@@ -79,6 +79,11 @@ def test_a_tie_is_broken_by_what_a_machine_would_choose_alone() -> None:
     assert [str(target) for target in cover([machine("580.95.05", "9.0")] * 2, Request(), CATALOG)] == ["cu130"]
 
 
+def test_the_torch_that_is_asked_for_is_kept() -> None:
+    asked = Request(("torch==2.6.*",))
+    assert [str(target) for target in cover([machine("580.95.05", "9.0")] * 2, asked, CATALOG)] == ["cu126"]
+
+
 def test_a_machine_that_can_have_nothing_is_refused() -> None:
     with pytest.raises(MachineError):
         cover([machine("418.40.04", "7.5"), machine("580.95.05", "8.0")], Request(), CATALOG)

@@ -62,6 +62,7 @@ class Client:
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._doors: dict[str, Door] = {}
+        self._read: dict[str, Page | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -71,22 +72,10 @@ class Client:
             self._session.close()
 
     def page(self, url: str) -> Page | None:
-        """Fetch an index page, None where there is none; a page that we hold is only asked whether it still holds."""
-        known = self._pages.known(url)
-        if self._offline and known is not None:
-            return known
-        headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
-        response, text = self._fetch(url, headers)
-        if response.status_code == 304:
-            return known
-        if response.status_code in _ABSENT:
-            return None
-        _check(response, url)
-        said = response.headers
-        page = Page(text, said.get("Content-Type", ""), response.url, said.get("ETag"))
-        if page.etag and "no-store" not in said.get("Cache-Control", ""):
-            self._pages.keep(url, page)
-        return page
+        """Fetch an index page once, None where there is none; one held from earlier is asked whether it still holds."""
+        if url not in self._read:
+            self._read[url] = self._page(url)
+        return self._read[url]
 
     def text(self, url: str) -> str | None:
         """Fetch a small text such as a wheel's ``.metadata``, None where there is none."""
@@ -119,6 +108,23 @@ class Client:
                 meter(len(chunk))
             _compare(url, sha256, digest.hexdigest())
         return digest.hexdigest()
+
+    def _page(self, url: str) -> Page | None:
+        known = self._pages.known(url)
+        if self._offline and known is not None:
+            return known
+        headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
+        response, text = self._fetch(url, headers)
+        if response.status_code == 304:
+            return known
+        if response.status_code in _ABSENT:
+            return None
+        _check(response, url)
+        said = response.headers
+        page = Page(text, said.get("Content-Type", ""), response.url, said.get("ETag"))
+        if page.etag and "no-store" not in said.get("Cache-Control", ""):
+            self._pages.keep(url, page)
+        return page
 
     def _fetch(self, url: str, headers: Mapping[str, str]) -> tuple[Response, str]:
         with _transfer(url), self._ask("GET", url, headers) as response:

@@ -112,3 +112,11 @@ class Machine:
     def blocking(self) -> tuple[Problem, ...]:
         """The problems that refuse the machine as a whole."""
         return tuple(problem for problem in self.problems if problem.blocking and not problem.gpus)
+
+    @property
+    def refusing(self) -> tuple[Problem, ...]:
+        """The problems that leave nothing to work with: the machine's own, or those of its GPUs where all have one."""
+        faults = tuple(problem for problem in self.problems if problem.blocking and problem.gpus)
+        faulty = {index for problem in faults for index in problem.gpus}
+        every = bool(self.gpus) and all(gpu.index in faulty for gpu in self.gpus)
+        return self.blocking or (faults if every else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.errors import UsageError
@@ -15,6 +16,7 @@ T = TypeVar("T")
 
 SYSTEMS = ("linux", "windows", "macos")
 ARCHITECTURES = ("x86_64", "aarch64", "arm64")
+LIBRARIES = ("glibc", "musl")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 MOST_GPUS = 1024
 
@@ -27,8 +29,8 @@ def read(document: Mapping[str, Any]) -> Machine:
     return Machine(
         os=_choice(body, "os", SYSTEMS),
         arch=_choice(body, "arch", ARCHITECTURES),
-        libc=_optional(body, "libc", str),
-        glibc=_optional(body, "glibc", str),
+        libc=_known(body, "libc", LIBRARIES),
+        glibc=_glibc(body),
         environment=_environment(_optional(body, "environment", dict) or {}),
         pythons=_pythons(body),
         driver=_driver(_optional(body, "driver", dict)),
@@ -70,14 +72,18 @@ def _body(document: object) -> Mapping[str, Any]:
     return document
 
 
+def _glibc(body: Mapping[str, Any]) -> str | None:
+    glibc = _optional(body, "glibc", str)
+    if glibc is not None and not re.match(r"[0-9]+\.[0-9]+", glibc):
+        raise _malformed("glibc", f"is {glibc!r}, not a version such as 2.36")
+    return glibc
+
+
 def _environment(body: Mapping[str, Any]) -> Environment:
     jetson = _optional(body, "jetson", dict, "environment.") or {}
-    container = _optional(body, "container", str, "environment.")
-    if container is not None and container not in CONTAINERS:
-        raise _malformed("environment.container", f"is {container!r}, not one of {', '.join(CONTAINERS)}")
     return Environment(
         wsl=bool(_optional(body, "wsl", bool, "environment.")),
-        container=container,
+        container=_known(body, "container", CONTAINERS, "environment."),
         l4t=_optional(jetson, "l4t", str, "environment.jetson."),
     )
 
@@ -87,7 +93,7 @@ def _pythons(body: Mapping[str, Any]) -> tuple[str, ...] | None:
         return None
     pythons = _list(body, "pythons")
     for place, python in enumerate(pythons):
-        if not isinstance(python, str) or not python[:1].isdigit() or "." not in python:
+        if not isinstance(python, str) or not re.match(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", python):
             raise _malformed(f"pythons[{place}]", f"is {python!r}, not a version such as 3.12.1")
     return tuple(pythons)
 
@@ -212,16 +218,23 @@ def _choice(body: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
     return str(body[key])
 
 
+def _known(body: Mapping[str, Any], key: str, choices: tuple[str, ...], place: str = "") -> str | None:
+    value = _optional(body, key, str, place)
+    if value is not None and value not in choices:
+        raise _malformed(f"{place}{key}", f"is {value!r}, not one of {', '.join(choices)}")
+    return value
+
+
 def _optional(body: Mapping[str, Any], key: str, kind: type[T], place: str = "") -> T | None:
     value = body.get(key)
     if value is None:
         return None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _malformed(f"{place}{key}", f"is {value!r}, not {'an' if kind is int else 'a'} {_NAMES[kind]}")
+        raise _malformed(f"{place}{key}", f"is {value!r}, not {_NAMES[kind]}")
     return value
 
 
-_NAMES: dict[type, str] = {str: "string", int: "integer", bool: "true or false", dict: "object"}
+_NAMES: dict[type, str] = {str: "a string", int: "an integer", bool: "true or false", dict: "an object"}
 
 
 def _list(body: Mapping[str, Any], key: str, place: str = "") -> list[Any]:
@@ -257,6 +270,5 @@ def _natural(value: object, place: str) -> int:
 def _malformed(place: str, fault: str) -> UsageError:
     return UsageError(
         "machine-malformed",
-        f"the machine description is malformed: {place} {fault}",
-        hint="gpuinstall probe --json writes a right one",
+        f"the machine description is malformed: {place} {fault} (gpuinstall probe --json writes a right one)",
     )

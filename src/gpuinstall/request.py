@@ -18,7 +18,7 @@ class Request:
     requirements: tuple[str, ...] = ("torch",)
     python: str | None = None
     backend: str | None = None
-    gpus: tuple[str, ...] | None = None
+    gpus: tuple[str | int, ...] | None = None
     allowed_backends: tuple[str, ...] | None = None
     preferred_pythons: tuple[str, ...] = ()
     managed_pythons: bool = True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.gpus import Product
 
 _MAKER = {"nvidia", "geforce", "tesla", "quadro", "hgx"}
-_TRIM = re.compile(r"\b(sxm\d*|pcie|hbm\d*e?|nvl|\d+ ?gi?b|laptop|mobile|notebook|max-?q|gpu)\b")
+_TRIM = re.compile(r"\b(sxm\d*|pcie|hbm\d*e?|nvl|\d+ ?gi?b|laptop|mobile|notebook|with|max-?q|design|gpu)\b")
 
 
 def machine_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Machine:
@@ -67,14 +67,13 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _matching(words: tuple[str, ...]) -> list[Product]:
-    """Find the products with just this name, else those whose name ends so, else those whose name begins so."""
+    """Find the products with just this name, else those whose name begins or ends so."""
     if not words:
         return []
     size = len(words)
     named = [(product, _words(product.name)) for product in products()]
     exact = [product for product, name in named if name == words]
-    ending = [product for product, name in named if name[-size:] == words]
-    return exact or ending or [product for product, name in named if name[:size] == words]
+    return exact or [product for product, name in named if words in (name[:size], name[-size:])]
 
 
 def _nearest(name: str) -> str:

@@ -105,6 +105,20 @@ def test_the_last_line_is_the_first_thing_to_do(
     assert done.out.splitlines()[-1] == "first: unset LD_LIBRARY_PATH"
 
 
+def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(doctor: Command, play: Play) -> None:
+    play(FakeDriver((FakeGpu(), FakeGpu(nvml_error=15, hidden_from_cuda=True))))
+    document = json.loads(doctor("--json", "--venv", "absent").out)
+    assert (document["status"], document["exit_code"], document["errors"]) == ("partial", 0, [])
+    assert doctor("--venv", "absent").out.splitlines()[-1].startswith("first: sudo dmesg")
+
+
+def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, play: Play) -> None:
+    play(FakeDriver((FakeGpu(ptx_error=221),)))
+    done = doctor("--venv", "absent")
+    assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
+    assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
+
+
 def test_a_uv_project_that_will_undo_the_build_is_found(doctor: Command, play: Play, tmp_path: Path) -> None:
     play(HEALTHY)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\nversion = "1"\ndependencies = ["torch"]\n')

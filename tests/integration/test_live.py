@@ -117,6 +117,8 @@ def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
     assert _chosen(plan)[0] == "2.15.0+cu130"
     codes = {rejection.build.name: rejection.code for rejection in plan.rejected}
     assert codes["2.16.0+cu130"] == "not-in-catalogue"
+    assert plan.reasons[0].code == "newest-known"
+    assert "2.16.0+cu130 is on the index" in plan.reasons[0].message
 
 
 def test_unreachable_index_is_said_once_and_the_default_index_serves(live: Live, stand_in: StandInIndex) -> None:

@@ -114,7 +114,7 @@ def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop: Work
     make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
     words = ("lock", "torch", "plotter", "--target", "cpu", "--target", "cpu-macos-arm64")
     data = workshop.document(*words)["data"]
-    assert data["differences"] == {}
+    assert data["differences"] == []
     assert parse("x", workshop.lock("pylock.cpu.toml")).versions["plotter"] == "1.0"
 
 
@@ -123,8 +123,37 @@ def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stan
     make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
     make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
     words = ("lock", "torch", "plotter", "--target", "cpu", "--target", "cpu-macos-arm64")
-    data = workshop.document(*words)["data"]
-    assert data["differences"] == {"plotter": {"cpu": "2.0", "cpu-macos-arm64": "1.0"}}
+    cpu, mac = workshop.document(*words, "--upgrade")["data"]["differences"]
+    assert (cpu["package"], cpu["target"], cpu["version"]) == ("plotter", "cpu", "2.0")
+    assert "plotter" in cpu["why"]
+    assert mac == {
+        "package": "plotter",
+        "target": "cpu-macos-arm64",
+        "version": "1.0",
+        "why": "the newest that it can have",
+    }
+    assert "Apart       plotter 1.0 for cpu-macos-arm64" in workshop.run(*words, "--upgrade").out
+
+
+def test_a_package_that_is_apart_does_not_keep_another_apart(workshop: Workshop, stand_in_folder: Path) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
+    make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
+    make_wheel(simple, "painter", "1.0")
+    make_wheel(simple, "painter", "2.0", "py3-none-manylinux_2_28_x86_64")
+    words = ("lock", "torch", "plotter", "painter", "--target", "cpu", "--target", "cpu-macos-arm64")
+    assert {each["package"] for each in workshop.document(*words)["data"]["differences"]} == {"plotter"}
+    assert parse("x", workshop.lock("pylock.cpu.toml")).versions["painter"] == "1.0"
+
+
+def test_targets_meet_at_the_newest_version_that_all_have(workshop: Workshop, stand_in_folder: Path) -> None:
+    simple = stand_in_folder / "simple"
+    linux, mac = "py3-none-manylinux_2_28_x86_64", "py3-none-macosx_11_0_arm64"
+    for version, tag in (("1.0", linux), ("1.0", mac), ("1.5", mac), ("2.0", linux)):
+        make_wheel(simple, "plotter", version, tag)
+    words = ("lock", "torch", "plotter", "--target", "cpu", "--target", "cpu-macos-arm64")
+    assert workshop.document(*words)["data"]["differences"] == []
+    assert parse("x", workshop.lock("pylock.cpu.toml")).versions["plotter"] == "1.0"
 
 
 def test_recorded_machines_get_the_fewest_locks_that_serve_them(workshop: Workshop, play: Play) -> None:
@@ -178,7 +207,8 @@ def test_only_the_named_package_moves(workshop: Workshop, stand_in_folder: Path,
 
 
 def test_a_lock_from_a_mirror_says_that_it_serves_only_there(workshop: Workshop) -> None:
+    mirror = workshop.variables["GPUINSTALL_TORCH_INDEX"]
     done = workshop.run("lock", "--target", "cu126")
     assert done.status == 0, done.err
-    assert workshop.variables["GPUINSTALL_TORCH_INDEX"] in done.err
-    assert "it serves only who can reach that" in done.err
+    assert f"cannot be shared as it is, only with who can reach {mirror}" in done.err
+    assert mirror in workshop.document("lock", "--target", "cu126")["data"]["locks"][0]["private"]

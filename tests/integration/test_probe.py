@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from time import monotonic
@@ -228,6 +231,22 @@ def test_libraries_of_two_drivers_are_noted(play: Play) -> None:
     assert str(machine.driver.cuda) == "12.4"
 
 
+@pytest.mark.parametrize(
+    ("init", "code"), [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")]
+)
+def test_a_compat_libcuda_before_the_drivers_own_is_named_with_its_folder(
+    play: Play, libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, init: int, code: str
+) -> None:
+    environment = play(FakeDriver((RTX_4090,), cu_init=init))
+    compat = tmp_path / "cuda-13.0" / "compat"
+    compat.mkdir(parents=True)
+    shutil.copy(libraries / "cuda" / "libcuda.so.1", compat)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{compat}:{environment['LD_LIBRARY_PATH']}")
+    problem = only_problem(read_machine())
+    assert (problem.code, problem.id, problem.blocking) == (code, "F11", init == 804)
+    assert str(compat) in (problem.fix or "")
+
+
 class Listener(SilentReporter):
     """Keeps what is said to be waited for."""
 
@@ -309,6 +328,31 @@ def test_a_recorded_machine_reads_back_as_the_same_machine(play: Play, tmp_path:
     assert (folder / "nvml.txt").read_text(encoding="utf-8").startswith("status 0\n")
 
 
+def test_neither_the_document_nor_a_recording_names_the_host(play: Play, tmp_path: Path) -> None:
+    environment = play(FakeDriver((RTX_4090,), cu_init=803))
+    command = [sys.executable, "-m", "gpuinstall", "probe", "--json", "--record", str(tmp_path / "it")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    written = [path.read_text(encoding="utf-8") for path in (tmp_path / "it").rglob("*") if path.is_file()]
+    assert len(written) > 5
+    host = re.compile(rf"(?<!\w){re.escape(platform.node())}(?!\w)")
+    assert not any(host.search(text) for text in (done.stdout, *written))
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to put every privilege down")
+def test_nothing_needs_a_privilege_and_nothing_is_changed(play: Play, tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    environment = {**play(FakeDriver((RTX_4090,))), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    for words in (("probe", "--json"), ("doctor", "--json")):
+        command = ["unshare", "--user", sys.executable, "-m", "gpuinstall", *words]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.stderr.startswith("unshare: "):
+            pytest.skip("this machine allows no user namespace to put every privilege down in")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["status"] == "success"
+    assert list(folder.iterdir()) == []
+
+
 def test_a_recording_is_not_written_over_another(play: Play, tmp_path: Path) -> None:
     environment = play(FakeDriver())
     assert probe_command(environment, "--record", str(tmp_path / "one"))[0] == 0
@@ -328,6 +372,14 @@ def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
     assert "Driver      535.183.01 · CUDA 12.2 · by nvml" in lines
     assert any(line.startswith("error: ") and line.endswith("[F10]") for line in lines)
     assert any(line.startswith("  do    ") and "fabricmanager" in line for line in lines)
+
+
+def test_an_output_without_unicode_is_still_written(play: Play) -> None:
+    environment = {**play(FakeDriver((RTX_4090, RTX_4090), cu_init=802)), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "gpuinstall", "probe"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (8, "")
+    assert done.stdout.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
 
 
 @pytest.mark.parametrize("words", [("--machine", "/no/such/file"), ("--record", "here", "--machine", "-")])

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.recorded import GTX_1080, RTX_4090, card, module
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tests.lab.fixtures import Play
 
 pytestmark = [
     pytest.mark.root,
@@ -86,6 +89,19 @@ def test_the_loaded_module_is_found_below_sys(tmp_path: Path) -> None:
 def test_a_card_for_virtual_machines_is_noted(tmp_path: Path) -> None:
     document = probed(tmp_path, card(1, RTX_4090, driver="vfio-pci"), {})
     assert (document["exit_code"], document["data"]["gpus"]) == (0, [])
+    assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
+        ("gpu-not-ours", False)
+    ]
+
+
+def test_a_pod_with_one_of_eight_is_healthy(tmp_path: Path, play: Play) -> None:
+    files = {path: text for number in range(1, 9) for path, text in card(number, H200).items()}
+    files |= module() | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")}
+    healthy = play(FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),)))
+    (tmp_path / "machine").mkdir()
+    document = probed(tmp_path / "machine", files, healthy | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert (document["exit_code"], document["status"]) == (0, "success")
+    assert [(gpu["index"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [(0, "nvml")]
     assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
         ("gpu-not-ours", False)
     ]

@@ -158,8 +158,6 @@ int cuDeviceGetPCIBusId(char *bus, int length, int device) {
     return 0;
 }
 
-static size_t total_bytes(int device) { return (size_t)lab_number(described(device), "memory_mib", 0) << 20; }
-
 static size_t free_bytes(int device) {
     long mib = lab_number(described(device), "free_mib", lab_number(described(device), "memory_mib", 0));
     return ((size_t)mib << 20) - used[device];
@@ -167,7 +165,7 @@ static size_t free_bytes(int device) {
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     if (!valid(device)) return INVALID_DEVICE;
-    *bytes = total_bytes(device);
+    *bytes = (size_t)lab_number(described(device), "memory_mib", 0) << 20;
     return 0;
 }
 
@@ -179,8 +177,6 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
     return (int)lab_number(devices[device].card, "cuda_error", 0);
 }
 
-int cuDevicePrimaryCtxRelease_v2(int device) { return valid(device) ? 0 : INVALID_DEVICE; }
-
 int cuCtxSetCurrent(void *context) {
     current = context ? (int)((struct device *)context - devices) : -1;
     return 0;
@@ -188,24 +184,12 @@ int cuCtxSetCurrent(void *context) {
 
 static int fact_of_card(const char *key) { return (int)lab_number(devices[current].card, key, 0); }
 
-int cuMemGetInfo_v2(size_t *free, size_t *total) {
-    if (current < 0) return INVALID_CONTEXT;
-    *free = free_bytes(current);
-    *total = total_bytes(current);
-    return 0;
-}
-
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     if (current < 0) return INVALID_CONTEXT;
     if (bytes > free_bytes(current)) return OUT_OF_MEMORY;
     used[current] += bytes;
     *address = (uint64_t)(uintptr_t)malloc(bytes);
     return 0;
-}
-
-int cuMemFree_v2(uint64_t address) {
-    free((void *)(uintptr_t)address);
-    return current < 0 ? INVALID_CONTEXT : 0;
 }
 
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
@@ -235,21 +219,11 @@ int cuModuleLoadData(void **module, const void *image) {
     return strstr(image, ".version") && strstr(image, ".target") ? 0 : INVALID_PTX;
 }
 
-int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) {
-    (void)count, (void)options, (void)values;
-    return cuModuleLoadData(module, image);
-}
-
 int cuModuleGetFunction(void **function, void *module, const char *name) {
     char entry[256];
     snprintf(entry, sizeof entry, ".entry %s(", name);
     *function = strstr(module, entry);
     return *function && strcmp(name, ENTRY) == 0 ? 0 : NOT_FOUND;
-}
-
-int cuModuleUnload(void *module) {
-    free(module);
-    return 0;
 }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -266,12 +240,3 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 }
 
 int cuCtxSynchronize(void) { return current < 0 ? INVALID_CONTEXT : pending; }
-
-int cuGetErrorName(int status, const char **name) {
-    static char text[32];
-    snprintf(text, sizeof text, "CUDA_ERROR_%d", status);
-    *name = text;
-    return 0;
-}
-
-int cuGetErrorString(int status, const char **text) { return cuGetErrorName(status, text); }

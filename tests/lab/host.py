@@ -149,7 +149,7 @@ def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
     known = {"ETag": etag, "Accept-Ranges": "bytes", **answer.headers}
     if headers.get("if-none-match") == etag:
         return Answer(304, b"", answer.content_type, known)
-    if "range" in headers:
+    if "range" in headers and known["Accept-Ranges"] != "none":
         return _partial(answer, headers["range"], known)
     return Answer(200, answer.body, answer.content_type, known)
 

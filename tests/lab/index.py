@@ -39,13 +39,15 @@ class Habits:
     """How the index behaves.
 
     ``hashed`` says which files get a sha256 fragment (the real index is unreliable: here none does), ``absolute``
-    that addresses lead to the file host, ``metadata`` that ``.metadata`` is served; ``flat`` (pages of files by tag)
-    and ``json`` (PEP 691) are what mirrors do; ``credentials``, "user:password", close the default index.
+    that addresses lead to the file host, ``metadata`` that ``.metadata`` is served, ``ranges`` that parts of files
+    are; ``flat`` (pages of files by tag) and ``json`` (PEP 691) are what mirrors do; ``credentials``,
+    "user:password", close the default index.
     """
 
     hashed: Callable[[str], bool] = lambda _name: False
     absolute: bool = True
     metadata: bool = True
+    ranges: bool = True
     flat: bool = False
     json: bool = False
     credentials: str | None = None
@@ -147,7 +149,8 @@ class StandInIndex:
             return DENIED
         if name.endswith(".metadata"):
             return Answer(200, metadata_of(path)) if self.habits.metadata else DENIED
-        return Answer(200, path.read_bytes(), "application/zip", {"Cache-Control": "max-age=31536000"})
+        ranges = {} if self.habits.ranges else {"Accept-Ranges": "none"}
+        return Answer(200, path.read_bytes(), "application/zip", {"Cache-Control": "max-age=31536000", **ranges})
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
         wheels = sorted((self.folder / "whl" / tag).glob("*.whl"))
@@ -203,6 +206,8 @@ class StandInIndex:
         if not wheels:
             return NOT_FOUND
         files = [_json_file(wheel, f"{self.default.url}/files/{quote(wheel.name)}") for wheel in wheels]
+        if not self.habits.metadata:
+            files = [{**file, "core-metadata": False} for file in files]
         if JSON in headers.get("accept", ""):
             return _json(package, files)
         return _html("".join(_simple_link(file) for file in files))
@@ -257,9 +262,10 @@ def _json_file(wheel: Path, url: str) -> dict[str, Any]:
 
 def _simple_link(file: dict[str, Any]) -> str:
     python = html.escape(file["requires-python"] or "")
-    metadata = f"sha256={file['core-metadata']['sha256']}"
     href = f"{file['url']}#sha256={file['hashes']['sha256']}"
-    attributes = f'data-requires-python="{python}" data-core-metadata="{metadata}"'
+    attributes = f'data-requires-python="{python}"'
+    if file["core-metadata"]:
+        attributes += f' data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
     return f'    <a href="{href}" {attributes}>{file["filename"]}</a><br/>\n'
 
 

@@ -81,9 +81,16 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_
     assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
 
 
-def test_page_that_may_not_be_stored_is_read_again(host: Host, client: Client) -> None:
+def test_page_is_asked_for_once_in_a_run(host: Host, client: Client) -> None:
+    assert client.page(f"{host.url}/page/") == client.page(f"{host.url}/page/")
+    assert client.page(f"{host.url}/nothing/") is client.page(f"{host.url}/nothing/") is None
+    assert len(host.log) == 2
+
+
+def test_page_that_may_not_be_stored_is_read_again(host: Host, tmp_path: Path) -> None:
     for _ in range(2):
-        client.page(f"{host.url}/kept-by-nobody/")
+        with Client(cache=tmp_path) as client:
+            client.page(f"{host.url}/kept-by-nobody/")
     assert [asked.status for asked in host.log] == [200, 200]
 
 
@@ -237,8 +244,9 @@ def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
 
 def test_cache_that_cannot_be_used_does_no_harm(host: Host, tmp_path: Path) -> None:
     (tmp_path / "pages").write_text("in the way", encoding="utf-8")
-    with Client(cache=tmp_path) as client:
-        assert client.page(f"{host.url}/page/") == client.page(f"{host.url}/page/")
+    for _ in range(2):
+        with Client(cache=tmp_path) as client:
+            client.page(f"{host.url}/page/")
     assert [asked.status for asked in host.log] == [200, 200]
 
 
@@ -247,4 +255,5 @@ def test_cache_that_was_damaged_is_read_again(host: Host, tmp_path: Path) -> Non
         before = client.page(f"{host.url}/page/")
         for kept in (tmp_path / "pages").iterdir():
             kept.write_text('{"text": 1, ', encoding="utf-8")
+    with Client(cache=tmp_path) as client:
         assert client.page(f"{host.url}/page/") == before

@@ -60,6 +60,10 @@ def found(name: str) -> str:
         ("Jetson AGX Thor", "11.0"),
         ("MX450", "7.5"),
         ("GM107", "5.0"),
+        ("Quadro RTX 8000", "7.5"),
+        ("GeForce GTX 1080 with Max-Q Design", "6.1"),
+        ("NVIDIA TITAN X (Pascal)", "6.1"),
+        ("GTX TITAN X", "5.2"),
     ],
 )
 def test_a_gpu_is_found_by_its_name(name: str, capability: str) -> None:
@@ -82,12 +86,15 @@ def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
     assert near in (caught.value.hint or "")
 
 
-def test_a_name_sold_with_several_chips_asks_which() -> None:
+@pytest.mark.parametrize(
+    ("name", "chip"), [("GTX 860M", "GM107 (sm_50)"), ("Titan X", "GP102 (sm_61)"), ("RTX", "AD102")]
+)
+def test_a_name_sold_with_several_chips_asks_which(name: str, chip: str) -> None:
     with pytest.raises(UsageError) as caught:
-        find_product("GTX 860M")
+        find_product(name)
 
     assert caught.value.code == "gpu-ambiguous"
-    assert "--gpu GM107 (sm_50)" in (caught.value.hint or "")
+    assert f"--gpu {chip}" in (caught.value.hint or "")
 
 
 @given(st.text(max_size=30))

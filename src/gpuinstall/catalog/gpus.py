@@ -53,7 +53,7 @@ def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
 def _names(listed: str) -> Iterator[str]:
     """Split ``GA107M [GeForce RTX 3050 Mobile / Max-Q]`` into its names."""
     _, bracket, inside = listed.partition("[")
-    first, *others = (part.strip() for part in (inside.rstrip("]") if bracket else listed).split(" / "))
+    first, *others = (part.strip() for part in (inside.rstrip("]") if bracket else listed).split("/"))
     yield first
     family = first.rsplit(" ", 1)[0]
     yield from (other if " " in other else f"{family} {other}" for other in others)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,13 +78,16 @@ def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def asked_machine(asked: AskedMachine, reporter: Reporter) -> Machine:
     """Read the machine that is meant; raise UsageError where its file or its words are malformed."""
+    in_words = asked.driver or asked.os or asked.arch
+    if asked.machine is not None and (asked.gpu or in_words):
+        raise UsageError("machine-twice", "--machine describes a machine, and so do --gpu, --driver, --os and --arch")
     if asked.machine is not None:
         return read_machine_file(asked.machine, reporter)
     if asked.gpu:
         from gpuinstall.words import machine_in_words
 
         return machine_in_words(asked.gpu, asked.driver, asked.os, asked.arch)
-    if asked.driver or asked.os or asked.arch:
+    if in_words:
         raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
     from gpuinstall.probe import read_machine
 
@@ -129,7 +134,7 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
     try:
-        lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()
+        lines = path.read_text("utf-8-sig").replace("\\\n", " ").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
@@ -141,12 +146,11 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:
 def _requirement(line: str, path: Path, inside: tuple[Path, ...]) -> list[str]:
     if not line or line.startswith("#"):
         return []
-    if line.startswith(("-r ", "--requirement ")):
-        return read_requirements(path.parent / line.split(maxsplit=1)[1], inside)
-    if line.startswith("-"):
+    if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
+        return read_requirements(path.parent / further[1], inside)
+    if option := re.search(r"(?:^|\s)(--?[a-z][\w-]*)", line):
         hint = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
-        option = line.partition(" ")[0]
-        raise UsageError("requirements-option", f"{path}: the option {option} is not read here", hint=hint)
+        raise UsageError("requirements-option", f"{path}: the option {option[1]} is not read here", hint=hint)
     return [line]
 
 
@@ -155,7 +159,8 @@ def _gpus(text: str | None) -> tuple[str, ...] | None:
         text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return None
-    return tuple(name for name in (part.strip() for part in text.split(",")) if name and name != "-1")
+    names = takewhile(lambda name: name != "-1", (part.strip() for part in text.split(",")))
+    return tuple(name for name in names if name)
 
 
 def _bundled(

@@ -35,12 +35,14 @@ def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
     found = examine(Path.cwd(), folder, terminal)
     if report:
         _write(Path(report), found)
-    status = exit_code(found.findings)
-    errors = tuple(
-        {"code": each.code, "message": each.title, "hint": each.fix} for each in found.findings if each.blocking
-    )
+    code = exit_code(found.findings, found.machine.with_problems(found.preflight.problems))
+    faults = [each for each in found.findings if each.blocking]
     return Outcome(
-        found.to_dict(), lambda screen: show(screen, found, report), "error" if status else "success", status, errors
+        found.to_dict(),
+        lambda screen: show(screen, found, report),
+        status="error" if code else "partial" if faults else "success",
+        exit_code=code,
+        errors=tuple({"code": each.code, "message": each.title, "hint": each.fix} for each in faults if code),
     )
 
 
@@ -75,9 +77,9 @@ def environment_line(found: Examination) -> str:
 
 
 def last_line(found: Examination) -> str:
-    """Say that all is well, or what to do first."""
-    if found.findings:
-        first = found.findings[0]
+    """Say that all is well, or what to do first; a note with nothing to do is no fault."""
+    first = next((finding for finding in found.findings if finding.blocking or finding.fix), None)
+    if first is not None:
         return f"first: {(first.fix or first.title).splitlines()[0]}"
     return "healthy" if found.environment else "healthy; for an environment: gpuinstall install"
 

@@ -66,13 +66,16 @@ def command(
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.catalog import load_catalog
+    from gpuinstall.lock.dependencies import read_dependencies
     from gpuinstall.lock.means import open_means
     from gpuinstall.lock.writing import Order
     from gpuinstall.sources import read_sources
 
-    config, folder = asked.here(), Path.cwd()
+    config, folder, catalog = asked.here(), Path.cwd(), load_catalog()
+    if not (request.requirements or request.files or config.requirements):
+        config = config._replace(requirements=read_dependencies(folder, catalog.family) or None)
     sources = read_sources(asked.asked_index(request, config), os.environ, folder)
-    catalog = replace(load_catalog(), torch_index=sources.torch_index)
+    catalog = replace(catalog, torch_index=sources.torch_index)
     words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
     wanted = asked.asked_request(request, config, machine=words)
     meant = [asked.read_machine_file(name, terminal) for name in machines]
@@ -106,12 +109,12 @@ def _aims(
 
 
 def _write(order: Order, means: Means) -> Outcome:
-    from gpuinstall.lock.compare import differences
+    from gpuinstall.lock.differences import differences
     from gpuinstall.lock.writing import write_locks
 
     made = write_locks(order, means)
-    apart = differences([each.lock for each in made], order.aims[0].catalog.family)
-    data = {"locks": [each.to_dict() for each in made], "differences": apart}
+    apart = differences(made, order.aims[0].catalog.family)
+    data = {"locks": [each.to_dict() for each in made], "differences": [each.to_dict() for each in apart]}
     return Outcome(data, lambda screen: show_written(screen, made, apart))
 
 

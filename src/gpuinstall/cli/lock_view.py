@@ -5,27 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.compare import Change
+    from gpuinstall.lock.differences import Difference
     from gpuinstall.lock.freshness import Checked
     from gpuinstall.lock.writing import Written
 
 
-def show_written(terminal: Terminal, made: Sequence[Written], apart: Mapping[str, Mapping[str, str]]) -> None:
-    """Write one line a lock, and the packages that they hold in different versions."""
+def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Difference]) -> None:
+    """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
     for each in made:
         count = len(each.lock.pylock.packages)
         terminal.field("Lock", f"{each.path.name}: {count} packages, every file hashed ({each.status})")
-        for address in each.private:
-            terminal.warn(f"{each.path.name} takes files from {address}: it serves only who can reach that")
-    why = next((each.apart for each in made if each.apart), None)
-    for package, versions in apart.items():
-        held = ", ".join(f"{version} for {target}" for target, version in versions.items())
-        terminal.field("Apart", f"{package}: {held}")
-    if apart and why:
-        terminal.field("", why)
+    private: dict[str, list[str]] = {}
+    for each in made:
+        for source in each.private:
+            private.setdefault(source, []).append(each.path.name)
+    for source, names in private.items():
+        terminal.warn(f"{', '.join(names)}: cannot be shared as it is, only with who can reach {source}")
+    for one in apart:
+        terminal.field("Apart", f"{one.package} {one.version} for {one.target}: {one.why}")
 
 
 def show_checked(terminal: Terminal, checked: Sequence[Checked]) -> None:

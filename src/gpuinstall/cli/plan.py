@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,10 @@ from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome, written
 from gpuinstall.cli.plan_view import answer, show_plan, show_rejected
 from gpuinstall.plan import choose
+from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.error import error_of
+from gpuinstall.plan.requirement import normalised
+from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +55,7 @@ def command(
     catalog = replace(load_catalog(), torch_index=index.rstrip("/")) if index else load_catalog()
     if live:
         catalog = _live(catalog, meant, wanted, index, terminal)
-    plan = choose(meant, wanted, catalog)
+    plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -74,6 +78,16 @@ def outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> O
         exit_code=plan.exit_code,
         errors=(written(error),) if error else (),
     )
+
+
+def _with_what_is_open(plan: Plan) -> Plan:
+    """Warn that what other packages demand of torch is known only after resolving."""
+    asked = plan.choice.requirements if plan.choice else ()
+    others = ", ".join(text for text in asked if normalised(re.split(r"[^\w.-]", text)[0]) not in PAIRED)
+    if not others:
+        return plan
+    message = f"not looked at: what {others} demands of torch; install and lock resolve it"
+    return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
 
 
 def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.catalog.build import CPU
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import NoBuildError
 from gpuinstall.plan.error import error_of
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
 
 
 def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
@@ -28,7 +28,7 @@ def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
         terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {plan.choice.index or 'the default index'}")
     if len(plan.choice.requirements) > 1:
-        terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}{_unresolved(plan.choice)}")
+        terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
     if plan.rejected:
         terminal.line(f"  more   {_more(plan)}")
     for warning in plan.warnings:
@@ -55,16 +55,15 @@ def answer(question: str, plan: Plan) -> str:
     for rejection in plan.rejected:
         if question in _names(rejection.build.torch, rejection.build.backend):
             return f"not torch {rejection.build.name}: {rejection.message}"
+    if plan.choice is None:
+        return f"nothing is chosen: {plan.reasons[0].message}"
+    if question.endswith(CPU) and plan.choice.build.backend != CPU:
+        return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
 
 def _names(torch: object, backend: str) -> tuple[str, ...]:
     return str(torch), backend, f"{torch}+{backend}"
-
-
-def _unresolved(choice: Choice) -> str:
-    loose = [text for text in choice.requirements if "==" not in text]
-    return f" (not looked at: what {', '.join(loose)} demands of torch)" if loose else ""
 
 
 def _more(plan: Plan) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Gpu, Problem
+    from gpuinstall.machine import Gpu
 
 
 @click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
@@ -32,7 +32,7 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
     if record is not None and machine is not None:
         raise UsageError("usage", "--record writes down this machine: leave --machine out")
     found = asked_machine(terminal, record, machine)
-    faults = refusing(found)
+    faults = found.refusing
     return Outcome(
         found.to_dict(),
         lambda screen: show(screen, found, record),
@@ -56,18 +56,11 @@ def read_document(machine: str) -> Machine:
     try:
         text = sys.stdin.read() if machine == "-" else Path(machine).read_text(encoding="utf-8")
         return Machine.from_dict(json.loads(text))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        hint = "gpuinstall probe --json writes a right one"
-        raise UsageError("machine-malformed", f"{machine} cannot be read: {reason}", hint=hint) from None
-
-
-def refusing(machine: Machine) -> tuple[Problem, ...]:
-    """List the problems that leave nothing to work with: the machine's own, or one for every GPU."""
-    faults = [problem for problem in machine.problems if problem.blocking and problem.gpus]
-    faulty = {index for problem in faults for index in problem.gpus}
-    every = bool(machine.gpus) and all(gpu.index in faulty for gpu in machine.gpus)
-    return machine.blocking or (tuple(faults) if every else ())
+        place = "stdin" if machine == "-" else machine
+        message = f"{place} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
+        raise UsageError("machine-malformed", message) from None
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:

@@ -14,7 +14,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.benched import show_bench, show_changes
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.verdict import place, show_verdict
-from gpuinstall.errors import UsageError, VerificationError
+from gpuinstall.errors import MachineError, UsageError, VerificationError
 from gpuinstall.install.place import interpreter
 
 if TYPE_CHECKING:
@@ -91,22 +91,23 @@ def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | 
 
 def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
     from gpuinstall.verify.faults import faults, fixes
+    from gpuinstall.verify.verdict import MACHINE
 
     def show(terminal: Terminal) -> None:
         show_verdict(terminal, verdict, machine, python)
 
     errors = tuple(
         {
-            "code": "kernel-failed",
+            "code": machine.refusing[0].code if MACHINE in fault.names else "kernel-failed",
             "message": f"{place(device)}: {', '.join(fault.names)}: {fault.message}",
             "hint": next(iter(fixes(fault, machine)), None),
         }
         for device in verdict.devices
         for fault in faults(device)
     )
+    kind = MachineError if verdict.refused else VerificationError
     failed = verdict.status == "failed"
-    exit_code = VerificationError.exit_code if failed else 0
-    return Outcome(verdict.to_dict(), show, "error" if failed else "success", exit_code, errors)
+    return Outcome(verdict.to_dict(), show, "error" if failed else "success", kind.exit_code if failed else 0, errors)
 
 
 def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:

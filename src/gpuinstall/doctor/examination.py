@@ -97,9 +97,12 @@ def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> 
 def _failed(verdict: Verdict, machine: Machine) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
     from gpuinstall.verify.faults import faults, fixes, title_of
+    from gpuinstall.verify.verdict import MACHINE
 
     for device in verdict.devices:
         for fault in faults(device):
+            if MACHINE in fault.names:
+                continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
             fix = next(iter(fixes(fault, machine)), "gpuinstall verify --verbose")
             yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.machine import Problem
+    from gpuinstall.machine import Machine, Problem
 
 Where = Literal["machine", "environment", "project"]
 
@@ -52,7 +52,8 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
 
 
-def exit_code(findings: Iterable[Finding]) -> int:
-    """8 where the machine blocks, 5 where only the environment does, else 0."""
-    blocked = {finding.where for finding in findings if finding.blocking}
-    return 8 if "machine" in blocked else 5 if blocked else 0
+def exit_code(findings: Iterable[Finding], machine: Machine) -> int:
+    """8 where nothing of the machine can be used, 5 where only the environment is at fault, else 0."""
+    if machine.refusing:
+        return 8
+    return 5 if any(finding.blocking and finding.where != "machine" for finding in findings) else 0

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.install import uv
 from gpuinstall.install.order import Prepared
@@ -63,10 +62,7 @@ def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
 
 def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
     _refuse_early(order, catalog)
-    live = live_catalog(
-        catalog, order.machine, order.request, means.reporter, sources=means.sources, client=means.client
-    )
-    agreement = agree([Aim(order.machine, order.request, live)], means)[0]
+    agreement = agree([Aim(order.machine, order.request, catalog)], means)[0]
     plan, choice, draft = agreement.settled.plan, agreement.settled.choice, agreement.draft
     means.reporter.step("Build", _build_line(choice))
     for warning in plan.warnings:
@@ -75,7 +71,7 @@ def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
     files = tuple(replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files)
     rest = tuple(file for file in files if file not in known)
     fetch = _announce(order, {**known, **sizes(rest, means.client)}, known, means)
-    return Prepared(made(agreement, order.request, means), plan, choice, fetch)
+    return Prepared(made([agreement], [order.request], means)[0], plan, choice, fetch)
 
 
 def _refuse_early(order: Order, catalog: Catalog) -> None:

@@ -57,6 +57,7 @@ def _try(guard: FileLock, place: Place, seconds: float) -> bool:
     """Lock the guard; False after ``seconds``, or where the run before takes the folder away just now."""
     from filelock import Timeout
 
+    place.work.mkdir(parents=True, exist_ok=True)
     with suppress(Timeout, FileNotFoundError):
         _open(place)
         guard.acquire(timeout=seconds)

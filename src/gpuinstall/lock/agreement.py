@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from packaging.version import Version
+from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.aims import is_torch, pinned, settle
+from gpuinstall.lock.alignment import Agreement, aligned, side_by_side
 from gpuinstall.lock.draft import Draft, Family, Wish, draft
 from gpuinstall.lock.project import Project
 from gpuinstall.lock.resolution import ConflictError, Resolver
 from gpuinstall.lock.target import GLIBC, Target, minor
+from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.aims import Aim, Settled
@@ -28,37 +28,24 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
 
-T = TypeVar("T")
-
 TRIES = 3
-AT_ONCE = 6
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """An aim with its plan and choice, and the resolution of what was chosen.
-
-    ``apart`` says why it could not have the versions that the other targets have.
-    """
-
-    settled: Settled
-    draft: Draft
-    apart: str | None = None
 
 
 def agree(
     aims: Sequence[Aim], means: Means, *, newest: bool = False, constraints: tuple[str, ...] = ()
 ) -> list[Agreement]:
-    """Choose and resolve for every aim under ``constraints``, with ``newest`` the newest torch of each.
+    """Choose from what the sources list today and resolve, under ``constraints``; ``newest``: each its own torch.
 
-    Raise MachineError or NoBuildError where nothing fits, InstallationError where uv fails.
+    Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
+    aims = _today(aims, means)
     for remaining in reversed(range(TRIES)):
         settled = settle(aims, newest=newest)
-        drafts = _side_by_side([partial(_drafted, one, constraints, means) for one in settled])
+        drafts = side_by_side([partial(_drafted, one, constraints, means) for one in settled])
         done = [Agreement(one, made) for one, made in zip(settled, drafts, strict=True) if isinstance(made, Draft)]
         if len(done) == len(aims):
-            return _aligned(done, constraints, means)
+            family = aims[0].catalog.family
+            return aligned(done, family, lambda one, bounds: _drafted(one, (*constraints, *bounds), means))
         one, conflict = next(
             (one, made) for one, made in zip(settled, drafts, strict=True) if not isinstance(made, Draft)
         )
@@ -73,6 +60,19 @@ def target_for(choice: Choice, machine: Machine) -> Target:
     """What a lock of a choice is for; its glibc is old enough for every machine that runs the build."""
     glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
     return Target(choice.build.backend, machine.os, machine.arch, glibc)
+
+
+def _today(aims: Sequence[Aim], means: Means) -> list[Aim]:
+    """Narrow each aim's catalogue to what the sources list; what is to be said of them is said once."""
+
+    def narrowed(aim: Aim) -> Aim:
+        reporter = means.reporter if aim is aims[0] else SilentReporter()
+        catalog = live_catalog(
+            aim.catalog, aim.machine, aim.request, reporter, sources=means.sources, client=means.client
+        )
+        return replace(aim, catalog=catalog)
+
+    return side_by_side([partial(narrowed, aim) for aim in aims])
 
 
 def _asking(aim: Aim, torch: str) -> Aim:
@@ -90,26 +90,6 @@ def _demand(settled: Settled, means: Means) -> str | None:
         return None
     means.reporter.step("Build", f"{' and '.join(demand[1]) or 'a package'} demands torch {demand[0]}")
     return demand[0]
-
-
-def _aligned(agreements: list[Agreement], constraints: tuple[str, ...], means: Means) -> list[Agreement]:
-    """Give every target the same version of the packages that they share, where it can have it."""
-    family = agreements[0].settled.aim.catalog.family
-    versions: dict[str, set[str]] = {}
-    for agreement in agreements:
-        for package, version in agreement.draft.versions.items():
-            versions.setdefault(package, set()).add(version)
-    older = {name: min(found, key=Version) for name, found in versions.items() if len(found) > 1 and name not in family}
-    more = (*constraints, *(f"{name}=={version}" for name, version in sorted(older.items())))
-    return _side_by_side([partial(_redrafted, agreement, older, more, means) for agreement in agreements])
-
-
-def _redrafted(agreement: Agreement, older: Mapping[str, str], constraints: tuple[str, ...], means: Means) -> Agreement:
-    has = agreement.draft.versions
-    if all(has.get(name, version) == version for name, version in older.items()):
-        return agreement
-    made = _drafted(agreement.settled, constraints, means)
-    return replace(agreement, draft=made) if isinstance(made, Draft) else replace(agreement, apart=made.why)
 
 
 def _drafted(settled: Settled, constraints: tuple[str, ...], means: Means) -> Draft | ConflictError:
@@ -141,11 +121,6 @@ def _family(settled: Settled, means: Means) -> Family:
         return tuple(wheel for wheel in found if wheel.source != DEFAULT_INDEX)
 
     return Family(settled.aim.catalog.family, wheels, _published)
-
-
-def _side_by_side(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda task: task(), tasks))
 
 
 def _published() -> Mapping[str, str]:

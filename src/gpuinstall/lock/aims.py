@@ -119,9 +119,12 @@ def _one_python(settled: list[Settled]) -> list[Settled]:
 
 def common_torches(aims: Sequence[Aim]) -> list[Version]:
     """The torch versions that every aim's platform has a build of, and its request allows, newest first."""
-    asked = [{build.torch for build in _builds(aim)} for aim in aims]
-    allowed = [Requirement(text).specifier for aim in aims for text in aim.request.requirements if is_torch(text)]
-    return sorted((one for one in set.intersection(*asked) if all(one in each for each in allowed)), reverse=True)
+    return sorted(set.intersection(*map(_torches, aims)), reverse=True)
+
+
+def _torches(aim: Aim) -> set[Version]:
+    demand = parse_request(aim.request, aim.catalog.family, aim.machine)
+    return {build.torch for build in _builds(aim) if demand.wants(build.torch)}
 
 
 def _builds(aim: Aim) -> list[Build]:
@@ -132,7 +135,7 @@ def _builds(aim: Aim) -> list[Build]:
 def _pythons(aims: Sequence[Aim]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     request, catalog = aims[0].request, aims[0].catalog
-    demand = parse_request(request, catalog.family)
+    demand = parse_request(request, catalog.family, aims[0].machine)
     every = {python for aim in aims for build in _builds(aim) for python in build.pythons if not python.endswith("t")}
     newest_first = sorted(every, key=lambda python: int(python.partition(".")[2]), reverse=True)
     tried = dict.fromkeys((*request.preferred_pythons, catalog.settled_python, *newest_first))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from gpuinstall.lock.lock import Lock
 
 Kind = Literal["added", "removed", "changed", "other-file"]
@@ -41,16 +39,6 @@ def changes(old: Lock, new: Lock) -> tuple[Change, ...]:
     """Compare two locks package by package."""
     names = sorted({*old.versions, *new.versions})
     return tuple(change for name in names if (change := _change(name, old, new)))
-
-
-def differences(locks: Sequence[Lock], family: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The packages outside the family that locks for several targets hold in different versions, by target."""
-    apart: dict[str, dict[str, str]] = {}
-    for name in sorted({name for lock in locks for name in lock.versions} - set(family)):
-        held = {lock.target: lock.versions[name] for lock in locks if name in lock.versions}
-        if len(set(held.values())) > 1:
-            apart[name] = held
-    return apart
 
 
 def _change(name: str, old: Lock, new: Lock) -> Change | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpuinstall.lock.document import document, files
-from gpuinstall.lock.hashes import fetch_missing, known_hashes
+from gpuinstall.lock.document import files
+from gpuinstall.lock.hashes import known_hashes
 from gpuinstall.lock.project import Project
 from gpuinstall.lock.provenance import check
 from gpuinstall.lock.resolution import Resolver
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.lock.document import Evidence, LockedFile
+    from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.hashes import Hashes
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.target import Target
@@ -59,11 +59,6 @@ class Draft:
     def builds_from_source(self) -> bool:
         """Say whether some package has no wheel for the target."""
         return any(not file.name.endswith(".whl") for file in self.files)
-
-    def finished(self, evidence: Evidence, means: Means) -> dict[str, Any]:
-        """Fetch what must be hashed and build the document of the lock."""
-        hashes = fetch_missing(self.hashes, means.cache, means.client, means.reporter)
-        return document(self.resolved, hashes, self.target, self.python, evidence)
 
 
 @dataclass(frozen=True)

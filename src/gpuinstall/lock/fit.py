@@ -138,7 +138,7 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
 
 def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
-    environment = target_of(machine).environment(python)
+    environment = target_of(machine).environment(_full(python, machine))
     wanted = [
         requirement for requirement in map(Requirement, request.requirements) if _applies(requirement, environment)
     ]
@@ -148,8 +148,14 @@ def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Re
 
 def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:
     target = target_of(machine)
-    environment = cast("Environment", target.environment(python))
+    environment = cast("Environment", target.environment(_full(python, machine)))
     return list(lock.pylock.select(environment=environment, tags=target.tags(python)))
+
+
+def _full(python: str, machine: Machine) -> str:
+    """The patch release of ``X.Y`` on a machine, the newest there can be where it is not known."""
+    here = (version for version in reversed(machine.pythons or ()) if version.startswith(f"{python}."))
+    return next(here, f"{python}.99")
 
 
 def _applies(requirement: Requirement, environment: dict[str, str]) -> bool:

@@ -34,6 +34,10 @@ class Hashes:
     known: Mapping[str, str]
     missing: Mapping[LockedFile, Head]
 
+    def __or__(self, other: Hashes) -> Hashes:
+        """Both together."""
+        return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
+
     @property
     def bytes_missing(self) -> int:
         """The bytes that the missing hashes cost, as far as the hosts say."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -48,7 +49,8 @@ class Lock:
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return {package.name: str(package.version) for package in self.pylock.packages if package.version}
+        found = {package.name: _version(package) for package in self.pylock.packages}
+        return {name: version for name, version in found.items() if version}
 
     def hashes(self, name: str) -> frozenset[str]:
         """The sha256 of every file of one package."""
@@ -122,6 +124,17 @@ def _check_version(name: str, pylock: Pylock) -> None:
     if str(pylock.lock_version) != "1.0":
         message = f"{name} is a lock of version {pylock.lock_version}; this release reads 1.0"
         raise LockError("lock-version", message, hint="use a newer gpuinstall")
+
+
+def _version(package: Package) -> str | None:
+    """The version of a package; pip names that of a wheel by address in the wheel's name alone."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    if package.version or not package.archive:
+        return str(package.version) if package.version else None
+    with suppress(InvalidWheelFilename):
+        return str(parse_wheel_filename(LockedFile(package.name, package.archive.url or "").name)[1])
+    return None
 
 
 def _check_package(name: str, package: Package) -> None:

@@ -1,32 +1,42 @@
-"""A new lock from an agreement of plan and resolution, with the evidence of its making."""
+"""New locks from agreements of plan and resolution, with the evidence of their making."""
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from gpuinstall.lock.document import Evidence
+from gpuinstall.lock.document import Evidence, document
+from gpuinstall.lock.hashes import fetch_missing
 from gpuinstall.lock.lock import parse, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.lock.agreement import Agreement
     from gpuinstall.lock.aims import Settled
+    from gpuinstall.lock.alignment import Agreement
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.target import Target
     from gpuinstall.request import Request
 
 
-def made(agreement: Agreement, request: Request, means: Means) -> Lock:
-    """Fetch what has no hash, once, and make the lock of what ``request`` asked for."""
-    draft, settled = agreement.draft, agreement.settled
-    document = draft.finished(evidence(settled, draft.target, request), means)
-    return parse(draft.target.filename, render(document))
+def made(agreements: Sequence[Agreement], requests: Sequence[Request], means: Means) -> list[Lock]:
+    """Fetch what has no hash, each file once, and make a lock of each agreement on what its request asked for."""
+    missing = reduce(or_, (agreement.draft.hashes for agreement in agreements))
+    hashes = fetch_missing(missing, means.cache, means.client, means.reporter)
+    return [_made(*each, hashes) for each in zip(agreements, requests, strict=True)]
+
+
+def _made(agreement: Agreement, request: Request, hashes: Mapping[str, str]) -> Lock:
+    draft = agreement.draft
+    made_from = evidence(agreement.settled, draft.target, request)
+    text = render(document(draft.resolved, hashes, draft.target, draft.python, made_from))
+    return parse(draft.target.filename, text)
 
 
 def evidence(settled: Settled, target: Target, request: Request) -> Evidence:

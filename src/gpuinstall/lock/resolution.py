@@ -98,6 +98,8 @@ def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
 def fault(message: str) -> GpuInstallError:
     """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
     cause = _cause(message)
+    if "HTTP status" in message:
+        return InstallationError("http-status", "a package index refused a file that it lists", why=cause)
     if any(sign in message for sign in _NETWORK):
         return InstallationError("network", "the package index cannot be reached", why=cause, hint=_RETRY)
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
@@ -119,6 +121,7 @@ _RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, beh
 
 
 def _cause(message: str) -> str:
-    """The sentences of uv's message without its arrows and hints."""
+    """The sentences of uv's message without its arrows, labels and hints."""
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))

@@ -82,18 +82,19 @@ class Target:
         return replace(self, glibc=newest[-1]) if newest else self
 
     def environment(self, python: str) -> dict[str, str]:
-        """The values of its markers for CPython ``X.Y``."""
+        """The values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
+        full = python if python.count(".") > 1 else f"{python}.0"
         return {
             "implementation_name": "cpython",
-            "implementation_version": f"{python}.0",
+            "implementation_version": full,
             "os_name": "nt" if self.os == "windows" else "posix",
             "platform_machine": _MACHINE.get((self.os, self.arch), self.arch),
             "platform_python_implementation": "CPython",
             "platform_release": "",
             "platform_system": {"linux": "Linux", "windows": "Windows"}.get(self.os, "Darwin"),
             "platform_version": "",
-            "python_full_version": f"{python}.0",
-            "python_version": python,
+            "python_full_version": full,
+            "python_version": ".".join(full.split(".")[:2]),
             "sys_platform": _SYS_PLATFORM[self.os],
         }
 

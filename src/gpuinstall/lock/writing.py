@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.catalog.live import live_catalog
 from gpuinstall.files import write_atomically
 from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import pinned
 from gpuinstall.lock.fit import Fit, best, fits_in
 from gpuinstall.lock.making import made
 from gpuinstall.lock.wheels import local_path
-from gpuinstall.reporter import SilentReporter
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.agreement import Agreement
     from gpuinstall.lock.aims import Aim
+    from gpuinstall.lock.alignment import Agreement
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
     from gpuinstall.sources import Sources
 
-Status = Literal["written", "unchanged", "stale"]
+Status = Literal["written", "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,14 @@ class Order:
 class Written:
     """A lock in its place.
 
-    ``apart`` says why it could not have the versions of the others; ``private`` are the sources of this machine or
-    this network alone that it takes files from.
+    ``apart`` says by package why it could not have the version of the others; ``private`` are the sources of this
+    machine or this network alone that it takes files from.
     """
 
     path: Path
     lock: Lock
     status: Status
-    apart: str | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +64,7 @@ class Written:
             "status": self.status,
             "sha256": self.lock.sha256,
             "torch": self.lock.versions.get("torch"),
+            "private": list(self.private),
         }
 
 
@@ -74,17 +73,21 @@ def write_locks(order: Order, means: Means) -> list[Written]:
     held = [_held(aim, order) for aim in order.aims]
     fits = [fit for fit in held if fit]
     if not order.upgrade and not order.upgrade_packages and len(fits) == len(held) and _in_step(fits, order):
-        return [Written(order.folder / fit.lock.name, fit.lock, "unchanged") for fit in fits]
+        return [_unchanged(fit.lock, order.folder, means) for fit in fits]
     kept = _kept([fit.lock for fit in fits], order.upgrade_packages) if order.upgrade_packages else {}
-    aims = _live([_holding(aim, kept.get("torch")) for aim in order.aims], means)
+    aims = [_holding(aim, kept.get("torch")) for aim in order.aims]
     constraints = tuple(f"{name}=={version}" for name, version in sorted(kept.items()))
     agreements = agree(aims, means, newest=order.newest, constraints=constraints)
     _announce(agreements, means)
-    locks = [made(agreement, aim.request, means) for agreement, aim in zip(agreements, order.aims, strict=True)]
+    locks = made(agreements, [aim.request for aim in order.aims], means)
     return [
         replace(place(lock, order.folder), apart=one.apart, private=private_sources(lock, means.sources))
         for lock, one in zip(locks, agreements, strict=True)
     ]
+
+
+def _unchanged(lock: Lock, folder: Path, means: Means) -> Written:
+    return Written(folder / lock.name, lock, "unchanged", private=private_sources(lock, means.sources))
 
 
 def place(lock: Lock, folder: Path) -> Written:
@@ -114,20 +117,6 @@ def _in_step(fits: Sequence[Fit], order: Order) -> bool:
     """Say whether all have one Python, and one torch unless each is to have its own."""
     torches = {fit.choice.build.torch for fit in fits}
     return len({fit.lock.python for fit in fits}) == 1 and (order.newest or len(torches) == 1)
-
-
-def _live(aims: Sequence[Aim], means: Means) -> list[Aim]:
-    """Narrow each aim's catalogue to what the sources list today; what is said of them is said once."""
-    reporters = [means.reporter, *(SilentReporter() for _ in aims[1:])]
-    return [
-        replace(
-            aim,
-            catalog=live_catalog(
-                aim.catalog, aim.machine, aim.request, reporter, sources=means.sources, client=means.client
-            ),
-        )
-        for aim, reporter in zip(aims, reporters, strict=True)
-    ]
 
 
 def _kept(locks: Sequence[Lock], moving: tuple[str, ...]) -> dict[str, str]:

@@ -66,12 +66,14 @@ class Case:
 
     @cached_property
     def driver_branch(self) -> int | None:
-        """The driver's branch; where its release is not known, the one that serves the same CUDA."""
-        branches = self.catalog.drivers.branches
+        """The driver's branch; where its release is not known, the newest that its CUDA reaches."""
         if self.driver_version is not None:
             row = self.catalog.drivers.branch(self.driver_version)
             return row[0] if row else self.driver_version.branch
-        return next((branch for branch, cuda in branches if cuda == self.driver_cuda), None)
+        served = (
+            branch for branch, cuda in self.catalog.drivers.branches if self.driver_cuda and self.driver_cuda >= cuda
+        )
+        return max(served, default=None)
 
     @cached_property
     def driver_cuda(self) -> CudaVersion | None:

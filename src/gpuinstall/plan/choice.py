@@ -31,8 +31,8 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
     """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
 
     def attempt(asked: Request) -> Plan | Stuck:
-        demand = parse_request(asked, catalog.family)
-        return _attempt(Case(machine, demand, catalog, asked_gpus(machine, asked.gpus)))
+        demand = parse_request(asked, catalog.family, machine)
+        return _attempt(Case(machine, demand, catalog, asked_gpus(machine, demand.gpus)))
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
@@ -46,8 +46,8 @@ def _attempt(case: Case) -> Plan | Stuck:
         return choose_cpu(case, Reason("cpu-asked", "the CPU build was asked for"))
     if fault := machine_fault(case):
         return fault
-    if case.machine.os == "macos" and not asked:
-        return choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
+    if case.machine.os == "macos":
+        return Stuck(case, ()) if asked else choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
     return _for_the_gpus(case)
 
 

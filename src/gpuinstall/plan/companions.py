@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.plan.requirement import parse_specifier
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
@@ -13,21 +14,25 @@ if TYPE_CHECKING:
     from gpuinstall.plan.case import Case
     from gpuinstall.plan.requirement import Asked
 
+PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
+"""The packages whose versions the catalogue pairs with torch's."""
+
 
 def missing_companion(build: Build, case: Case) -> Reason | None:
     """Say which companion asked for has no version that loads beside this build."""
-    for name, requirement in case.demand.family.items():
-        known = versions(build, name, case.catalog)
+    for requirement in case.demand.family.values():
+        known = versions(build, requirement, case.catalog)
         if known is not None and not _suiting(requirement, known):
             those = f", only {' and '.join(known)}" if known else ""
             return Reason("no-companion", f"no {requirement.text} loads beside it{those}")
     return None
 
 
-def versions(build: Build, name: str, catalog: Catalog) -> tuple[str, ...] | None:
+def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
     """List the versions of a companion that load beside a build, the preferred first; None if nobody has looked."""
+    name = requirement.name
     release = catalog.releases.get(build.torch)
-    listed = _listed(release, name) if release else None
+    listed = _listed(release, requirement) if release else None
     if listed is None:
         return None
     anywhere = (build.backend,)
@@ -42,23 +47,33 @@ def versions(build: Build, name: str, catalog: Catalog) -> tuple[str, ...] | Non
 def pinned(build: Build, case: Case) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
     demand = case.demand
-    family = [_pin(requirement, build, name, case.catalog) for name, requirement in demand.family.items()]
+    family = [_pin(requirement, build, case.catalog) for requirement in demand.family.values()]
     return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
 
 
-def _pin(requirement: Asked, build: Build, name: str, catalog: Catalog) -> str:
-    known = versions(build, name, catalog)
-    if name == "triton" and known and requirement.specifier is None:
+def _pin(requirement: Asked, build: Build, catalog: Catalog) -> str:
+    known = versions(build, requirement, catalog)
+    if requirement.name == "triton" and known and requirement.specifier is None:
         return f"triton{catalog.releases[build.torch].triton}"
-    if name == "triton" or not known:
+    if requirement.name == "triton" or not known:
         return requirement.text
     return f"{requirement.name}{requirement.extras}=={_suiting(requirement, known)[0]}{_label(build)}"
 
 
-def _listed(release: Release, name: str) -> tuple[str, ...] | None:
-    if name == "triton" and release.triton:
-        return (release.triton.lstrip("=~"),)
-    return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(name)
+def _listed(release: Release, requirement: Asked) -> tuple[str, ...] | None:
+    if requirement.name == "triton":
+        return _triton(release.triton, requirement) if release.triton else ()
+    return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(requirement.name)
+
+
+def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
+    """The first version in torch's pin, and those in it that the requirement names and allows."""
+    allowed = parse_specifier(pin)
+    named = (specifier.version.removesuffix(".*") for specifier in requirement.specifier or ())
+    return (
+        pin.lstrip("=~"),
+        *(version for version in named if allowed.contains(version) and requirement.allows(version)),
+    )
 
 
 def _suiting(requirement: Asked, known: tuple[str, ...]) -> list[str]:

@@ -28,12 +28,15 @@ def choose_cpu(case: Case, why: Reason) -> Plan | Stuck:
     if not candidates:
         return Stuck(case, tuple(rejected))
     best, *others = candidates
+    passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
     return Plan(
         status="cpu",
         choice=best.choice(case),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in case.gpus),
         reasons=(why, newest_reason(best, rejected, case)),
-        rejected=(*rejected, *(older(other, best) for other in others)),
+        rejected=tuple(
+            passed.get(id(build)) or Rejection(build, *why) for build in case.builds if build is not best.build
+        ),
         warnings=cpu_warnings(best.build, why, case),
     )
 

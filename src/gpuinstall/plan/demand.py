@@ -6,17 +6,20 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.requirement import parse_requirement, parse_specifier
+from gpuinstall.plan.marker import holds
+from gpuinstall.plan.requirement import Asked, parse_requirement, parse_specifier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-    from gpuinstall.plan.requirement import Asked
+    from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
 _BACKEND = r"cpu|cu[0-9]{2,3}"
-_LOCAL = r"(===?)\s*([^+]+)\+(\w+)"
+_LABELLED = r"===?\s*([^+]+)\+(cpu|xpu|cu[0-9]+|rocm[0-9.]+)"
 
 
 class Demand(NamedTuple):
@@ -37,6 +40,7 @@ class Demand(NamedTuple):
     python: SpecifierSet | str | None
     preferred: tuple[str, ...]
     managed: bool
+    gpus: tuple[str | int, ...] | None = None
 
     def wants(self, torch: Version) -> bool:
         """Say whether a torch version satisfies the requirements."""
@@ -50,45 +54,47 @@ class Demand(NamedTuple):
         return any(self.python.contains(f"{minor}.{patch}") for patch in ("0", "99"))
 
 
-def parse_request(request: Request, family: frozenset[str]) -> Demand:
-    """Parse a request; raise UsageError for a malformed one."""
+def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
+    """Parse a request for a machine; raise UsageError for a malformed one."""
     requirements = [parse_requirement(text) for text in request.requirements]
-    ours = [requirement for requirement in requirements if requirement.name in family]
-    asked = [requirement for requirement in ours if requirement.name == "torch"]
-    torch, backends = _torch(asked)
+    companions, backends = _family((one for one in requirements if one.name in family), machine)
+    torch = companions.pop("torch", Asked("torch", "torch"))
     return Demand(
-        torch=torch,
-        extras=next((requirement.extras for requirement in asked if requirement.extras), ""),
-        family=_companions(ours),
+        torch=torch.specifier,
+        extras=torch.extras,
+        family=companions,
         others=tuple(requirement.text for requirement in requirements if requirement.name not in family),
         backends=frozenset(_backend(tag) for tag in (*backends, *filter(None, [request.backend]))),
         allowed=request.allowed_backends,
         python=_python(request.python),
         preferred=request.preferred_pythons,
         managed=request.managed_pythons,
+        gpus=request.gpus,
     )
 
 
-def _torch(requirements: list[Asked]) -> tuple[SpecifierSet | None, list[str]]:
-    """Join what is said of torch, with local versions (``==2.15.0+cu132``) taken off as backends."""
-    specifiers, backends = [], []
+def _family(requirements: Iterable[Asked], machine: Machine) -> tuple[dict[str, Asked], list[str]]:
+    """Join what is said of each package where it is for this machine; local versions become backends."""
+    joined: dict[str, Asked] = {}
+    backends = []
     for requirement in requirements:
         _refuse_address(requirement)
-        for specifier in requirement.specifier or ():
-            local = re.fullmatch(_LOCAL, str(specifier))
-            specifiers.append(f"=={local[2]}" if local else str(specifier))
-            backends += [local[3]] if local else []
-    return parse_specifier(",".join(specifiers)) if specifiers else None, backends
+        if requirement.marker is None or holds(requirement.marker, machine):
+            plain, tags = _unlabelled(requirement)
+            backends += tags
+            earlier = joined.get(plain.name)
+            joined[plain.name] = earlier.narrowed(plain) if earlier else plain
+    return joined, backends
 
 
-def _companions(family: list[Asked]) -> dict[str, Asked]:
-    companions: dict[str, Asked] = {}
-    for requirement in family:
-        _refuse_address(requirement)
-        if requirement.name != "torch":
-            earlier = companions.get(requirement.name)
-            companions[requirement.name] = earlier.narrowed(requirement) if earlier else requirement
-    return companions
+def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
+    """Take the backends out of what a requirement says of versions: ``==2.15.0+cu132``."""
+    specifiers = [str(specifier) for specifier in requirement.specifier or ()]
+    labelled = [match for text in specifiers if (match := re.fullmatch(_LABELLED, text))]
+    if not labelled:
+        return requirement, []
+    plain = ",".join(re.sub(_LABELLED, r"==\1", text) for text in specifiers)
+    return requirement._replace(specifier=parse_specifier(plain)), [match[2] for match in labelled]
 
 
 def _refuse_address(requirement: Asked) -> None:

@@ -41,7 +41,9 @@ def shaky(build: Build, case: Case) -> Reason | None:
     branch = case.driver_version.branch if case.driver_version else case.driver_branch
     if build.toolkit is None or build.toolkit < cuda or branch is None or not first <= branch <= last:
         return None
-    message = f"{case.driver} runs CUDA {build.toolkit} builds, but some kernels (optimizers) may fail: 530 is safe"
+    message = (
+        f"{case.driver} runs CUDA {build.toolkit} builds, but some kernels (optimizers) may fail (F19): 530 is safe"
+    )
     return Reason("driver-barely-new-enough", message)
 
 

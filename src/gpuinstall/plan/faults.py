@@ -85,15 +85,16 @@ def never_served(gpu: Gpu, case: Case) -> bool:
     return not any(isinstance(code_for(build, chip, case.catalog.drivers, _ANY_CUDA), Code) for build in cuda)
 
 
-def never_made(gpu: Gpu) -> Reason:
-    """Say that nobody ever made a build for a GPU."""
+def never_made(gpu: Gpu, case: Case) -> Reason:
+    """Say that nobody ever made a build for a GPU on this platform."""
     chip = f" ({gpu.compute_capability.sm})" if gpu.compute_capability else ""
-    return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip}")
+    platform = f"{case.machine.os} {case.machine.arch}"
+    return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
 
 
 def _unusable(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan:
     if case.gpus and all(never_served(gpu, case) for gpu in case.gpus):
-        return refused(case, NO_BUILD_FITS, tuple(never_made(gpu) for gpu in case.gpus), None, left_out=left_out)
+        return refused(case, NO_BUILD_FITS, tuple(never_made(gpu, case) for gpu in case.gpus), None, left_out=left_out)
     if usable:
         return _no_driver(case)
     fix = next((out.fix for out in left_out if out.fix), None)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.case import Case
 
 _NVIDIA = "10de:"
+_LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
 
 
 class LeftOut(NamedTuple):
@@ -23,20 +24,23 @@ class LeftOut(NamedTuple):
     fix: str | None
 
 
-def asked_gpus(machine: Machine, asked: tuple[str, ...] | None) -> tuple[Gpu, ...]:
+def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None) -> tuple[Gpu, ...]:
     """Return the NVIDIA GPUs that are asked for (None: all), in the order of their indices.
 
-    They are named by index, or by (the beginning of) the UUID of a card or of a MIG slice; raise UsageError for a
-    name that no GPU has.
+    They are named by index, or by (the beginning of) the UUID of a card or of a MIG slice; raise UsageError for
+    no name, or one that no GPU has.
     """
     gpus = sorted((gpu for gpu in machine.gpus if _is_nvidia(gpu)), key=lambda gpu: gpu.index)
     if asked is None:
         return tuple(gpus)
-    for name in asked:
+    if gpus and not asked:
+        raise UsageError("no-such-gpu", "none of this machine's GPUs is asked for", hint=_LEAVE_OUT)
+    names = [str(name) for name in asked]
+    for name in names:
         if not any(_is_called(gpu, name) for gpu in gpus):
             here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or "no NVIDIA GPU"
             raise UsageError("no-such-gpu", f"this machine has no GPU {name!r}", hint=f"it has {here}")
-    return tuple(gpu for gpu in gpus if any(_is_called(gpu, name) for name in asked))
+    return tuple(gpu for gpu in gpus if any(_is_called(gpu, name) for name in names))
 
 
 def foreign_gpus(machine: Machine) -> tuple[Gpu, ...]:
@@ -51,7 +55,7 @@ def sort_out(case: Case) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
     absent = {
         index: LeftOut(index, Reason(problem.code, problem.message), problem.fix)
         for problem in case.machine.problems
-        if problem.blocking
+        if problem.blocking and case.demand.gpus is None
         for index in problem.gpus
         if index not in present
     }

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuinstall.plan.case import Case
 
 
@@ -21,9 +23,8 @@ def python_for(pythons: tuple[str, ...], case: Case) -> str | Reason:
     fitting = [python for python in pythons if demand.suits(python)]
     if not fitting:
         return Reason("python-unsupported", f"it has wheels for Python {span(pythons)}, not {demand.python}")
-    if isinstance(demand.python, str):
-        return demand.python
-    fitting = [python for python in fitting if not python.endswith("t")]
+    if not isinstance(demand.python, str):
+        fitting = [python for python in fitting if not python.endswith("t")]
     at_hand = [minor(python) for python in case.machine.pythons or ()]
     for python in (*demand.preferred, *sorted(at_hand, key=number, reverse=True)):
         if python in fitting:
@@ -31,10 +32,12 @@ def python_for(pythons: tuple[str, ...], case: Case) -> str | Reason:
     if fitting and (demand.managed or case.machine.pythons is None):
         return _settled(fitting, case.catalog.settled_python)
     here = ", ".join(dict.fromkeys(at_hand)) or "none"
-    return Reason("no-python", f"it needs Python {span(pythons)}; at hand are {here}, and no other can be had")
+    return Reason(
+        "no-python", f"it needs Python {span(fitting or pythons)}; at hand are {here}, and no other can be had"
+    )
 
 
-def span(pythons: tuple[str, ...]) -> str:
+def span(pythons: Sequence[str]) -> str:
     """Write the Pythons of a build for people: ``3.11 to 3.15``."""
     minors = sorted({python.removesuffix("t") for python in pythons}, key=number)
     return " to ".join(dict.fromkeys((minors[0], minors[-1]))) if minors else "none"

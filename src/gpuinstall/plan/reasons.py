@@ -41,6 +41,10 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: Case) ->
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
+    unknown = next((found.build.name for found in newer if found.build.unknown), None)
+    if unknown:
+        known = f"{torch} is the newest torch that the catalogue of {case.catalog.date} knows"
+        return Reason("newest-known", f"{known}; {unknown} is on the index")
     if any(found.code == "unreachable" for found in newer):
         return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
     blocking = closest(found for found in newer if found.code not in _NOT_BLOCKING)

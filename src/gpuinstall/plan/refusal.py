@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, Stuck, closest
+from gpuinstall.catalog.build import CPU
+from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, Stuck, closest, codes_of
+from gpuinstall.plan.code import Code
 from gpuinstall.plan.faults import (
     NO_BUILD_FITS,
     NO_SOURCE_ANSWERS,
@@ -14,7 +16,7 @@ from gpuinstall.plan.faults import (
     never_made,
     refused,
 )
-from gpuinstall.plan.python import number
+from gpuinstall.plan.python import number, span
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Plan, Reason
 
@@ -29,10 +31,14 @@ if TYPE_CHECKING:
 
 def explained(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan | Stuck]) -> Plan:
     """Refuse: for the machine's sake where no request would be served, else because of what was asked."""
-    plainly = attempt(_weakened(request, frozenset(_constraints(request))))
+    everything = _constraints(request)
+    if stuck.case.demand.backends == {CPU}:
+        request = replace(request, backend=CPU)
+        everything = [words for words in everything if words != f"backend {CPU}"]
+    plainly = attempt(_weakened(request, frozenset(everything)))
     if isinstance(plainly, Stuck):
         return _machine_refused(plainly, stuck.rejected)
-    culprits, conflict = _conflict(stuck, request, attempt)
+    culprits, conflict = _conflict(stuck, everything, request, attempt)
     nearest = closest(conflict.rejected)
     reason = _disagreement(culprits, nearest, conflict.case)
     ways = [_way(nearest, conflict.case)] if nearest else []
@@ -47,7 +53,8 @@ def explained(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan 
 
 def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
     case = stuck.case
-    nearest = closest(stuck.rejected)
+    served = [found for found in stuck.rejected if any(isinstance(code, Code) for code in codes_of(found.build, case))]
+    nearest = closest(served or stuck.rejected)
     if nearest is None:
         message = f"there is no build of torch for {case.machine.os} {case.machine.arch}"
         return refused(case, NO_BUILD_FITS, (Reason("no-build-for-platform", message),), None, left_out=stuck.left_out)
@@ -57,7 +64,7 @@ def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
     if nearest.code in NO_DRIVER:
         reason = Reason(nearest.code, f"{case.driver} is too old for every build for {names}: {nearest.message}")
     elif nearest.code in NO_CODE:
-        reason = never_made(case.gpus[0])
+        reason = never_made(case.gpus[0], case)
     fix = _way(nearest, case)
     return refused(case, exit_code, (reason,), fix, left_out=stuck.left_out, rejected=rejected)
 
@@ -93,9 +100,10 @@ def _bare(text: str) -> str:
     return "torch" if parse_requirement(text).name == "torch" else ""
 
 
-def _conflict(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan | Stuck]) -> tuple[list[str], Stuck]:
+def _conflict(
+    stuck: Stuck, everything: list[str], request: Request, attempt: Callable[[Request], Plan | Stuck]
+) -> tuple[list[str], Stuck]:
     """Find a smallest part of the request that cannot be served, by leaving out whatever the failure does not need."""
-    everything = _constraints(request)
     needed = list(everything)
     for words in everything:
         without = [other for other in needed if other != words]
@@ -135,11 +143,14 @@ def _way(nearest: Rejection, case: Case) -> str | None:
         return (
             f"update the NVIDIA driver to {next(branch for branch, cuda in branches if cuda >= build.toolkit)} or newer"
         )
-    if nearest.code == "unreachable":
-        return "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl"
-    if nearest.code in {"python-unsupported", "no-python"}:
+    if nearest.code == "python-unsupported":
         return f"use Python {min(build.pythons, key=number)}: --python {min(build.pythons, key=number)}"
-    return None
+    ways = {
+        "unreachable": "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl",
+        "glibc-too-old": f"use a distribution or a container with glibc {build.glibc} or newer",
+        "no-python": f"install Python {span(build.pythons)}",
+    }
+    return ways.get(nearest.code)
 
 
 def _driver_update(floor: DriverVersion, case: Case) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
+    from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -20,6 +21,7 @@ class Asked(NamedTuple):
     extras: str = ""
     specifier: SpecifierSet | None = None
     url: str | None = None
+    marker: Marker | None = None
 
     def allows(self, version: Version | str) -> bool:
         """Say whether a version satisfies it."""
@@ -27,9 +29,11 @@ class Asked(NamedTuple):
 
     def narrowed(self, other: Asked) -> Asked:
         """Join two requirements of one package."""
+        extras = self.extras or other.extras
         if self.specifier is None or other.specifier is None:
-            return self if other.specifier is None else other
-        return self._replace(text=f"{self.text} and {other.text}", specifier=self.specifier & other.specifier)
+            return (self if other.specifier is None else other)._replace(extras=extras)
+        both = self.specifier & other.specifier
+        return self._replace(text=f"{self.name}{extras}{both}", extras=extras, specifier=both)
 
 
 def parse_requirement(text: str) -> Asked:
@@ -44,7 +48,7 @@ def parse_requirement(text: str) -> Asked:
         reason = str(error).splitlines()[0]
         raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
-    return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url)
+    return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
 
 
 def parse_specifier(text: str) -> SpecifierSet:

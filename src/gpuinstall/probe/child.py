@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 3.0
 GRACE = 1.0
+NOT_STARTED = 126
 
 
 def time_limit(gpus: int) -> float:
@@ -31,7 +32,10 @@ def run_children(
     done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
 
     def follow(place: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        done[place] = run(argv, env=environment, seconds=seconds)
+        try:
+            done[place] = run(argv, env=environment, seconds=seconds)
+        except OSError as error:
+            done[place] = Finished(tuple(argv), NOT_STARTED, "", str(error))
 
     threads = [Thread(target=follow, args=(place, *command), daemon=True) for place, command in enumerate(commands)]
     start = monotonic()

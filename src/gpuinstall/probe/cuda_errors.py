@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cause:
-    """Why CUDA refuses: ``{where}`` in the message stands for the GPUs, ``fix`` has a command a line."""
+    """Why CUDA refuses: ``{where}`` in the message stands for the GPUs, ``fix`` has a command a line, if any helps."""
 
     code: str
     message: str
     why: str
-    fix: str
+    fix: str = ""
     id: str | None = None
     needs: tuple[str, ...] = ()
 

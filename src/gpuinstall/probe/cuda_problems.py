@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.machine import Problem
 from gpuinstall.probe.cuda_errors import CAUSES, UNLISTED, Cause, name_of
+from gpuinstall.probe.libcuda import is_compat
 from gpuinstall.probe.problems import Place, fix_of
 from gpuinstall.versions import DriverVersion
 
@@ -52,7 +53,7 @@ class Scene:
     @property
     def compat(self) -> bool:
         """Whether libcuda comes from NVIDIA's forward-compatibility package."""
-        return self.library is not None and "compat" in PurePosixPath(self.library).parent.parts
+        return is_compat(self.library)
 
     @property
     def library_version(self) -> DriverVersion | None:
@@ -92,7 +93,7 @@ def problem(cause: Cause, gpus: tuple[int, ...], facts: str | None, *, blocking:
     return Problem(
         code=cause.code,
         message=cause.message.format(where=place_of(gpus)),
-        fix=cause.fix,
+        fix=cause.fix or None,
         id=cause.id,
         blocking=blocking,
         gpus=gpus,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gpuinstall.probe.source import read_json
 
 if TYPE_CHECKING:
     from gpuinstall.probe.source import Source
@@ -29,10 +30,7 @@ def read_folders(source: Source) -> dict[str, Folder]:
 
 def parse_folders(text: str) -> dict[str, Folder]:
     """Read the answers; what is malformed is left out."""
-    try:
-        said: Any = json.loads(text)
-    except ValueError:
-        return {}
+    said = read_json(text)
     entries = said.items() if isinstance(said, dict) else ()
     return {
         name: Folder(entry["free"], entry.get("writable") is not False)
@@ -41,18 +39,27 @@ def parse_folders(text: str) -> dict[str, Folder]:
     }
 
 
+def home_folder() -> Path:
+    """Name the user's folder; the root of the file system for a user whom the system does not know."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def _folders() -> dict[str, dict[str, object]]:
-    cache = os.environ.get("UV_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uv"
+    home = home_folder()
+    cache = os.environ.get("UV_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uv"
     places = {
-        "environment": Path.cwd(),
+        "environment": Path(),
         "cache": Path(cache),
-        "temporary": Path(tempfile.gettempdir()),
-        "shared-memory": Path("/dev/shm"),  # noqa: S108  looked at, not written to
-        "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or Path.home() / ".nv"),
+        "temporary": Path(os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"),  # noqa: S108  looked at, not written to
+        "shared-memory": Path("/dev/shm"),  # noqa: S108
+        "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or home / ".nv"),
     }
-    return {name: _folder(place) for name, place in places.items() if place.is_absolute()}
+    return {name: _folder(place) for name, place in places.items()}
 
 
 def _folder(place: Path) -> dict[str, object]:
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    there = next(folder for folder in (place, *place.parents) if os.access(folder, os.F_OK))
     return {"free": shutil.disk_usage(there).free, "writable": os.access(there, os.W_OK)}

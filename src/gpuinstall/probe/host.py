@@ -7,7 +7,9 @@ import os
 import platform
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gpuinstall.probe.source import read_json
 
 if TYPE_CHECKING:
     from gpuinstall.probe.source import Source
@@ -67,11 +69,14 @@ def read_host(source: Source) -> Host:
 
 def parse_platform(text: str) -> dict[str, str]:
     """Read what Python's platform module said."""
-    try:
-        said: Any = json.loads(text)
-    except ValueError:
-        return {}
+    said = read_json(text)
     return {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+
+
+def is_told(text: str) -> bool:
+    """Say whether Python's platform module named a system that is known and its architecture."""
+    said = parse_platform(text)
+    return said.get("system") in SYSTEMS and bool(said.get("machine"))
 
 
 def parse_os_release(text: str) -> dict[str, str]:

@@ -5,14 +5,14 @@ It is asked in a child process (:mod:`gpuinstall.probe.libcuda_child`); here is 
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.probe.child import death
 from gpuinstall.probe.container import JOBS
+from gpuinstall.probe.source import read_json
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ def child_environment(environ: Mapping[str, str], visible: str | None = None) ->
     return kept | _STEADY | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
 
 
+def is_compat(library: str | None) -> bool:
+    """Say whether a libcuda is NVIDIA's forward-compatibility package: ``/usr/local/cuda/compat``, ``cuda-compat``."""
+    return any(part.rpartition("-")[2] == "compat" for part in PurePosixPath(library or "").parent.parts)
+
+
 def job_devices(environ: Mapping[str, str]) -> str | None:
     """The CUDA_VISIBLE_DEVICES of a scheduler's job: no other card may be touched there. None outside a job."""
     return environ.get("CUDA_VISIBLE_DEVICES") if any(name in environ for name in JOBS) else None
@@ -88,14 +93,8 @@ def job_devices(environ: Mapping[str, str]) -> str | None:
 
 def last_answer(finished: Finished) -> dict[str, Any] | None:
     """The last JSON object among the lines of a child; None where there is none."""
-    for line in reversed(finished.out.splitlines()):
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(answer, dict):
-            return answer
-    return None
+    answers = map(read_json, reversed(finished.out.splitlines()))
+    return next((answer for answer in answers if isinstance(answer, dict)), None)
 
 
 def _facts(answer: Mapping[str, Any]) -> LibcudaFacts:

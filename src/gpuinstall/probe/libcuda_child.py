@@ -31,6 +31,8 @@ WSL_LIBRARY = Path("/usr/lib/wsl/lib/libcuda.so.1")
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
+NOT_FOUND = 500
+
 # Out of memory; no PTX compiler, PTX that it does not know, compilation switched off.
 NO_FAULT_OF_THE_DEVICE = (2, 221, 222, 223)
 
@@ -82,8 +84,10 @@ class Cuda:
         self._library = load()
 
     def status(self, call: str, *arguments: object) -> int:
-        """Call and return the CUresult; raise AttributeError where this driver has no such function."""
-        function = getattr(self._library, call)
+        """Call and return the CUresult; NOT_FOUND where this driver has no such function."""
+        function = getattr(self._library, call, None)
+        if function is None:
+            return NOT_FOUND
         function.argtypes, function.restype = PROTOTYPES[call], c_int
         return int(function(*arguments))
 
@@ -143,7 +147,9 @@ def device(cuda: Cuda, ordinal: int) -> dict[str, Any]:
         "uuid": uuid(cuda, handle),
         "compute_capability": compute_capability(cuda, handle),
         "memory_bytes": None if cuda.status("cuDeviceTotalMem_v2", byref(memory), handle) else memory.value,
-        "bus_id": None if cuda.status("cuDeviceGetPCIBusId", bus_id, 32, handle) else bus_id.value.decode().lower(),
+        "bus_id": None
+        if cuda.status("cuDeviceGetPCIBusId", bus_id, 32, handle)
+        else bus_id.value.decode(errors="replace").lower(),
     }
     return {key: fact for key, fact in facts.items() if fact is not None}
 
@@ -153,10 +159,7 @@ def uuid(cuda: Cuda, handle: c_int) -> str | None:
     card, part = (ctypes.create_string_buffer(16) for _ in range(2))
     if cuda.status("cuDeviceGetUuid", card, handle):
         return None
-    try:
-        sliced = cuda.status("cuDeviceGetUuid_v2", part, handle) == 0 and part.raw != card.raw
-    except AttributeError:
-        sliced = False
+    sliced = cuda.status("cuDeviceGetUuid_v2", part, handle) == 0 and part.raw != card.raw
     return f"MIG-{UUID(bytes=part.raw)}" if sliced else f"GPU-{UUID(bytes=card.raw)}"
 
 

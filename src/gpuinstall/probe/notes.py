@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.probe.libcuda import is_compat
 from gpuinstall.probe.pci import OTHER_VENDORS
 from gpuinstall.probe.problems import fix_of, problem
 from gpuinstall.versions import CudaVersion
@@ -90,7 +91,7 @@ def _unlicensed(evidence: Evidence) -> Iterator[Problem]:
 
 def _compat(evidence: Evidence) -> Iterator[Problem]:
     folder, _, name = (evidence.cuda.path or "").rpartition("/")
-    if evidence.cuda_works and "compat" in folder.split("/"):
+    if evidence.cuda_works and is_compat(evidence.cuda.path):
         message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
         yield _note(
             evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", place=folder
@@ -104,7 +105,7 @@ def _disagreement(evidence: Evidence) -> Iterator[Problem]:
         yield _note(
             evidence, "facts-disagree", f"the kernel says driver {module.version}, NVML says {nvml.driver}", why
         )
-    if nvml.cuda and cuda.driver_version and nvml.cuda != cuda.driver_version and "/compat" not in (cuda.path or ""):
+    if nvml.cuda and cuda.driver_version and nvml.cuda != cuda.driver_version and not is_compat(cuda.path):
         yield _note(evidence, "facts-disagree", f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}", why)
 
 
@@ -155,7 +156,7 @@ def _junk(evidence: Evidence) -> Iterator[Problem]:
 
 def _space(evidence: Evidence) -> Iterator[Problem]:
     """Any build takes more than this; how much more the installation knows."""
-    for name, what in (("environment", "this folder"), ("cache", "uv's cache")):
+    for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
         if name in evidence.folders and evidence.folders[name].free < GIB:
             message = f"{what} has {evidence.folders[name].free // MIB} MiB free"
             yield _note(evidence, "little-space", message, "an environment takes from one to eight GiB")

@@ -5,7 +5,6 @@ It is asked in a child process (:mod:`gpuinstall.probe.nvml_child`), which write
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuinstall.machine import MigDevice
 from gpuinstall.probe.child import death
 from gpuinstall.probe.pci import normal_address
+from gpuinstall.probe.source import read_json
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -176,10 +176,4 @@ def _number(value: object) -> int | None:
 
 
 def _lines(out: str) -> Iterator[Mapping[str, Any]]:
-    for line in out.splitlines():
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(answer, dict):
-            yield answer
+    return (answer for answer in map(read_json, out.splitlines()) if isinstance(answer, dict))

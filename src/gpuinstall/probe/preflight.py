@@ -103,10 +103,14 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
     if machine.blocking:
         return ()
     unusable = {index for each in machine.problems if each.blocking for index in each.gpus}
-    usable = (gpu for gpu in machine.gpus if gpu.index not in unusable)
-    planned = (Trial(gpu, name) for gpu in usable for name in _names(gpu))
     given = job_devices(environ)
-    return tuple(trial for trial in planned if given is None or _is_listed(trial, given.split(",")))
+    return tuple(
+        Trial(gpu, name)
+        for ordinal, gpu in enumerate(machine.gpus)
+        if gpu.index not in unusable
+        for name in _names(gpu, ordinal)
+        if given is None or _is_listed(given, ordinal, gpu, name)
+    )
 
 
 def cards_of(findings: Sequence[Finding]) -> tuple[Card, ...]:
@@ -117,13 +121,12 @@ def cards_of(findings: Sequence[Finding]) -> tuple[Card, ...]:
     return tuple(Card(index, outcome) for index, outcome in worst.items())
 
 
-def _names(gpu: Gpu) -> tuple[str, ...]:
+def _names(gpu: Gpu, ordinal: int) -> tuple[str, ...]:
     """What CUDA_VISIBLE_DEVICES must hold for each part of a GPU that a kernel can run on."""
-    return tuple(part.uuid for part in gpu.mig_devices) or (gpu.uuid or str(gpu.index),)
+    return tuple(part.uuid for part in gpu.mig_devices) or (gpu.uuid or str(ordinal),)
 
 
-def _is_listed(trial: Trial, entries: Sequence[str]) -> bool:
-    """CUDA's list has indices and beginnings of UUIDs."""
-    uuids = (trial.visible, trial.gpu.uuid or trial.visible)
-    names = [entry.strip() for entry in entries if entry.strip()]
-    return any(name == str(trial.gpu.index) or any(uuid.startswith(name) for uuid in uuids) for name in names)
+def _is_listed(given: str, ordinal: int, gpu: Gpu, name: str) -> bool:
+    """CUDA's list has the beginnings of UUIDs, and ordinals among the cards that this process may open."""
+    entries = [entry.strip() for entry in given.split(",") if entry.strip()]
+    return str(ordinal) in entries or any(uuid.startswith(tuple(entries)) for uuid in (name, gpu.uuid or name))

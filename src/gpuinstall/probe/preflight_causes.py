@@ -41,8 +41,7 @@ COMPUTES_WRONG = replace(
 _NO_KERNEL = Cause(
     code="kernel-not-proven",
     message="no kernel ran on {where}; memory was set and read back instead",
-    why="the driver has no PTX compiler here; builds with machine code for the GPU do not need it",
-    fix="nothing for the installation; PTX needs libnvidia-ptxjitcompiler.so.1 of the driver's version",
+    why="libnvidia-ptxjitcompiler.so.1 is missing here; builds with machine code for the GPU do not need it",
     id="F67",
 )
 
@@ -52,12 +51,10 @@ UNCOMPILED = {
     222: replace(
         _NO_KERNEL,
         why="the driver's PTX compiler does not know this PTX; builds with machine code for the GPU do not need it",
-        fix="nothing for the installation; an updated NVIDIA driver compiles it",
     ),
     223: replace(
         _NO_KERNEL,
         why="compiling PTX is switched off here; builds with machine code for the GPU do not need it",
-        fix="nothing for the installation; gpuinstall verify proves the GPU afterwards",
     ),
 }
 

@@ -16,7 +16,7 @@ from gpuinstall.probe.evidence import Card, Evidence
 from gpuinstall.probe.fabric import read_fabric
 from gpuinstall.probe.folders import read_folders
 from gpuinstall.probe.gpus import driver_of, sightings
-from gpuinstall.probe.host import PLATFORM, read_host
+from gpuinstall.probe.host import PLATFORM, is_told, read_host
 from gpuinstall.probe.jetson import read_jetson
 from gpuinstall.probe.kernel import read_kernel
 from gpuinstall.probe.nodes import card_nodes, is_given, refused_nodes
@@ -86,11 +86,12 @@ def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
 
 def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read a recorded machine; raise UsageError where the folder holds none."""
-    if not (folder / PLATFORM).is_file():
+    recording = Recording(folder)
+    if not is_told(recording.answer(PLATFORM, str)):
         raise UsageError(
             "recording-malformed", f"{folder} holds no recorded machine", hint="gpuinstall probe --record DIR makes one"
         )
-    return read_machine(reporter, Recording(folder))
+    return read_machine(reporter, recording)
 
 
 def read_evidence(reporter: Reporter, source: Source) -> Evidence:
@@ -144,7 +145,8 @@ def _divided(evidence: Evidence, source: Source, devices: Sequence[PciDevice]) -
     if not evidence.surroundings.shares_the_bus:
         withheld = [device for device in gpus if device.is_reserved]
     else:
-        evidence = replace(evidence, nvml=permitted(evidence.nvml))
+        opened = tuple(node for node in evidence.nodes if source.access(f"/dev/{node}") == "open")
+        evidence = replace(evidence, nvml=permitted(evidence.nvml), nodes=opened)
         listed = {gpu.bus_id for gpu in evidence.nvml.gpus} | {device.bus_id for device in evidence.cuda.devices}
         usable = [device for device in gpus if not device.is_reserved]
         given = {device for place, device in enumerate(usable) if is_given(source, device.address, place)}

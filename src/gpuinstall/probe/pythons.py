@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.probe.folders import home_folder
+from gpuinstall.probe.source import read_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -36,13 +39,9 @@ def find_python(version: str) -> Path | None:
 
 def parse_pythons(text: str) -> tuple[str, ...]:
     """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return ()
-    versions = (
-        {each for each in said if isinstance(each, str) and _FOLDER.match(each)} if isinstance(said, list) else set()
-    )
+    said = read_json(text)
+    listed = said if isinstance(said, list) else []
+    versions = {each for each in listed if isinstance(each, str) and _FOLDER.match(each)}
     kept = {
         each for each in versions if each.count(".") == 2 or not any(other.startswith(f"{each}.") for other in versions)
     }
@@ -56,7 +55,7 @@ def _versions() -> str:
 def _found() -> Iterator[tuple[str, Path]]:
     program = "python.exe" if sys.platform == "win32" else "bin/python3"
     yield platform.python_version(), Path(getattr(sys, "_base_executable", sys.executable))
-    home = Path.home()
+    home = home_folder()
     yield from _on_path(os.environ.get("PATH", "").split(os.pathsep))
     yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
     yield from _matching(_MANAGED, _managed(home), program)
@@ -86,7 +85,7 @@ def _version_of(program: Path) -> Iterator[str]:
 def _matching(pattern: re.Pattern[str], folder: Path, program: str) -> Iterator[tuple[str, Path]]:
     for name in _names(folder):
         match = pattern.match(name)
-        if match and (folder / name / program).exists():
+        if match and os.access(folder / name / program, os.F_OK):
             yield match[1], folder / name / program
 
 

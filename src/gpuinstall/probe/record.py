@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.probe.folders import home_folder
 from gpuinstall.probe.source import ENVIRONMENT, Access, ThisMachine, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SERIAL = re.compile(r"(?im)^(\s*(?:serial(?: number)?|board part number|board id|chassis serial number)\s*:\s*)\S.*$")
+# Names that many machines and accounts come with: they name nobody, and stand in the facts themselves.
+PUBLIC = {"/root", "root", "localhost", "linux", "debian", "ubuntu", "fedora", "rocky", "arch", "nixos", "nvidia",
+          "tegra", "jetson", "cuda", "docker"}  # fmt: skip
+
 _BUILDER = re.compile(r"\([\w.-]+@[\w.-]+\)")
 
 
@@ -75,13 +80,13 @@ class Recorder:
 
 def recorder(folder: Path) -> Recorder:
     """Record this machine into ``folder``."""
-    return Recorder(folder, private_words(platform.node(), _user(), str(Path.home())))
+    return Recorder(folder, private_words(platform.node(), _user(), str(home_folder())))
 
 
 def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...]:
     """Name what must not leave the machine, and what stands for it; the home folder goes before the user's name."""
     words = ((home, "/home/user"), (host, "host"), (host.partition(".")[0], "host"), (user, "user"))
-    return tuple((word, stand_in) for word, stand_in in words if len(word) > 2 and word not in ("/root", "root"))
+    return tuple((word, stand_in) for word, stand_in in words if len(word) > 2 and word not in PUBLIC)
 
 
 def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:

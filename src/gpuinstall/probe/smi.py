@@ -5,11 +5,10 @@ Both spellings of its header are known; from R610 on it is ``KMD Version`` and `
 
 from __future__ import annotations
 
-import csv
 import os
 import re
-import shutil
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BY = "nvidia-smi"
+PROGRAM = "nvidia-smi.exe" if sys.platform == "win32" else BY
 PLACES = (
     "/usr/bin/nvidia-smi",
     "/usr/lib/wsl/lib/nvidia-smi",
@@ -58,8 +58,9 @@ _REFUSALS = (
 
 def find_smi() -> str | None:
     """Find nvidia-smi by its absolute path: on PATH, else where drivers put it."""
-    candidates = (shutil.which("nvidia-smi"), *PLACES)
-    return next((str(Path(place)) for place in candidates if place and _is_trusted(Path(place))), None)
+    on_path = (Path(folder, PROGRAM) for folder in os.environ.get("PATH", "").split(os.pathsep))
+    places = (*on_path, *map(Path, PLACES))
+    return next((str(place) for place in places if place.is_absolute() and _is_trusted(place)), None)
 
 
 def ask_smi(seconds: float, waiting: Callable[[], None]) -> str:
@@ -117,9 +118,9 @@ def _gpus(text: str) -> Iterator[NvmlGpu]:
 
 
 def _queried(text: str) -> Iterator[NvmlGpu]:
-    lines = (line for line in text.splitlines() if re.match(r"\s*[0-9]{1,4}\s*,", line))
-    for cells in csv.reader(lines, skipinitialspace=True):
-        if len(cells) in (len(FIELDS), len(FIELDS) - 1):
+    for line in text.splitlines():
+        cells = line.split(",")
+        if re.match(r"\s*[0-9]{1,4}\s*,\s*\w", line) and len(cells) in (len(FIELDS), len(FIELDS) - 1):
             yield _gpu(dict(zip(FIELDS, map(_cell, cells), strict=False)))
 
 
@@ -178,11 +179,16 @@ def _first_line(text: str) -> str | None:
 
 
 def _is_trusted(program: Path) -> bool:
-    """Nothing is run from a folder that everyone can write to, unless it is sticky and ours."""
+    """Nothing is run from a folder that everyone can write to, unless it is sticky and the program is ours."""
     try:
-        program, folder = program.resolve(strict=True), program.resolve().parent.stat()
+        real = program.resolve(strict=True)
+        return real.is_file() and os.access(real, os.X_OK) and _is_safe(program) and _is_safe(real)
     except OSError:
         return False
-    if os.name == "nt" or not folder.st_mode & stat.S_IWOTH:
-        return os.access(program, os.X_OK)
-    return bool(folder.st_mode & stat.S_ISVTX) and program.stat().st_uid == os.getuid()
+
+
+def _is_safe(program: Path) -> bool:
+    mode = program.parent.stat().st_mode
+    if sys.platform == "win32" or not mode & stat.S_IWOTH:
+        return True
+    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()

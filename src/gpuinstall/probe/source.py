@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ class Recording:
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
-        folder = self.folder / place(path)
-        names = (unquote(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
+        names = map(unquote, ThisMachine().names(str(self.folder / place(path))))
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
@@ -115,7 +114,8 @@ class Recording:
 
     def variable(self, name: str) -> str | None:
         """Read an environment variable."""
-        value = json.loads(self._read(ENVIRONMENT) or "{}").get(name)
+        variables = read_json(self._read(ENVIRONMENT) or "")
+        value = variables.get(name) if isinstance(variables, dict) else None
         return None if value is None else str(value)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
@@ -127,6 +127,14 @@ class Recording:
             return (self.folder / name).read_bytes().decode("utf-8", "replace")
         except OSError:
             return None
+
+
+def read_json(text: str) -> Any:
+    """Read JSON; None where it is malformed."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def place(path: str) -> str:

@@ -5,7 +5,6 @@ Formats: Microsoft's Win32_VideoController; a PNPDeviceID begins ``PCI\\VEN_10DE
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.probe.child import run_children
 from gpuinstall.probe.pci import PciDevice
+from gpuinstall.probe.source import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,10 +41,7 @@ def read_missing_libraries(source: Source) -> tuple[str, ...]:
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:
     """Read the list, or the one adapter that stands without a list."""
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return
+    said = read_json(text)
     for place, adapter in enumerate(said if isinstance(said, list) else [said]):
         match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
         if match:

@@ -45,9 +45,9 @@ def _situation(target: Target, report: Report, evidence: Evidence) -> Situation:
     return Situation(evidence.machine, capability, report.architectures or ())
 
 
-def wrong_build(target: Target) -> Device:
-    """Fail a GPU that a CPU build leaves idle."""
-    message = f"this is the CPU build of torch: {target.name} is not used"
+def wrong_build(target: Target, backend: str | None) -> Device:
+    """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
+    message = f"this is the {'CPU' if backend == 'cpu' else backend} build of torch: {target.name} is not used"
     return Device(target.index, target.name, (Check("build", "failed", message=message, cause="F33"),))
 
 

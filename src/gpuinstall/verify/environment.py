@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process
 from gpuinstall.errors import UsageError
+from gpuinstall.verify.report import end_of, json_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,11 @@ class Found:
     cuda: str | None = None
     hip: str | None = None
     missing: tuple[str, ...] = ()
+
+    @property
+    def without_cuda(self) -> bool:
+        """Say whether this is a torch that no NVIDIA GPU can run."""
+        return self.version is not None and self.cuda is None
 
     @property
     def backend(self) -> str | None:
@@ -102,11 +107,10 @@ def _look(argv: Sequence[str | Path]) -> Found:
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
-        found = json.loads(done.out.splitlines()[-1])
-    except (IndexError, ValueError):
-        lines = done.err.strip().splitlines() or ["it says nothing"]
-        raise _unusable(Path(argv[0]), lines[-1]) from None
-    return Found(**found | {"missing": tuple(found.get("missing", ()))})
+        found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
+        return Found(**found | {"missing": tuple(found.get("missing", ()))})
+    except (StopIteration, TypeError):
+        raise _unusable(Path(argv[0]), "it says nothing" if done.ok else end_of(done, LOOK_SECONDS)) from None
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.verify.verdict import MACHINE
+
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.verify.verdict import Device
@@ -53,6 +55,8 @@ def title_of(fault: Fault) -> str | None:
 
 def fixes(fault: Fault, machine: Machine) -> tuple[str, ...]:
     """Give the commands that mend it on this machine, the most certain first."""
+    if MACHINE in fault.names:
+        return tuple((machine.refusing[0].fix or "").splitlines())
     from gpuinstall.doctor.circumstances import Circumstances
     from gpuinstall.doctor.failures import load_failures
     from gpuinstall.doctor.repair import repair

@@ -49,7 +49,7 @@ class Report:
 
 def read(finished: Finished, seconds: float) -> Report:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
-    lines = [json.loads(line) for line in finished.out.splitlines() if line.startswith("{") and line.endswith("}")]
+    lines = list(filter(None, map(json_object, finished.out.splitlines())))
     records = [_record(line) for line in lines if "name" in line]
     if not finished.ok:
         records.append(Record(_last(lines), "failed", 0.0, end_of(finished, seconds), finished.err))
@@ -63,6 +63,15 @@ def read(finished: Finished, seconds: float) -> Report:
         hung=_hung(finished),
         unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
     )
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """Read a line that a child of ours wrote; None where something else wrote it (a start-up file of the user's)."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _last(lines: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.reporter import SilentReporter
@@ -11,7 +12,7 @@ from gpuinstall.verify.diagnosis import Evidence, device, wrong_build
 from gpuinstall.verify.environment import look, missing_files
 from gpuinstall.verify.health import health_checks, read_cards
 from gpuinstall.verify.targets import targets, together
-from gpuinstall.verify.verdict import Check, Device, Subject, Verdict
+from gpuinstall.verify.verdict import MACHINE, Check, Device, Subject, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +44,12 @@ def verify_environment(
     """
     reporter = reporter or SilentReporter()
     around = look(python)
-    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend == "cpu" and not machine.gpus)
+    nvidia = bool(machine.gpus or machine.refusing)
+    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend == "cpu" and not nvidia)
     wanted = targets(machine, for_cpu=for_cpu, gpus=gpus, environ=os.environ)
-    if around.tested.backend == "cpu" and not for_cpu:
-        return Verdict(_subject(around, ()), tuple(map(wrong_build, wanted)))
+    if around.tested.without_cuda and nvidia and not for_cpu:
+        idle = [wrong_build(target, around.tested.backend) for target in wanted]
+        return Verdict(_subject(around, ()), tuple(_refused(idle, machine)))
     reporter.wait(f"running kernels on {', '.join(target.name for target in wanted)}")
     work = "deep" if deep else "quick"
     child = Child(python, around.flags, work, seconds or SECONDS[work])
@@ -55,6 +58,8 @@ def verify_environment(
     devices = _devices(wanted, reports, evidence)
     if deep:
         devices = _deepened(devices, wanted, child, evidence)
+    if not for_cpu:
+        devices = _refused(devices, machine)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
     if around.shadow or around.disturbed:
@@ -90,6 +95,14 @@ def _subject(around: Surroundings, reports: Sequence[Report]) -> Subject:
     found = around.tested
     architectures = next((report.architectures for report in reports if report.architectures), ())
     return Subject(found.python, found.version, found.backend, architectures)
+
+
+def _refused(devices: list[Device], machine: Machine) -> list[Device]:
+    """Fail every device of a machine whose driver lets no GPU work, whatever torch says about it."""
+    faults = tuple(
+        Check(MACHINE, "failed", message=problem.message, cause=problem.id) for problem in machine.refusing[:1]
+    )
+    return [replace(one, checks=(*faults, *one.checks)) for one in devices]
 
 
 def _with_idle(devices: list[Device], machine: Machine, reporter: Reporter) -> list[Device]:

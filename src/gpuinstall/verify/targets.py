@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,13 +46,20 @@ def targets(
         if gpus is None or gpu.index in gpus
         for target in _slices(gpu, position)
     ]
-    return tuple(_narrowed(target, position, environ) for position, target in enumerate(found)) or (NOWHERE,)
+    return tuple(_narrowed(target, position, environ) for position, target in enumerate(found)) or (_nowhere(machine),)
 
 
 def together(wanted: Sequence[Target]) -> Target | None:
     """Give the one child that sees all GPUs at once; None where fewer than two can be tried (slices see no peer)."""
     cards = [target.visible for target in wanted if target.device == "cuda" and not target.visible.startswith("MIG-")]
     return Target(0, "all GPUs", "all", ",".join(cards)) if len(cards) > 1 else None
+
+
+def _nowhere(machine: Machine) -> Target:
+    """Tell a machine without a GPU from one whose GPU its driver cannot show."""
+    if not machine.refusing:
+        return NOWHERE
+    return replace(NOWHERE, name="NVIDIA GPU", unproven=machine.refusing[0].message)
 
 
 def _slices(gpu: Gpu, position: int) -> Iterator[Target]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SCHEMA = "gpuinstall.verdict/1"
+MACHINE = "machine"
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 Status = Literal["passed", "failed", "unproven"]
@@ -70,6 +71,11 @@ class Verdict:
         if "failed" in found:
             return "failed"
         return "unproven" if "unproven" in found or not found else "passed"
+
+    @property
+    def refused(self) -> bool:
+        """Say whether it is the machine that failed, before any kernel could."""
+        return any(check.name == MACHINE for device in self.devices for check in device.checks)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Verdict document."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpuinstall.doctor.examination import merged
 from gpuinstall.doctor.finding import Finding, exit_code, of_problem, ordered
-from gpuinstall.machine import Problem
+from gpuinstall.machine import Gpu, Machine, Problem
 
 MACHINE = Finding("machine", "driver-missing", "no driver", None, "sudo apt install x", "F01", blocking=True)
 NOTE = Finding("machine", "gpu-not-ours", "1 of 8", None, None)
@@ -24,9 +24,17 @@ def test_a_finding_is_said_once() -> None:
 
 
 def test_the_exit_status_is_the_machines_before_the_environments() -> None:
-    assert exit_code([NOTE, PROJECT, POISON]) == 0
-    assert exit_code([ENVIRONMENT, NOTE]) == 5
-    assert exit_code([ENVIRONMENT, MACHINE]) == 8
+    sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
+    assert exit_code([NOTE, PROJECT, POISON], sound) == 0
+    assert exit_code([ENVIRONMENT, NOTE], sound) == 5
+    assert exit_code([ENVIRONMENT, MACHINE], sound.with_problems([Problem("driver-missing", "no driver")])) == 8
+
+
+def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
+    lost = [Problem("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
+    two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
+    assert exit_code([MACHINE], two.with_problems(lost[:1])) == 0
+    assert exit_code([MACHINE], two.with_problems(lost)) == 8
 
 
 def test_a_failed_check_is_said_by_what_explains_it() -> None:

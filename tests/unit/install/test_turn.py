@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +10,6 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.install.place import Place
 from gpuinstall.install.turn import turn
 from gpuinstall.reporter import SilentReporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Listener(SilentReporter):
@@ -77,3 +75,11 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         pass
     assert caught.value.code == "not-writable"
     assert "file" in caught.value.message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder on Linux")
+def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait() -> None:
+    listener = Listener()
+    with pytest.raises(InstallationError, match="cannot be written"), turn(Place.at(Path("/proc/env")), 60, listener):
+        pass
+    assert listener.waits == []

@@ -14,7 +14,7 @@ from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    return parse_request(Request(requirements, python=python, backend=backend), load_catalog().family)
+    return parse_request(Request(requirements, python=python, backend=backend), load_catalog().family, machine())
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
@@ -34,8 +34,16 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("torchvision==0.24.1",), ("torch==2.9.1+cu130", "torchvision==0.24.1+cu130")),
         (("torchaudio<2.5",), ("torch==2.4.1+cu124", "torchaudio==2.4.1+cu124")),
         (("torch[opt-einsum]>=2.15",), ("torch[opt-einsum]==2.15.0+cu130",)),
+        (
+            ("torch==2.10.0+cu128", "torchvision==0.25.0+cu128", "torchaudio==2.10.0+cu128"),
+            ("torch==2.10.0+cu128", "torchvision==0.25.0+cu128", "torchaudio==2.10.0+cu128"),
+        ),
+        (("torchvision==0.25.0+cu126",), ("torch==2.10.0+cu126", "torchvision==0.25.0+cu126")),
         (("torch==2.10.0", "triton"), ("torch==2.10.0+cu130", "triton==3.6.0")),
+        (("triton==3.8.2",), ("torch==2.14.1+cu130", "triton==3.8.2")),
+        (("triton>=3.8.1", "triton<3.9"), ("torch==2.14.1+cu130", "triton<3.9,>=3.8.1")),
         (("torch", "xformers>=0.0.30"), ("torch==2.15.0+cu130", "xformers>=0.0.30")),
+        (("xformers>=0.0.30", "xformers[a]<1"), ("torch==2.15.0+cu130", "xformers[a]<1,>=0.0.30")),
         (("torch", "numpy<3", "vllm"), ("torch==2.15.0+cu130", "numpy<3", "vllm")),
         (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
     ],
@@ -65,7 +73,7 @@ def test_an_address_for_torch_is_refused() -> None:
 @pytest.mark.parametrize("tag", ["rocm7.2", "cuda126", "xpu", "cu1"])
 def test_a_backend_that_is_none_is_named(tag: str) -> None:
     with pytest.raises(UsageError, match="is not a backend"):
-        parse_request(Request(("torch==2.9.0",), backend=tag), frozenset({"torch"}))
+        parse_request(Request(("torch==2.9.0",), backend=tag), frozenset({"torch"}), machine())
 
 
 def test_a_local_version_is_a_backend() -> None:
@@ -98,3 +106,26 @@ def test_a_python_is_exact_or_a_range(asked: str, fitting: str, other: str) -> N
 def test_a_malformed_python_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is not a Python version"):
         demand("torch", python=text)
+
+
+@pytest.mark.parametrize(
+    ("os", "arch", "torch"),
+    [
+        ("linux", "x86_64", "2.9.0"),
+        ("windows", "x86_64", "2.8.0"),
+        ("macos", "arm64", "2.7.0"),
+        ("linux", "arm64", "2.6.0"),
+    ],
+)
+def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: str) -> None:
+    requirements = (
+        'torch==2.9.0; sys_platform == "linux" and platform_machine == "x86_64"',
+        'torch==2.6.0; platform_machine == "aarch64"',
+        'torch==2.8.0; platform_system == "Windows" and python_version >= "3.9"',
+        'torch==2.7.0; sys_platform == "darwin" and python_version >= "3.9"',
+        'torch==1.13.0; python_version < "3.0"',
+    )
+    choice = choose(machine("H100", os=os, arch=arch), Request(requirements), load_catalog()).choice
+
+    assert choice is not None
+    assert str(choice.build.torch) == torch

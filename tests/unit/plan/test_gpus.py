@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.machine import Machine, MigDevice
+from gpuinstall.machine import Machine, MigDevice, Problem
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.cover import best_cover
 from gpuinstall.request import Request
@@ -25,8 +25,8 @@ def build(made: Plan) -> str | None:
     return made.choice.build.name if made.choice else None
 
 
-@pytest.mark.parametrize("name", ["1", "GPU-00000001", "gpu-00000001"])
-def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str) -> None:
+@pytest.mark.parametrize("name", ["1", 1, "GPU-00000001", "gpu-00000001"])
+def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str | int) -> None:
     made = plan(machine("P40", "RTX 5090"), gpus=(name,))
 
     assert (made.status, build(made), [run.index for run in made.gpus]) == ("ok", "2.15.0+cu130", [1])
@@ -44,6 +44,19 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
 
     assert "'7'" in caught.value.message
     assert "0 (P40), 1 (RTX 5090)" in (caught.value.hint or "")
+
+
+def test_to_ask_for_no_gpu_is_not_to_ask_for_the_cpu() -> None:
+    with pytest.raises(UsageError, match="none of this machine's GPUs"):
+        plan(machine("P40"), gpus=())
+    assert plan(machine(), gpus=()).status == "cpu"
+
+
+def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for() -> None:
+    asked = machine("A100", problems=(Problem("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),))
+
+    assert plan(asked).status == "partial"
+    assert plan(asked, gpus=("0",)).status == "ok"
 
 
 def test_two_gpus_that_need_an_older_torch_together_are_told_what_one_alone_would_give() -> None:
@@ -90,9 +103,10 @@ def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
 
 
 def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
-    codes = {warning.code for warning in plan(machine("A100", driver="525.60.13")).warnings}
+    (warning,) = plan(machine("A100", driver="525.60.13")).warnings
 
-    assert codes == {"driver-barely-new-enough"}
+    assert warning.code == "driver-barely-new-enough"
+    assert "F19" in warning.message
     assert not plan(machine("A100", driver="530.30.02")).warnings
 
 

@@ -60,7 +60,7 @@ def test_no_rule_rejects_what_is_chosen(
     chosen = made.choice
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    case = Case(asked, parse_request(request, load_catalog().family), load_catalog(), gpus)
+    case = Case(asked, parse_request(request, load_catalog().family, asked), load_catalog(), gpus)
     verdict = judge(chosen.build, case)
 
     assert isinstance(verdict, Candidate)

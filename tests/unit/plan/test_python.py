@@ -67,3 +67,11 @@ def test_a_python_that_only_the_torch_index_serves_is_taken_when_asked_for(pytho
     made = choose(machine("GTX 1080"), Request(python=python), load_catalog())
 
     assert chosen(made) == ("2.14.1+cu126", python)
+
+
+def test_a_fixed_python_that_cannot_be_had_is_named() -> None:
+    made = plan(("3.12.1",), python="3.11", managed_pythons=False)
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "no-python")
+    assert "Python 3.11 and the Pythons at hand disagree" in made.reasons[0].message
+    assert chosen(plan(("3.12.1",), python="3.12", managed_pythons=False)) == ("2.15.0+cu130", "3.12")

@@ -12,7 +12,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.plan import choose
 from gpuinstall.plan.error import error_of
 from gpuinstall.request import Request
-from tests.unit.plan.machines import machine
+from tests.unit.plan.machines import card, machine
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -56,3 +56,32 @@ def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> No
     assert made.choice is not None
     assert made.choice.build.name == "2.10.0+cu128"
     assert made.reasons[0].code == "newest-reachable"
+
+
+def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -> None:
+    made = choose(machine("RTX 5090", glibc="2.17"), Request(), load_catalog())
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
+    assert "glibc 2.28 or newer" in (made.fix or "")
+
+
+@pytest.mark.parametrize("request_", [Request(("torch==2.14.1+cpu",)), Request(("torch==2.14.1",), backend="cpu")])
+def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Request) -> None:
+    made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, load_catalog())
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
+    assert f"{request_.requirements[0]} and glibc 2.17 disagree" in made.reasons[0].message
+
+
+def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
+    asked = machine(card("RTX 4090", compute_capability=None), os="macos", arch="arm64", driver=None)
+    made = choose(asked, Request(backend="cu126"), load_catalog())
+
+    assert made.exit_code == 3
+    assert "backend cu126 and macos arm64 disagree" in made.reasons[0].message
+
+
+def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
+    made = choose(machine("Thor", driver="580.95.05"), Request(), load_catalog())
+
+    assert "ever made for Thor (sm_110) on linux x86_64" in made.reasons[0].message

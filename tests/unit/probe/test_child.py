@@ -11,6 +11,8 @@ from gpuinstall.probe.child import death, run_children
 from gpuinstall.process import Finished
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -49,6 +51,14 @@ def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPa
     woken.set()
     assert (finished.status, finished.out) == (None, "")
     assert seconds < 5
+
+
+def test_a_program_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_bytes(b"\x00not a program")
+    program.chmod(0o755)
+    (finished,) = run_children([([str(program)], {})], 5, nothing)
+    assert death(finished) == "ended with status 126 and no answer"
 
 
 def test_a_signal_is_named() -> None:

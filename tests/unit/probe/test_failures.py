@@ -188,14 +188,15 @@ MADE: dict[str, tuple[Made, ...]] = {
 # Facts of the machine that no problem is made of: the probe reads them right, or the plan decides by them.
 READ_RIGHT = {
     "F21": "both headers of nvidia-smi are read (test_smi)",
-    "F24": "only 10de with classes 0300 and 0302 is an NVIDIA GPU (test_pci)",
+    "F24": "only 10de with classes 0300 and 0302 is an NVIDIA GPU (test_places)",
     "F28": "a builder's signs are on the machine (test_container); the plan warns",
-    "F29": "the Jetson and its L4T are on the machine (test_jetson); the plan refuses",
+    "F29": "the Jetson and its L4T are on the machine (test_places); the plan refuses",
     "F30": "12.1 is read as 12.1 (data/machines/dgx-spark-gb10); the plan knows who runs it",
 }
 
 ELSEWHERE = {
-    "plan": ("F02", "F19", "F22", "F35", "F37", "F38", "F40", "F41", "F42", "F47", "F48", "F58", "F66", "F67"),
+    "plan": ("F02", "F19", "F22", "F35", "F37", "F38", "F40", "F41", "F42", "F47", "F48", "F58", "F66"),
+    "the preflight": ("F67",),
     "sources and lock": ("F33", "F36", "F43", "F63"),
     "doctor, in the environment and the project": (
         "F32", "F34", "F44", "F45", "F46", "F49", "F50", "F51", "F52", "F53", "F54", "F55", "F56", "F57", "F59", "F60",

@@ -55,6 +55,15 @@ def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path
     assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
 
+def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    shared = {"/dev/nvidiactl": "open\n", "/dev/nvidia-uvm": "open\n"}
+    denied = {f"/dev/nvidia{number}": "denied\n" for number in range(2)}
+    files = card(1) | card(2) | module() | nvml() | libcuda(init=100) | shared | denied
+    machine = probed(tmp_path, files, SLURM_JOB_ID="4711")
+    assert machine.gpus == ()
+    assert [(problem.code, problem.blocking) for problem in machine.problems] == [("gpu-not-ours", False)]
+
+
 def test_a_job_that_was_given_a_card_which_the_driver_does_not_list_has_a_broken_one(tmp_path: Path) -> None:
     machine = probed(tmp_path, healthy(1), card(2), nodes(2), **SLURM)
     assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]

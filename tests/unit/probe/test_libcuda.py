@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from ctypes import CDLL
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.probe import libcuda_child
 from gpuinstall.probe.child import time_limit
-from gpuinstall.probe.libcuda import CudaDevice, LibcudaFacts, child_environment, job_devices, parse
-from gpuinstall.probe.libcuda_child import mapped
+from gpuinstall.probe.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, job_devices, parse
+from gpuinstall.probe.libcuda_child import Cuda, mapped
 from gpuinstall.process import Finished
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
@@ -107,6 +109,27 @@ def test_only_a_schedulers_job_keeps_its_cards(scheduler: str) -> None:
 
 def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:
     assert (time_limit(0), time_limit(8)) == (5, 45)
+
+
+@pytest.mark.parametrize(
+    ("library", "compat"),
+    [
+        ("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", True),
+        ("/usr/local/cuda/compat/lib.real/libcuda.so.1", True),
+        ("/home/ada/miniforge3/cuda-compat/libcuda.so.580.95.05", True),
+        (LIBRARY, False),
+        ("/home/compatible/libcuda.so.1", False),
+        ("nvcuda.dll", False),
+        (None, False),
+    ],
+)
+def test_a_forward_compatibility_library_is_known_by_its_folder(library: str | None, compat: bool) -> None:
+    assert is_compat(library) is compat
+
+
+def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
+    assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == 500
 
 
 def test_the_file_of_libcuda_is_found_among_the_mapped_ones() -> None:

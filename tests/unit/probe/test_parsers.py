@@ -9,7 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.probe import asking, container, folders, host, jetson, kernel, nodes, nvml, pci, pythons, smi, windows
+from gpuinstall.probe import (
+    asking,
+    container,
+    fabric,
+    folders,
+    host,
+    jetson,
+    kernel,
+    nodes,
+    nvml,
+    pci,
+    pythons,
+    smi,
+    windows,
+)
 from gpuinstall.probe.notes import required_cuda
 from gpuinstall.process import Finished
 
@@ -47,6 +61,11 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         container.own_mounts,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
+    "own mounts": (
+        container.has_host_files,
+        "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
+    ),
+    "fabric log": (fabric.parse_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
     "device tree": (jetson.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
@@ -77,6 +96,11 @@ def test_a_true_text_with_anything_in_it_is_read_or_left(name: str, data: st.Dat
     parse, text = PARSERS[name]
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     parse(text[:first] + data.draw(st.text(max_size=20)) + text[last:])
+
+
+@pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])
+def test_json_without_end_is_left(name: str) -> None:
+    PARSERS[name][0]("[" * 100_000)
 
 
 @pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])

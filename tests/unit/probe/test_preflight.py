@@ -28,8 +28,8 @@ def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
     assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == ["GPU-aaaa", "MIG-1", "MIG-2"]
 
 
-def test_a_card_without_a_uuid_is_tried_by_its_place_on_the_bus() -> None:
-    assert visible(Machine(os="linux", arch="aarch64", gpus=(Gpu(2),)), {}) == ["2"]
+def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given() -> None:
+    assert visible(Machine(os="linux", arch="aarch64", gpus=(ALONE, Gpu(2))), {}) == ["GPU-aaaa", "1"]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,14 @@ def test_a_card_without_a_uuid_is_tried_by_its_place_on_the_bus() -> None:
 )
 def test_a_job_is_tried_on_its_own_cards(given: str, tried: list[str]) -> None:
     assert visible(MACHINE, JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
+
+
+@pytest.mark.parametrize(
+    ("given", "tried"), [("0", ["GPU-dddd"]), ("1", ["GPU-ffff"]), ("3", []), ("0,1", ["GPU-dddd", "GPU-ffff"])]
+)
+def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given: str, tried: list[str]) -> None:
+    gpus = (Gpu(3, uuid="GPU-dddd"), Gpu(5, uuid="GPU-ffff"))
+    assert visible(Machine(os="linux", arch="x86_64", gpus=gpus), JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
 
 
 def test_what_the_probe_found_broken_is_not_tried() -> None:

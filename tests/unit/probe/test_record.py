@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpuinstall.probe.record import Recorder, private_words, scrubbed
 from gpuinstall.probe.source import Recording, place
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 PRIVATE = private_words("gpu-07.cluster.example", "ada", "/home/ada")
 
@@ -65,3 +65,15 @@ def test_serials_and_names_are_taken_out() -> None:
 
 def test_the_administrators_own_name_says_nothing() -> None:
     assert private_words("gpu-07", "root", "/root") == (("gpu-07", "host"), ("gpu-07", "host"))
+
+
+@pytest.mark.parametrize("name", ["ubuntu", "nvidia", "jetson"])
+def test_a_name_that_images_come_with_leaves_the_facts_as_they_are(name: str) -> None:
+    facts = "ID=ubuntu\nnvidia,tegra234\n../drivers/nvidia\nupdates/dkms/nvidia.ko\njetson\n"
+    assert scrubbed(facts, private_words(name, name, f"/home/{name}")) == facts
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "[" * 100_000, '{"CUDA_VISIBLE_DEVICES": null}'])
+def test_recorded_variables_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "environment.json").write_text(text, encoding="utf-8")
+    assert Recording(tmp_path).variable("CUDA_VISIBLE_DEVICES") is None

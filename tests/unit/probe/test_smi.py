@@ -62,6 +62,10 @@ def test_a_lost_card_is_one_that_nvml_refuses() -> None:
     assert (gpu.bus_id, gpu.error) == ("0000:0b:00.0", 15)
 
 
+def test_lines_that_only_look_like_a_query_are_no_cards() -> None:
+    assert parse('0,,,,,,,\n0, \0, x,,,,,\n1, "' + "a" * 200_000 + '", c, d, e, f, g, h\n').gpus == ()
+
+
 @pytest.mark.parametrize(
     "text", ["", "ERR!", 'Field "compute_cap" is not a valid field to query.\n', "bash: nvidia-smi"]
 )
@@ -83,4 +87,23 @@ def test_a_program_in_a_folder_that_everyone_can_write_to_is_not_run(
     folder.chmod(0o755)
     assert smi.find_smi() == str(program)
     folder.chmod(0o777)
+    assert smi.find_smi() is None
+    program.rename(tmp_path / "nvidia-smi")
+    program.symlink_to(tmp_path / "nvidia-smi")
+    assert smi.find_smi() is None
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", ":/no/such/folder", "/no/such/folder:", "../here"])
+def test_a_program_in_the_working_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    elsewhere = [place for place in smi.PLACES if place.startswith("C:")]
+    for name in ("nvidia-smi", *elsewhere):
+        (folder / name).write_text("#!/bin/sh\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setattr(smi, "PLACES", elsewhere)
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.chdir(folder)
+    assert smi.find_smi() is None
+    monkeypatch.delenv("PATH")
     assert smi.find_smi() is None

@@ -1,0 +1,206 @@
+"""Locks from awkward places: a bare index, a closed one, a silent one, one that changes, somebody else's lock."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall import process
+from gpuinstall.install import uv
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+
+A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SILENT = {"GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+
+
+def workshop(index: StandInIndex, folder: Path) -> Workshop:
+    (folder / "project").mkdir()
+    return Workshop(folder / "project", folder / "caches", index.environment())
+
+
+@pytest.fixture
+def bench(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    return workshop(stand_in, tmp_path)
+
+
+def test_an_index_without_hashes_metadata_and_ranges_still_locks_and_each_wheel_comes_once(
+    stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(A100)
+    with StandInIndex(stand_in_folder, Habits(metadata=False, ranges=False)) as index:
+        here = workshop(index, tmp_path)
+        here.document("lock", "torch", "torchvision", "--target", "cu126")
+        assert "0" * 64 not in here.lock("pylock.cu126.toml")
+        assert here.document("sync")["data"]["verdict"]["status"] == "passed"
+        wheels = {name: sent for name, sent in index.sent().items() if name.startswith(("torch", "triton"))}
+        assert {name.partition("-")[0] for name in wheels} == {"torch", "torchvision", "triton"}
+        assert {name: sent / index.size(name) for name, sent in wheels.items()} == dict.fromkeys(wheels, 1)
+
+
+def test_locking_and_then_installing_fetches_each_file_once(
+    bench: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(A100)
+    bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
+    bench.document("sync")
+    assert {name: sent / stand_in.size(name) for name, sent in stand_in.sent().items()} == dict.fromkeys(
+        stand_in.sent(), 1
+    )
+
+
+def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:
+    done = bench.run("lock", "torch", "--target", "cu126", "--target", "cu130")
+    assert "Hashes      4 files have none on their index: " in done.err
+
+
+def test_a_transitive_member_of_the_family_comes_from_its_own_source(
+    bench: Workshop, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    make_wheel(stand_in_folder / "simple", "triton", "99.0")
+    make_wheel(stand_in_folder / "simple", "torchvision", "99.0", requires=["torch"])
+    bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
+    packages = {each["name"]: each for each in tomli.loads(bench.lock("pylock.cu126.toml"))["packages"]}
+    for name in ("torch", "torchvision", "triton"):
+        assert all(f"{stand_in.r2.url}/whl/cu126/" in entry["url"] for entry in packages[name]["wheels"])
+    assert packages["triton"]["version"] == "3.8.0"
+    assert packages["numpy"]["wheels"][0]["url"].startswith(stand_in.default.url)
+
+
+def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder: Path, tmp_path: Path) -> None:
+    with StandInIndex(stand_in_folder, Habits(credentials="me:s3cr3t")) as index:
+        here = workshop(index, tmp_path)
+        done = here.run("lock", "torch", "numpy", "--target", "cu126", "--verbose")
+        assert done.status == 0, done.err
+        failed = here.run("lock", "torch", "no-such-thing", "--target", "cu126", "--verbose", "--json")
+        assert failed.status == 4
+        assert "s3cr3t" not in done.out + done.err + here.lock("pylock.cu126.toml") + failed.out + failed.err
+        rehearsed = here.run("install", "--dry-run", "--backend", "cpu")
+        assert rehearsed.status == 0, rehearsed.err
+        assert "s3cr3t" not in rehearsed.out + rehearsed.err
+
+
+def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: Workshop) -> None:
+    silent = replace(bench, variables={**bench.variables, **SILENT})
+    made = silent.document("lock", "torch", "--target", "cu132")["data"]["locks"][0]
+    assert made["torch"] == "2.15.0"
+    assert silent.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
+
+
+def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(bench: Workshop) -> None:
+    bench.document("lock", "torch==2.14.1", "--target", "cu130")
+    words = ("lock", "--check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
+    reasons = bench.document(*words, exit_code=6)["data"]["locks"][0]["reasons"]
+    assert "sm_61" in reasons[0]["message"]
+    fits = ("lock", "--check", "--offline", "--gpu", "A100", "--driver", "580")
+    assert bench.document(*fits)["data"]["locks"][0]["status"] == "fresh"
+
+
+def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_stays(
+    bench: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(A100)
+    bench.document("lock", "torch==2.13.0", "--target", "cu126")
+    bench.document("sync")
+    bench.document("lock", "torch==2.14.1", "--target", "cu126", "--upgrade")
+    wheel = next((stand_in_folder / "whl" / "cu126").glob(f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*x86_64.whl"))
+    other = make_wheel(tmp_path / "other", "torch", "2.14.1+cu126", wheel.name.partition("+cu126-")[2][:-4])
+    wheel.unlink()
+    other.replace(wheel)
+    envelope = replace(bench, caches=tmp_path / "empty").document("sync", exit_code=4)
+    assert envelope["errors"][0]["code"] == "hash-mismatch"
+    assert bench.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def by_uv(here: Workshop, index: StandInIndex) -> list[object]:
+    (here.folder / "r.in").write_text("torch==2.14.1", encoding="utf-8")
+    family = ["--index", f"{index.torch_index}/cpu", "--index-strategy", "unsafe-best-match"]
+    return [uv.uv(), "pip", "compile", "--python", sys.executable, *family, "r.in", "-o", "pylock.toml"]
+
+
+def by_pip(_here: Workshop, index: StandInIndex) -> list[object]:
+    wheel = next((index.folder / "whl" / "cpu").glob(f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*linux*x86_64.whl"))
+    words = [sys.executable, "-m", "pip", "lock", "--index-url", index.default_index, "-o", "pylock.toml"]
+    return [*words, f"torch @ {index.torch.url}/whl/cpu/{wheel.name.replace('+', '%2B')}"]
+
+
+@pytest.mark.parametrize("maker", [by_uv, by_pip])
+def test_a_lock_that_uv_or_pip_has_made_is_synced(
+    bench: Workshop, stand_in: StandInIndex, play: Play, maker: object
+) -> None:
+    play(NOTHING)
+    assert callable(maker)
+    made = process.run(maker(bench, stand_in), env=bench.environment, cwd=bench.folder)
+    assert made.ok, made.err
+    data = bench.document("sync")["data"]
+    assert (data["chosen"], data["environment"]["torch"]) == ("pylock.toml", "2.14.1+cpu")
+    assert data["verdict"]["status"] == "passed"
+
+
+PROJECT = """\
+[project]
+name = "ours"
+version = "0"
+dependencies = ["torch==2.14.1", "numpy"]
+
+[dependency-groups]
+dev = ["cowsay"]
+
+[tool.gpuinstall]
+targets = ["cu126", "cpu"]
+"""
+
+
+def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets(bench: Workshop) -> None:
+    project = bench.folder / "pyproject.toml"
+    project.write_text(PROJECT, encoding="utf-8")
+    assert [lock["target"] for lock in bench.document("lock")["data"]["locks"]] == ["cu126", "cpu"]
+    names = {package["name"] for package in tomli.loads(bench.lock("pylock.cpu.toml"))["packages"]}
+    assert names >= {"torch", "numpy", "cowsay"}
+    assert bench.document("lock", "--check", "--offline")["status"] == "success"
+    assert {lock["status"] for lock in bench.document("lock")["data"]["locks"]} == {"unchanged"}
+    project.write_text(PROJECT.replace('"numpy"', '"numpy>=2"'), encoding="utf-8")
+    stale = bench.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    assert [lock["reasons"][0]["code"] for lock in stale] == ["inputs-changed", "inputs-changed"]
+    project.write_text(f'{PROJECT}requirements = ["torch==2.13.0"]\n', encoding="utf-8")
+    assert {lock["torch"].partition("+")[0] for lock in bench.document("lock")["data"]["locks"]} == {"2.13.0"}
+
+
+def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
+    (bench.folder / "pyproject.toml").write_text('[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8")
+    assert bench.document("lock", "--target", "cpu")["data"]["locks"][0]["torch"] == "2.15.0+cpu"
+    assert bench.document("lock", "--check", "--offline")["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "exit_code"),
+    [
+        (("torch==", "--target", "cu126", "--target", "cpu"), "requirement-malformed", 2),
+        (("--target", "cu126.1"), "target-malformed", 2),
+        (("--target", "cu999"), "", 3),
+        (("--target", "cu126-macos-arm64"), "", 3),
+        (("--diff", "a.toml", "b.toml"), "lock-missing", 6),
+        (("--check",), "lock-missing", 6),
+        (("--download", "wheels"), "lock-missing", 6),
+        (("no-such-thing", "--target", "cpu"), "package-not-found", 4),
+        (("torch @ https://index.example/torch-1-py3-none-any.whl", "--target", "cpu"), "requirement-by-address", 2),
+    ],
+)
+def test_a_mistake_is_named(bench: Workshop, words: tuple[str, ...], code: str, exit_code: int) -> None:
+    error = bench.document("lock", *words, exit_code=exit_code)["errors"][0]
+    assert code in error["code"]
+    assert error["message"]
+    assert bench.entries() <= {"wheels"}

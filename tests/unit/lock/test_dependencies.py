@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.dependencies import parse_dependencies, read_dependencies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAMILY = frozenset({"torch", "triton"})
+PROJECT: dict[str, Any] = {
+    "project": {
+        "name": "Our.Thing",
+        "dependencies": ["torch>=2.9", "numpy"],
+        "optional-dependencies": {"plot": ["plotter", "our-thing[more]"], "more": ["cowsay"]},
+    },
+    "dependency-groups": {
+        "dev": ["pytest", {"include-group": "lint"}, "our_thing[plot]"],
+        "lint": ["ruff"],
+        "docs": ["sphinx"],
+    },
+}
+
+
+def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras() -> None:
+    expected = ("torch>=2.9", "numpy", "pytest", "ruff", "plotter", "cowsay")
+    assert parse_dependencies(PROJECT, FAMILY) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "last"), [(["docs"], ["sphinx"]), ([], []), ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"])]
+)
+def test_the_groups_that_uv_is_configured_for_count(groups: object, last: list[str]) -> None:
+    configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
+    assert parse_dependencies(configured, FAMILY)[2:] == tuple(last)
+
+
+def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
+    assert read_dependencies(tmp_path, FAMILY) == ()
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
+    assert read_dependencies(tmp_path, FAMILY) == ()
+
+
+@pytest.mark.parametrize(
+    "pyproject",
+    [
+        {"project": {"dependencies": ["torch=="]}},
+        {"project": {"dependencies": [3]}},
+        {"dependency-groups": {"dev": [{"include-group": "missing"}]}},
+        {"tool": {"uv": {"default-groups": ["missing"]}}},
+        {"project": {"name": "thing", "dependencies": ["thing[missing]"]}},
+    ],
+)
+def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="malformed"):
+        parse_dependencies(pyproject, FAMILY)
+
+
+def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
+    sources = {"numpy": {"path": "../numpy"}, "torch": {"index": "pytorch-cu126"}}
+    with pytest.raises(UsageError, match=r"numpy has a source of its own"):
+        parse_dependencies({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY)
+    assert parse_dependencies({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuinstall.lock.differences import differences
+from gpuinstall.lock.writing import Written
+from tests.unit.lock.test_compare import lock
+
+
+def written(target: str, apart: dict[str, str] | None = None, **versions: str) -> Written:
+    made = lock(target, **versions)
+    return Written(Path(made.name), made, "written", apart or {})
+
+
+def test_each_target_is_named_with_its_version_and_the_reason() -> None:
+    made = [written("cpu", numpy="1", torch="2"), written("cu126", {"numpy": "it has no 1"}, numpy="2", torch="2")]
+    assert [tuple(each.to_dict().values()) for each in differences(made, {"torch"})] == [
+        ("numpy", "cpu", "1", "the newest that it can have"),
+        ("numpy", "cu126", "2", "it has no 1"),
+    ]
+
+
+def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference() -> None:
+    made = [written("cpu", torch="2+cpu", only="1"), written("cu126", torch="2+cu126")]
+    assert differences(made, {"torch"}) == ()
+
+
+def test_the_family_differs_with_torch() -> None:
+    made = [written("cu118", torch="2.7.1", triton="3.3.1"), written("cu132", torch="2.15.0", triton="3.9.0")]
+    assert {(each.package, each.why) for each in differences(made, {"torch", "triton"})} == {
+        ("torch", "the newest that it has"),
+        ("triton", "it goes with torch 2.7.1"),
+        ("triton", "it goes with torch 2.15.0"),
+    }

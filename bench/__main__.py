@@ -1,6 +1,7 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
-``python -m bench [NAME…]`` runs all of ``start``, ``install`` and ``bootstrap``, or those that are named.
+``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``lock``, ``bootstrap`` and ``verify``,
+or all.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bench import bootstrap, install, start
+from bench import bootstrap, install, lock, start, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "start": start.rows,
     "install": install.rows,
+    "lock": lock.rows,
     "bootstrap": bootstrap.rows,
+    "verify": verify.rows,
 }
 
 

@@ -45,7 +45,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
     lists = {key: _strings(table, key) for key in _LISTS}
     strings = {key: _string(table, key) for key in _STRINGS}
     required = _string(_table(pyproject, "project"), "requires-python", "[project]")
-    listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+)", python_version)
+    listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
     return Config(
         requirements=lists["requirements"],
         python=strings["python"] or (listed[1] if listed else None) or required,

@@ -10,6 +10,8 @@ from gpuinstall.plan import choose
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.versions import ComputeCapability, DriverVersion
 
@@ -53,19 +55,26 @@ def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
     return {f"{found.name if found else 'unknown'} {chip}": chip for chip, found in generations.items()}
 
 
-def condensed(table: Support) -> Support:
-    """Leave out what runs nowhere, and write equal neighbours as one."""
+def served(table: Support) -> Support:
+    """Leave out the GPUs and the drivers that run nothing."""
     rows = [row for row in table.rows if set(row.builds) != {NOTHING}]
-    columns = list(zip(table.drivers, *(row.builds for row in rows), strict=True))
-    columns = [column for column in columns if set(column[1:]) != {NOTHING}]
-    merged = _merged(columns)
-    builds = list(zip(*(column[1:] for column in merged), strict=True))
-    return Support(
-        table.os,
-        table.arch,
-        tuple(column[0] for column in merged),
-        tuple(_merged_rows([Row(row.kind, cells) for row, cells in zip(rows, builds, strict=True)])),
-    )
+    return _of_columns(table, rows, [column for column in _columns(table, rows) if set(column[1:]) != {NOTHING}])
+
+
+def condensed(table: Support) -> Support:
+    """Write equal neighbours as one."""
+    merged = _of_columns(table, table.rows, _merged(_columns(table, table.rows)))
+    return merged._replace(rows=tuple(_merged_rows(merged.rows)))
+
+
+def _columns(table: Support, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    return list(zip(table.drivers, *(row.builds for row in rows), strict=True))
+
+
+def _of_columns(table: Support, rows: Sequence[Row], columns: list[tuple[str, ...]]) -> Support:
+    cells = zip(*(column[1:] for column in columns), strict=True)
+    built = tuple(Row(row.kind, builds) for row, builds in zip(rows, cells, strict=True))
+    return table._replace(drivers=tuple(column[0] for column in columns), rows=built)
 
 
 def _merged(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -78,12 +87,12 @@ def _merged(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return merged
 
 
-def _merged_rows(rows: list[Row]) -> list[Row]:
+def _merged_rows(rows: Iterable[Row]) -> list[Row]:
     merged: list[Row] = []
     for row in rows:
         generation, capability = row.kind.rsplit(" ", 1)
         last = merged[-1] if merged else None
-        if last and last.kind.startswith(generation) and last.builds == row.builds:
+        if last and last.kind.startswith(f"{generation} ") and last.builds == row.builds:
             merged[-1] = Row(f"{last.kind}, {capability}", row.builds)
         else:
             merged.append(row)

@@ -28,8 +28,8 @@ def machine_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, 
     return Machine(
         os=os or "linux",
         arch=arch or ("arm64" if os == "macos" else "x86_64"),
-        driver=Driver(_driver(driver), found_via="words"),
-        gpus=tuple(_gpu(index, name) for index, name in enumerate(gpus)),
+        driver=Driver(driver_in_words(driver), found_via="words"),
+        gpus=tuple(gpu_in_words(name, index) for index, name in enumerate(gpus)),
     )
 
 
@@ -46,14 +46,16 @@ def find_product(name: str) -> Product:
     raise UsageError("gpu-ambiguous", f"{name!r} was sold with different chips", hint=f"say {chips}")
 
 
-def _driver(text: str) -> DriverVersion:
+def driver_in_words(text: str) -> DriverVersion:
+    """Read a driver's version; raise UsageError where it is none."""
     try:
         return DriverVersion.parse(text)
     except ValueError as error:
         raise UsageError("driver-malformed", str(error)) from None
 
 
-def _gpu(index: int, name: str) -> Gpu:
+def gpu_in_words(name: str, index: int = 0) -> Gpu:
+    """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
     exact = re.fullmatch(r"sm_?(\d{2,3})", name.lower())
     if exact:
         return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")

@@ -190,6 +190,13 @@ def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path:
     assert (said["torch"], said["python"]) == ("2.14.1", "3.12")
 
 
+def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Path) -> None:
+    named = plan("--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, folder=tmp_path)
+
+    assert named["data"]["build"]["index"] == "https://index.example/whl/cu126"
+    assert plan("--torch-index", "nowhere", *GTX_1080, folder=tmp_path)["exit_code"] == 2
+
+
 @pytest.mark.parametrize(("visible", "indices"), [("1", [1]), ("0,1", [0, 1]), ("1,-1,0", [1])])
 def test_visible_gpus_are_those_of_this_process(visible: str, indices: list[int]) -> None:
     two = A100 | {"gpus": [{"index": 0, "compute_capability": "6.1"}, {"index": 1, "compute_capability": "8.0"}]}

@@ -8,16 +8,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.table import markdown_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "support-table.md"
 
 
-def table(*arguments: str) -> dict[str, Any]:
+def run(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "gpuinstall", "table", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    data: dict[str, Any] = json.loads(done.stdout)["data"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode
+    return document
+
+
+def table(*arguments: str) -> dict[str, Any]:
+    data: dict[str, Any] = run(*arguments)["data"]
     return data
 
 
@@ -37,6 +45,18 @@ def test_one_gpu_and_one_driver_are_one_cell() -> None:
     assert table("--gpu", "RTX 5090", "--driver", "570.86")["rows"] == [
         {"gpu": "GeForce RTX 5090 12.0", "570.86": "2.13.0+cu129"}
     ]
+
+
+def test_a_gpu_that_is_asked_for_is_shown_where_nothing_runs_too() -> None:
+    assert table("--gpu", "GT 710", "--gpu", "sm_89", "--driver", "470")["rows"] == [
+        {"gpu": "GeForce GT 710 3.5", "470": "–"},
+        {"gpu": "sm_89 8.9", "470": "2.7.1+cu118"},
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("--driver", "banana"), ("--gpu", "Voodoo 2")])
+def test_what_is_no_driver_and_no_gpu_is_exit_2(arguments: tuple[str, str]) -> None:
+    assert run(*arguments)["exit_code"] == 2
 
 
 def test_another_platform_has_another_table() -> None:

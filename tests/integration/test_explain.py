@@ -82,6 +82,12 @@ def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
     assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)")
+def test_a_file_that_cannot_be_read_is_not_taken_for_the_text() -> None:
+    done = explain("/proc/self/mem")
+    assert (done.status, done.err) == (2, "error: /proc/self/mem cannot be read: Input/output error\n")
+
+
 @pytest.mark.parametrize("words", [("x", "--machine", "absent.json"), ("--machine", "-")])
 def test_a_machine_that_cannot_be_read_is_a_usage_error(words: tuple[str, ...]) -> None:
     done = explain(*words)

@@ -206,6 +206,17 @@ def test_only_the_named_package_moves(workshop: Workshop, stand_in_folder: Path,
     assert [(change["package"], change["kind"], change["new"]) for change in changes] == [("numpy", "changed", "99.0")]
 
 
+def test_torch_moves_alone_with_its_family_and_what_it_demands(workshop: Workshop, stand_in_folder: Path) -> None:
+    workshop.document("lock", "torch==2.13.0", "torchvision", "numpy", "--target", "cu126")
+    make_wheel(stand_in_folder / "simple", "numpy", "99.0")
+    lock = workshop.folder / "pylock.cu126.toml"
+    before = parse("x", workshop.lock(lock.name)).versions
+    words = ("torch", "torchvision", "numpy", "--target", "cu126", "--upgrade-package", "Torch")
+    replace(workshop, caches=workshop.folder.parent / "later").document("lock", *words)
+    after = parse("x", workshop.lock(lock.name)).versions
+    assert {name for name in after if after[name] != before[name]} == {"torch", "torchvision", "triton"}
+
+
 def test_a_lock_from_a_mirror_says_that_it_serves_only_there(workshop: Workshop) -> None:
     mirror = workshop.variables["GPUINSTALL_TORCH_INDEX"]
     done = workshop.run("lock", "--target", "cu126")

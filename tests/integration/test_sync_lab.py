@@ -81,6 +81,8 @@ def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play
     play(GTX_1080)
     assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-missing"
     lock(workshop, "cu130")
+    data = workshop.document("sync", exit_code=6)["data"]
+    assert (data["chosen"], [each["lock"] for each in data["rejected"]]) == (None, ["pylock.cu130.toml"])
     done = workshop.run("sync")
     assert done.status == 6
     assert "pylock.cu130.toml: " in done.err
@@ -94,6 +96,14 @@ def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: P
     assert (data["chosen"], data["verdict"]["status"]) == ("pylock.cu126.toml", "unproven")
     play(GTX_1080)
     assert team.document("sync")["data"]["environment"]["status"] == "proven"
+
+
+def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(workshop: Workshop, play: Play) -> None:
+    play(A100)
+    lock(workshop, "cpu")
+    assert workshop.document("sync", exit_code=6)["data"]["rejected"][0]["lock"] == "pylock.cpu.toml"
+    data = workshop.document("sync", "--target", "cpu")["data"]
+    assert (data["chosen"], data["verdict"]["devices"][0]["name"]) == ("pylock.cpu.toml", "CPU")
 
 
 def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> None:

@@ -81,6 +81,16 @@ def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
     assert "warning: unproven: GPU 0; gpuinstall verify proves it when it can be tried" in done.err
 
 
+def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command: Command, play: Play) -> None:
+    play(FakeDriver((FakeGpu(),), nvml_init=18, cu_init=803))
+    document = json.loads(command("--json").out)
+    (device,) = document["data"]["devices"]
+    assert document["exit_code"] == 8
+    assert (device["status"], device["checks"][0]["name"], device["checks"][0]["cause"]) == ("failed", "machine", "F03")
+    assert document["errors"][0]["code"] == "driver-library-mismatch"
+    assert "    do    sudo reboot" in command().out
+
+
 def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> None:
     done = command("--deep", "--json")
     assert done.ok, done.err

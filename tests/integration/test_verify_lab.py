@@ -12,9 +12,11 @@ import pytest
 import uv
 
 from gpuinstall import process
-from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.errors import UsageError
+from gpuinstall.machine import Driver, Gpu, Machine, MigDevice, Problem
 from gpuinstall.verify import verify_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from tests.lab.cpu_torch import packages
 from tests.lab.stub_torch import modules
 
 if TYPE_CHECKING:
@@ -183,6 +185,35 @@ def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
     name, message, cause = the_fault(verdict.devices[1])
     assert (name, cause) == ("build", "F33")
     assert message == "this is the CPU build of torch: NVIDIA GeForce RTX 4090 is not used"
+
+
+def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cpu: Path) -> None:
+    hidden = replace(NONE, problems=(Problem("driver-mismatch", "kernel module and libraries differ", id="F03"),))
+    verdict = verify({}, hidden, python=cpu)
+    assert verdict.refused
+    assert [(check.name, check.cause) for check in verdict.devices[0].checks] == [("machine", "F03"), ("build", "F33")]
+    assert verify({}, hidden, python=cpu, asked_cpu=True).status == "passed"
+
+
+def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(verify: Verify, tmp_path: Path) -> None:
+    rocm = environment(tmp_path / "env", "rocm6.4")
+    assert the_fault(verify({}, python=rocm).devices[0])[::2] == ("build", "F24")
+    assert verify({}, NONE, python=rocm).status == "unproven"
+
+
+@pytest.mark.parametrize("line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"])
+def test_what_a_start_up_file_prints_is_no_answer(verify: Verify, tmp_path: Path, line: str) -> None:
+    python = environment(tmp_path / "env", "cu126")
+    (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)
+    assert verify({}, python=python).status == "passed"
+
+
+def test_an_interpreter_that_crashes_says_how(verify: Verify, tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", "cu126")
+    (packages(tmp_path / "env") / "sitecustomize.py").write_text("import os; os.kill(os.getpid(), 11)")
+    with pytest.raises(UsageError) as refused:
+        verify({}, python=python)
+    assert refused.value.why == "killed by SIGSEGV"
 
 
 def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify: Verify, cpu: Path) -> None:

@@ -1,7 +1,8 @@
 """The small torch of the stand-in wheels: it imports, has a version, and answers verify's protocol from a file.
 
 The file named by LAB_VERDICT is a JSON object: a GPU's UUID (or what else CUDA_VISIBLE_DEVICES shows, "cpu" where it
-shows nothing, "*" for every device) -> what its kernels come to. A key that is missing: everything passes.
+shows nothing, "*" for every device) -> what its kernels come to. A key that is missing: everything passes. With the
+build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that build alone, and before the others.
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
@@ -28,7 +29,7 @@ ARCHITECTURES = {architectures!r}
 if "kernels.main" in sys.modules:
     from . import lab
 
-    lab.answer(ARCHITECTURES)
+    lab.answer(__version__, ARCHITECTURES)
 '''
 
 VERSION = """
@@ -45,9 +46,9 @@ import sys
 import time
 
 
-def answer(architectures):
+def answer(version, architectures):
     channel, options = _waiting()
-    told = _told()
+    told = _told(version)
     channel.send(name="import", status="passed", seconds=0.0, message=None)
     channel.send(architectures=architectures)
     if told.get("capability"):
@@ -75,13 +76,16 @@ def _waiting():
     return found["channel"], found["asked"]
 
 
-def _told():
+def _told(version):
     path = os.environ.get("LAB_VERDICT")
     if not path:
         return {}
     with open(path, encoding="utf-8") as file:
         verdict = json.load(file)
-    return verdict.get(os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu", verdict.get("*", {}))
+    device = os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu"
+    builds = (f"{version}/", f"{version.partition('+')[2]}/", "")
+    keys = [f"{build}{name}" for build in builds for name in (device, "*")]
+    return next((verdict[key] for key in keys if key in verdict), {})
 
 
 def _end(told):

@@ -46,15 +46,25 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Ou
 def read_text(text: str | None) -> str:
     """Read what to explain: a file where ``text`` names one, ``text`` itself, or stdin."""
     if text is not None and text != "-":
-        with suppress(OSError, ValueError):
-            if Path(text).is_file():
-                return decoded(Path(text).read_bytes())
-        return text
+        return _read_file(Path(text)) if _is_file(text) else text
     if sys.stdin.isatty():
         raise UsageError(
             "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
         )
     return decoded(sys.stdin.buffer.read())
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError, ValueError):
+        return Path(text).is_file()
+    return False
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return decoded(path.read_bytes())
+    except OSError as error:
+        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
 
 
 def decoded(raw: bytes) -> str:

@@ -77,6 +77,7 @@ def _ordered(
     from gpuinstall.install.marker import read_marker
     from gpuinstall.install.order import Order
     from gpuinstall.install.place import Place
+    from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
     config, place = asked.here(), Place.at(venv)
@@ -84,6 +85,8 @@ def _ordered(
     if machine.elsewhere:
         _check_platform(meant)
     wanted = asked.asked_request(request, config, machine=machine)
+    catalog = load_catalog()
+    parse_request(wanted, catalog.family, meant)
     replaced = read_marker(place.venv)
     first = (replaced.python,) if replaced else ()
     wanted = replace(wanted, preferred_pythons=(*first, *wanted.preferred_pythons), managed_pythons=not offline)
@@ -96,7 +99,7 @@ def _ordered(
         wanted,
         exact=named(request, config),
     )
-    return order, replace(load_catalog(), torch_index=sources.torch_index), sources
+    return order, replace(catalog, torch_index=sources.torch_index), sources
 
 
 def _check_platform(meant: Machine) -> None:
@@ -132,11 +135,18 @@ def _install(terminal: Terminal, order: Order, catalog: Catalog, sources: Source
             done = install(order, catalog, means)
     except (MachineError, NoBuildError) as error:
         if order.machine.gpus and order.request.backend != "cpu":
-            cpu = "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu"
-            error.hint = f"{error.hint}\n{cpu}" if error.hint else cpu
+            error.hint = _or_for_the_cpu(error.hint)
         raise
     status: Status = "partial" if done.prepared.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
+
+
+def _or_for_the_cpu(hint: str | None) -> str:
+    """Say, with the whole command, that nothing has happened and that the CPU build can be had."""
+    from gpuinstall.plan.faults import CPU_INSTEAD
+
+    lines = [line for line in (hint or "").splitlines() if line != CPU_INSTEAD]
+    return "\n".join((*lines, "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu"))
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 
 def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, str]) -> None:
-    """Write the summary: the environment, its lock, what was replaced, how to activate it, seconds and bytes."""
+    """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
     lock, choice = done.prepared.lock, done.prepared.choice
     venv = shortened(done.place.venv)
+    terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
+    if done.prepared.bytes:
+        terminal.field("Cache", " and ".join(map(str, done.prepared.caches)))
     if done.previous:
         size = readable(done.previous.bytes)
         terminal.field("Previous", f"{shortened(done.previous.path)}, {size}; back: gpuinstall install --rollback")
@@ -55,6 +59,19 @@ def shortened(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def _proof(done: Installed) -> str:
+    """Write ``passed: 2 × NVIDIA GeForce RTX 4090 · driver 535.183.01``, and what is not proven beside it."""
+    names: dict[str, Counter[str]] = {}
+    for device in done.verdict.get("devices", ()):
+        names.setdefault(device["status"], Counter())[device["name"]] += 1
+    said = [
+        f"{status}: " + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
+        for status, devices in names.items()
+    ]
+    driver = done.machine.driver
+    return "; ".join(said) + (f" · driver {driver.version}" if driver and driver.version else "")
+
+
 def _kept(done: Installed) -> str:
     return ", as it was" if done.lock_change == "unchanged" else ""
 
@@ -62,8 +79,9 @@ def _kept(done: Installed) -> str:
 def _spent(done: Installed) -> str:
     if done.change == "none":
         return "nothing had changed"
-    fetched = f", {readable(done.prepared.bytes)} fetched" if done.change == "built" else ""
-    return f"{duration(done.seconds)}{fetched}"
+    if done.change == "proven":
+        return duration(done.seconds)
+    return f"{duration(done.seconds)}, {readable(done.prepared.bytes) if done.prepared.bytes else 'nothing'} fetched"
 
 
 def _others(place: Place, environ: Mapping[str, str]) -> list[str]:

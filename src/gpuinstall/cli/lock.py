@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.config import Config
     from gpuinstall.lock.aims import Aim
-    from gpuinstall.lock.freshness import Checked
+    from gpuinstall.lock.freshness import Checked, Declared
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.writing import Order
     from gpuinstall.machine import Machine
@@ -66,28 +67,39 @@ def command(
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.lock.dependencies import read_dependencies
+    from gpuinstall.lock.freshness import Declared
     from gpuinstall.lock.means import open_means
     from gpuinstall.lock.writing import Order
+    from gpuinstall.plan.requirement import normalised
     from gpuinstall.sources import read_sources
 
-    config, folder, catalog = asked.here(), Path.cwd(), load_catalog()
-    if not (request.requirements or request.files or config.requirements):
-        config = config._replace(requirements=read_dependencies(folder, catalog.family) or None)
+    folder, catalog = Path.cwd(), load_catalog()
+    config = _settings(folder, catalog)
     sources = read_sources(asked.asked_index(request, config), os.environ, folder)
     catalog = replace(catalog, torch_index=sources.torch_index)
     words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
     wanted = asked.asked_request(request, config, machine=words)
     meant = [asked.read_machine_file(name, terminal) for name in machines]
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
-    order = Order(folder, (), named(request, config), upgrade, packages, per_target == "newest")
+    moving = tuple(map(normalised, packages))
+    order = Order(folder, (), named(request, config), upgrade, moving, per_target == "newest")
     with open_means(sources, terminal, offline=offline) as means:
+        chosen = targets or (() if meant else config.targets or ())
         if check:
-            return _check(order, meant, wanted, catalog, means, offline=offline)
+            declared = Declared(tuple(chosen), tuple(meant))
+            return _check(order, wanted, catalog, declared, None if offline else means)
         if download:
             return _download(folder, download, means)
-        aims = _aims(targets or (() if meant else config.targets or ()), meant, wanted, catalog, terminal)
+        aims = _aims(chosen, meant, wanted, catalog, terminal)
         return _write(replace(order, aims=aims), means)
+
+
+def _settings(folder: Path, catalog: Catalog) -> Config:
+    """The project's settings; where they name no requirements, its own dependencies are meant."""
+    from gpuinstall.lock.dependencies import read_dependencies
+
+    config = asked.here()
+    return config._replace(requirements=config.requirements or read_dependencies(folder, catalog.family) or None)
 
 
 def _aims(
@@ -118,12 +130,10 @@ def _write(order: Order, means: Means) -> Outcome:
     return Outcome(data, lambda screen: show_written(screen, made, apart))
 
 
-def _check(
-    order: Order, machines: Sequence[Machine], request: Request, catalog: Catalog, means: Means, *, offline: bool
-) -> Outcome:
+def _check(order: Order, request: Request, catalog: Catalog, declared: Declared, means: Means | None) -> Outcome:
     from gpuinstall.lock.freshness import check
 
-    checked = check(order, request, catalog, machines, None if offline else means)
+    checked = check(order, request, catalog, declared, means)
     stale = [each for each in checked if each.reasons]
     errors = tuple(written(_stale(each)) for each in stale)
     return Outcome(
@@ -137,10 +147,9 @@ def _check(
 
 def _download(folder: Path, destination: Path, means: Means) -> Outcome:
     from gpuinstall.lock.download import download
-    from gpuinstall.lock.fit import locks_in
-    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.fit import read_locks
 
-    names = download([read_lock(path) for path in locks_in(folder)], destination, means)
+    names = download(read_locks(folder), destination, means)
     data = {"folder": str(destination), "files": names}
     return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
 

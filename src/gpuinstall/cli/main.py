@@ -17,6 +17,7 @@ COMMANDS = {
     "install": "Plan, preflight, lock, install, verify, swap.",
     "lock": "Write pylock.<target>.toml for each kind of machine.",
     "sync": "Install exactly the lock that fits this machine.",
+    "env": "List and remove the environments that gpuinstall made.",
     "verify": "Run kernels on every GPU of any environment.",
     "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
     "explain": "Find the cause in an error message.",

@@ -52,7 +52,7 @@ def command(
     meant = asked.asked_machine(machine, terminal)
     wanted = asked.asked_request(request, config, machine=machine)
     index = asked.asked_index(request, config)
-    catalog = replace(load_catalog(), torch_index=index.rstrip("/")) if index else load_catalog()
+    catalog = _of_index(index) if index else load_catalog()
     if live:
         catalog = _live(catalog, meant, wanted, index, terminal)
     plan = _with_what_is_open(choose(meant, wanted, catalog))
@@ -88,6 +88,13 @@ def _with_what_is_open(plan: Plan) -> Plan:
         return plan
     message = f"not looked at: what {others} demands of torch; install and lock resolve it"
     return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
+
+
+def _of_index(index: str) -> Catalog:
+    from gpuinstall.indexes import Indexes
+    from gpuinstall.sources import sources_of
+
+    return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
 
 
 def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:

@@ -84,8 +84,5 @@ def _aimed(order: Order, target: Target, machine: Machine) -> Order:
 
 
 def _document(done: Installed) -> dict[str, Any]:
-    rejected = [
-        {"lock": misfit.lock.name, "code": misfit.reason.code, "message": misfit.reason.message}
-        for misfit in done.prepared.misfits
-    ]
+    rejected = [misfit.to_dict() for misfit in done.prepared.misfits]
     return {**done.to_dict(), "chosen": done.prepared.lock.name, "rejected": rejected}

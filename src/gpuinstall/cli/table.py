@@ -9,8 +9,9 @@ import click
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.support import condensed, kinds_of, support
+from gpuinstall.support import condensed, kinds_of, served, support
 from gpuinstall.versions import DriverVersion
+from gpuinstall.words import driver_in_words, gpu_in_words
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -36,7 +37,8 @@ chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs
 def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
-    table = condensed(support(catalog, os, arch, _kinds(gpu, catalog), _drivers(driver, catalog)))
+    asked = support(catalog, os, arch, _kinds(gpu, catalog), _drivers(driver, catalog))
+    table = condensed(asked if gpu or driver else served(asked))
     data = {
         "os": table.os,
         "arch": table.arch,
@@ -59,7 +61,7 @@ def show(table: Support, terminal: Terminal) -> None:
 def markdown_table(catalog: Catalog) -> str:
     """Write the tables of all platforms as the page docs/support-table.md."""
     everything = _drivers(None, catalog)
-    tables = [condensed(support(catalog, *platform, kinds_of(catalog), everything)) for platform in _PLATFORMS]
+    tables = [condensed(served(support(catalog, *platform, kinds_of(catalog), everything))) for platform in _PLATFORMS]
     return "\n".join((_PREFACE.format(date=catalog.date), *(_markdown(table) for table in tables)))
 
 
@@ -76,12 +78,11 @@ def _markdown(table: Support) -> str:
 def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:
     if not names:
         return kinds_of(catalog)
-    from gpuinstall.words import find_product
-
-    found = [find_product(name) for name in names]
-    return {f"{product.name} {product.capability}": product.capability for product in found}
+    found = [(gpu.label, gpu.compute_capability) for gpu in map(gpu_in_words, names)]
+    return {f"{label} {capability}": capability for label, capability in found if capability}
 
 
 def _drivers(text: str | None, catalog: Catalog) -> tuple[DriverVersion, ...]:
-    branches = [str(branch) for branch, _ in catalog.drivers.branches]
-    return tuple(DriverVersion.parse(name) for name in ([text] if text else branches))
+    if text:
+        return (driver_in_words(text),)
+    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)

@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.doctor.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from gpuinstall.doctor.installed import Installed
     from gpuinstall.machine import Machine
 
 REBUILD = "gpuinstall install"
-NEWEST_FOR_NUMPY_1 = 2
+MKL_WITHOUT_SYMBOL = r"mkl-(2024\.[1-9]|202[5-9])"
+FIRST_FOR_NUMPY_2 = (2, 3)
+FIRST_FOR_NUMPY_2_ON_WINDOWS = (2, 4, 1)
+FIRST_GLIBC_AGAINST_EXECUTABLE_STACKS = (2, 41)
 NEWEST_PINNED_TORCHVISION = 13
 NEWEST_PINNED_TORCHAUDIO = 10
 FIRST_CUDNN_WITHOUT_PASCAL = 11
 TURING = (7, 5)
-
-
-@dataclass(frozen=True)
-class Installed:
-    """The packages of an environment, a name twice where it is so; ``conda`` are the names of conda's records."""
-
-    packages: tuple[tuple[str, str], ...]
-    conda: tuple[str, ...] = ()
-
-    def versions(self, name: str) -> tuple[str, ...]:
-        """Every version of a package that is there."""
-        return tuple(version for package, version in self.packages if package == name)
-
-    def version(self, name: str) -> str:
-        """The version of a package; empty where it is not there."""
-        return next(iter(self.versions(name)), "")
-
-
-def read_installed(venv: Path) -> Installed:
-    """List an environment's packages."""
-    return Installed(tuple(_packages(venv)), tuple(path.stem for path in sorted(venv.glob("conda-meta/*.json"))))
+COMPANIONS = ("torchvision", "torchaudio")
 
 
 def environment_findings(installed: Installed, machine: Machine) -> Iterator[Finding]:
     """Find what is wrong with an environment. Pure."""
     yield from _torch_twice(installed)
-    yield from _torch_of_two_tools(installed)
+    yield from _of_conda(installed, machine)
+    yield from _mkl(installed)
     yield from _cpu_build_over_cuda(installed)
     yield from _two_majors(installed)
     yield from _companions(installed)
-    yield from _numpy(installed)
+    yield from _extensions(installed)
+    yield from _numpy(installed, machine)
     yield from _cudnn(installed, machine)
+    yield from _apart(installed)
+    yield from _executable_stack(installed, machine)
 
 
 def _torch_twice(installed: Installed) -> Iterator[Finding]:
@@ -61,13 +47,25 @@ def _torch_twice(installed: Installed) -> Iterator[Finding]:
         yield _finding("torch-twice", title, "the files of both lie over each other", "F34")
 
 
-def _torch_of_two_tools(installed: Installed) -> Iterator[Finding]:
-    by_conda = [name for name in installed.conda if re.match(r"(pytorch|libtorch)-\d", name)]
-    by_pip = installed.version("torch")
-    if by_conda and by_pip and not any(f"-{by_pip.partition('+')[0]}-" in name for name in by_conda):
-        title = f"conda put {by_conda[0]} and pip torch {by_pip} into the same environment"
+def _of_conda(installed: Installed, machine: Machine) -> Iterator[Finding]:
+    build = _record(installed, r"(pytorch|libtorch)-\d")
+    torch = installed.version("torch")
+    if build and torch and not _record(installed, rf".*-{re.escape(torch.partition('+')[0])}-"):
+        title = f"conda put {build} and pip torch {torch} into the same environment"
         fix = "pip uninstall -y torch && conda install --force-reinstall pytorch"
         yield _finding("conda-and-pip", title, "the files of both lie over each other", "F34", fix)
+    elif build and machine.gpus and re.search(r"[-_]cpu", build):
+        title = f"conda took the CPU build {build} on a machine with {machine.gpus[0].label}"
+        why = "its solver did not see the driver (__cuda), or another package held the CUDA build back"
+        yield _finding("conda-cpu-build", title, why, "F45", "conda install 'pytorch=*=*cuda*'")
+
+
+def _mkl(installed: Installed) -> Iterator[Finding]:
+    """Builds of the channel pytorch up to 2.3 take any MKL (pytorch/pytorch#123097)."""
+    build, mkl = _record(installed, r"pytorch-(1\.\d+|2\.[0-3])\.\d+-py"), _record(installed, MKL_WITHOUT_SYMBOL)
+    if build and mkl:
+        why = "MKL 2024.1 no longer has a symbol (iJIT_NotifyEvent) that this build looks for"
+        yield _finding("mkl-too-new", f"{mkl} beside {build}", why, "F60", "conda install 'mkl<2024.1'")
 
 
 def _cpu_build_over_cuda(installed: Installed) -> Iterator[Finding]:
@@ -101,14 +99,22 @@ def _companions(installed: Installed) -> Iterator[Finding]:
         yield _finding("torchaudio-mismatch", title, why, "F48", "gpuinstall install torch torchaudio")
 
 
-def _numpy(installed: Installed) -> Iterator[Finding]:
+def _extensions(installed: Installed) -> Iterator[Finding]:
+    minor = _minor(installed.version("torch"), 2)
+    for name, demanded in installed.demands:
+        if minor is not None and demanded != f"2.{minor}" and name not in COMPANIONS:
+            title = f"{name} {installed.version(name)} was built for torch {demanded}, not {installed.version('torch')}"
+            why = "compiled code fits one minor of torch"
+            yield _finding("extension-mismatch", title, why, "F56", f"gpuinstall install torch {name}", blocking=False)
+
+
+def _numpy(installed: Installed, machine: Machine) -> Iterator[Finding]:
     torch, numpy = map(installed.version, ("torch", "numpy"))
-    minor = _minor(torch, 2)
-    if minor is not None and minor <= NEWEST_FOR_NUMPY_1 and _minor(numpy, 2) is not None:
+    first = FIRST_FOR_NUMPY_2_ON_WINDOWS if machine.os == "windows" else FIRST_FOR_NUMPY_2
+    if torch and _numbers(torch) < first and _minor(numpy, 2) is not None:
         title = f"numpy {numpy} beside torch {torch}"
-        yield _finding(
-            "numpy-too-new", title, "this torch was compiled with NumPy 1", "F66", "uv pip install 'numpy<2'"
-        )
+        why = "this torch was compiled with NumPy 1"
+        yield _finding("numpy-too-new", title, why, "F66", "uv pip install 'numpy<2'")
 
 
 def _cudnn(installed: Installed, machine: Machine) -> Iterator[Finding]:
@@ -120,8 +126,26 @@ def _cudnn(installed: Installed, machine: Machine) -> Iterator[Finding]:
         yield _finding("cudnn-too-new", title, "cuDNN 9.11 dropped cards older than Turing", "F55", fix)
 
 
-def _finding(code: str, title: str, why: str, identity: str, fix: str = REBUILD) -> Finding:
-    return Finding("environment", code, title, why, fix, identity, blocking=True)
+def _apart(installed: Installed) -> Iterator[Finding]:
+    if installed.apart:
+        title = f"{installed.apart[0]} lies in another folder (lib, lib64) than torch"
+        yield _finding("libraries-apart", title, "torch looks for its CUDA libraries beside itself", "F52")
+
+
+def _executable_stack(installed: Installed, machine: Machine) -> Iterator[Finding]:
+    glibc = machine.glibc
+    if installed.executable_stack and glibc and _numbers(glibc) >= FIRST_GLIBC_AGAINST_EXECUTABLE_STACKS:
+        title = f"torch {installed.version('torch')} asks for an executable stack"
+        why = f"glibc {glibc} loads no such library (from 2.41 on)"
+        yield _finding("executable-stack", title, why, "F61", "gpuinstall install --upgrade")
+
+
+def _finding(code: str, title: str, why: str, identity: str, fix: str = REBUILD, *, blocking: bool = True) -> Finding:
+    return Finding("environment", code, title, why, fix, identity, blocking)
+
+
+def _record(installed: Installed, pattern: str) -> str | None:
+    return next((name for name in installed.conda if re.match(pattern, name)), None)
 
 
 def _minor(version: str, major: int) -> int | None:
@@ -129,10 +153,5 @@ def _minor(version: str, major: int) -> int | None:
     return int(found[1]) if found else None
 
 
-def _packages(venv: Path) -> Iterator[tuple[str, str]]:
-    for folder in {
-        path.resolve() for path in (*venv.glob("lib*/python*/site-packages"), *venv.glob("Lib/site-packages"))
-    }:
-        for entry in sorted(folder.glob("*.dist-info")):
-            name, _, version = entry.stem.partition("-")
-            yield re.sub(r"[-_.]+", "-", name).lower(), version
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))

@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.environment import environment_findings, read_installed
+from gpuinstall.doctor.environment import environment_findings
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
+from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import lock_findings, read_project, uv_findings
-from gpuinstall.doctor.shell import read_shell, shell_findings
+from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +76,12 @@ def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Envi
     python = interpreter(venv)
     if not python.exists():
         return None, ()
-    listed = (*environment_findings(read_installed(venv), machine), *shell_findings(read_shell(os.environ)))
+    installed, shell = read_installed(venv), read_shell(os.environ)
+    listed = (
+        *environment_findings(installed, machine),
+        *shell_findings(shell),
+        *toolkit_findings(shell, installed.version("torch")),
+    )
     try:
         verdict = _verdict(python, venv, machine, reporter)
     except UsageError as error:

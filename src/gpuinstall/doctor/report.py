@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.doctor.finding import Finding
 
+# Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
+_ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _SECRETS = (
     (re.compile(r"(?<=://)[^/\s@\"]+@"), ""),
     (
@@ -22,7 +24,9 @@ _SECRETS = (
         r"\1\2removed",
     ),
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}"), "GPU-removed"),
-    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?=[:/\s\",]|$)"), "address-removed"),
+    (re.compile(rf"{_ADDRESS}(?=:\d)|(?:(?<=://)|(?<=\bto )|(?<=\bhost )){_ADDRESS}"), "address-removed"),
+    (re.compile(r"\b(?:hf|gh[opsu]|github_pat|glpat|pypi|sk|xox[abp])[-_]\w{16,}"), "removed"),
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "address-removed"),
     (re.compile(r"(?<=/home/)[^/\s\"]+|(?<=/Users/)[^/\s\"]+|(?<=\\Users\\)[^\\\s\"]+"), "user"),
 )
 

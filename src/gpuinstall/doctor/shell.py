@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
+ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}
+TOOLKIT = "F49"
 DECIDES_OVER_BUILDS = (
     "UV_TORCH_BACKEND",
     "UV_INDEX",
@@ -28,11 +31,15 @@ DECIDES_OVER_BUILDS = (
 
 @dataclass(frozen=True)
 class Shell:
-    """``libraries``: the CUDA libraries by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH."""
+    """``libraries``: the CUDA libraries by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH.
+
+    ``toolkit`` is the major of the CUDA toolkit in CUDA_HOME.
+    """
 
     libraries: Mapping[str, tuple[str, ...]]
     torch_folders: tuple[str, ...]
     variables: frozenset[str]
+    toolkit: str | None = None
 
 
 def read_shell(environ: Mapping[str, str]) -> Shell:
@@ -41,6 +48,7 @@ def read_shell(environ: Mapping[str, str]) -> Shell:
         libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
         torch_folders=tuple(folder for folder in _folders(environ, "PYTHONPATH") if Path(folder, "torch").is_dir()),
         variables=frozenset(name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)),
+        toolkit=_toolkit(environ.get("CUDA_HOME")),
     )
 
 
@@ -50,7 +58,7 @@ def shell_findings(shell: Shell) -> Iterator[Finding]:
         if names:
             title = f"LD_LIBRARY_PATH leads to CUDA libraries of a toolkit: {folder}"
             why = f"{names[0]} there is loaded in place of the wheel's own"
-            yield _finding("library-path-poisoned", title, why, "unset LD_LIBRARY_PATH", "F49")
+            yield _finding("library-path-poisoned", title, why, "unset LD_LIBRARY_PATH", _entry(names))
     for folder in shell.torch_folders:
         why = "programs import it in place of the environment's"
         yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, "unset PYTHONPATH", "F46")
@@ -64,8 +72,32 @@ def shell_findings(shell: Shell) -> Iterator[Finding]:
         yield _finding("override-left-behind", title, why, f"unset {' '.join(left)}", "F32")
 
 
+def toolkit_findings(shell: Shell, torch: str) -> Iterator[Finding]:
+    """Find a toolkit in CUDA_HOME with which no extension of ``torch``, a version, can be built. Pure."""
+    built = re.match(r"cu(\d\d)", torch.partition("+")[2])
+    if shell.toolkit and built and built[1] != shell.toolkit:
+        title = f"CUDA_HOME is a toolkit of CUDA {shell.toolkit}, torch {torch} is of CUDA {built[1]}"
+        why = "torch runs as it is, but refuses to compile extensions with it"
+        yield _finding("toolkit-differs", title, why, "unset CUDA_HOME", "F57")
+
+
 def _finding(code: str, title: str, why: str, fix: str, identity: str) -> Finding:
     return Finding("environment", code, title, why, fix, identity)
+
+
+def _entry(names: tuple[str, ...]) -> str:
+    """A folder of one kind of library has that library's entry; a whole toolkit has its own."""
+    kinds = {ENTRIES.get(found[1], TOOLKIT) for name in names if (found := CUDA_LIBRARY.match(name))}
+    return kinds.pop() if len(kinds) == 1 else TOOLKIT
+
+
+def _toolkit(home: str | None) -> str | None:
+    """Read the major from a toolkit's version.json, which every one since 11.1 has."""
+    try:
+        found = json.loads(Path(home, "version.json").read_text(encoding="utf-8")) if home else {}
+        return str(found["cuda"]["version"]).partition(".")[0]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _libraries(folder: str) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it.
+    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it, into ``caches``.
 
     ``misfits`` are the other locks in the folder, and why they were not taken.
     """
@@ -58,6 +58,7 @@ class Prepared:
     plan: Plan
     choice: Choice
     bytes: int = 0
+    caches: tuple[Path, ...] = ()
     misfits: tuple[Misfit, ...] = ()
 
 
@@ -74,6 +75,7 @@ class Installed:
     """What came of it. ``change`` says whether the environment was built, proven again, or left alone."""
 
     place: Place
+    machine: Machine
     prepared: Prepared
     lock_change: LockChange
     verdict: dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, UsageError
@@ -11,8 +12,6 @@ from gpuinstall.install.marker import read_marker
 from gpuinstall.lock.lock import read_lock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.install.place import Place
     from gpuinstall.lock.lock import Lock
 
@@ -29,8 +28,16 @@ def check_ownership(place: Place) -> None:
         raise _users_packages(place, extra)
 
 
-def check_mount(place: Place) -> None:
-    """Raise UsageError where the environment's place is one that nothing can be renamed to."""
+def check_place(place: Place) -> None:
+    """Raise UsageError where no environment can be put, not even in place of what is there."""
+    if place.venv.exists() and not place.venv.is_dir():
+        raise UsageError("not-a-folder", f"{place.venv} is a file", hint="gpuinstall install --venv DIR")
+    if Path.cwd().is_relative_to(place.venv):
+        raise UsageError(
+            "working-folder",
+            f"{place.venv} cannot be replaced while it is the working folder, or holds it",
+            hint="gpuinstall install --venv .venv",
+        )
     if os.path.ismount(place.venv):
         raise UsageError(
             "mount-point",

@@ -7,17 +7,18 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.candidates import without
 from gpuinstall.install.marker import Marker, fingerprint, read_marker
 from gpuinstall.install.order import Installed, Previous
-from gpuinstall.install.ownership import check_mount, check_ownership
+from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.prepare import prepare
 from gpuinstall.install.proof import failure, prove
+from gpuinstall.install.records import remember
 from gpuinstall.install.stage import stage
 from gpuinstall.install.standing import intact, standing
 from gpuinstall.install.swap import discard, publish_lock, repair, size_of, swap_in, sweep
-from gpuinstall.install.turn import turn
+from gpuinstall.install.turn import at_rest, turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +37,8 @@ ATTEMPTS = 3
 def install(order: Order, catalog: Catalog, means: Means) -> Installed:
     """Make ``order.place`` hold what was ordered, proven; leave it as it was on any failure."""
     start = monotonic()
-    check_mount(order.place)
-    found = None if order.place.journal.exists() else _checked(order, catalog)
+    check_place(order.place)
+    found = _checked(order, catalog) if at_rest(order.place) else None
     if found and found.proven:
         return _left_alone(order, found, start)
     with turn(order.place, order.wait, means.reporter):
@@ -65,27 +66,27 @@ def preflighted(order: Order, means: Means) -> Order:
     if order.here is None or not order.here.gpus or order.request.backend == "cpu":
         return order
     seen = preflight(order.here, means.reporter)
-    if proven := seen.with_outcome("proven"):
-        names = "every GPU" if len(proven) == len(order.here.gpus) else f"GPU {', '.join(map(str, proven))}"
-        means.reporter.step("Preflight", f"a kernel ran on {names}", seen.seconds)
     return replace(order, machine=order.machine.with_problems(seen.problems))
 
 
-def _install(order: Order, catalog: Catalog, means: Means) -> Installed:
+def _install(order: Order, catalog: Catalog, means: Means, attempts: int = ATTEMPTS) -> Installed:
+    """Build and prove; where a kernel fails, do so again with the builds that differ in what failed."""
     found = standing(order, catalog)
-    for attempt in range(1, ATTEMPTS + 1):
-        prepared = found.prepared if found else prepare(order, catalog, means)
-        venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, means)
-        verdict = prove(order, prepared, venv, means)
-        if verdict.status != "failed":
-            return _proven(order, prepared, verdict, venv)
-        discard(order.place.staging)
-        rest = without(catalog, prepared.choice.build, verdict) if order.fallback and attempt < ATTEMPTS else None
-        if rest is None:
-            break
-        means.reporter.warn(f"torch {prepared.choice.build.name} failed; the next build that differs is tried")
-        found, catalog, order = None, rest, replace(order, upgrade=True)
-    raise failure(prepared, verdict)
+    prepared = found.prepared if found else prepare(order, catalog, means)
+    venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, means)
+    verdict = prove(order, prepared, venv, means)
+    if verdict.status != "failed":
+        return _proven(order, prepared, verdict, venv)
+    discard(order.place.staging)
+    fault = failure(prepared, verdict)
+    rest = without(catalog, prepared.choice.build, verdict) if order.fallback and attempts > 1 else None
+    if rest is None:
+        raise fault
+    means.reporter.warn(f"{fault.message}; the next build that differs is tried")
+    try:
+        return _install(replace(order, upgrade=True), rest, means, attempts - 1)
+    except (MachineError, NoBuildError):
+        raise fault from None
 
 
 def _stands(order: Order, prepared: Prepared) -> bool:
@@ -109,10 +110,11 @@ def _proven(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> I
     _mark(order, prepared, verdict, venv)
     if venv == place.venv:
         publish_lock(place)
-        return Installed(place, prepared, lock_change, verdict.to_dict(), "proven")
+        return Installed(place, order.machine, prepared, lock_change, verdict.to_dict(), "proven")
     swap_in(place, venv, keep=order.keep)
+    remember(place.venv)
     previous = Previous(place.previous, size_of(place.previous)) if place.previous.exists() else None
-    return Installed(place, prepared, lock_change, verdict.to_dict(), previous=previous)
+    return Installed(place, order.machine, prepared, lock_change, verdict.to_dict(), previous=previous)
 
 
 def roll_back(place: Place, wait: float, reporter: Reporter) -> Marker:
@@ -143,4 +145,5 @@ def _mark(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> Non
 
 def _left_alone(order: Order, found: Standing, start: float) -> Installed:
     publish_lock(order.place)
-    return Installed(order.place, found.prepared, "unchanged", found.verdict, "none", seconds=monotonic() - start)
+    seconds = monotonic() - start
+    return Installed(order.place, order.machine, found.prepared, "unchanged", found.verdict, "none", seconds=seconds)

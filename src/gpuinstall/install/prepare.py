@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.install import uv
@@ -14,12 +14,14 @@ from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import Aim, settle_one
 from gpuinstall.lock.fit import Fit, Misfit, best, fits_in, selected
 from gpuinstall.lock.making import made
+from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.order import Order
+    from gpuinstall.install.space import Bill
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.means import Means
     from gpuinstall.plan.values import Choice
@@ -49,15 +51,19 @@ def _no_lock_fits(order: Order, misfits: tuple[Misfit, ...]) -> LockError:
         return LockError("lock-missing", f"there is no {name} in {order.place.folder}", hint="gpuinstall lock")
     seen = "\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in misfits)
     return LockError(
-        "lock-does-not-fit", "no lock here runs on this machine", seen=seen, hint="gpuinstall lock makes one that does"
+        "lock-does-not-fit",
+        "no lock here runs on this machine",
+        seen=seen,
+        hint="gpuinstall lock makes one that does",
+        data={"chosen": None, "rejected": [misfit.to_dict() for misfit in misfits]},
     )
 
 
 def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
     means.reporter.step("Build", _build_line(found.choice))
     files = selected(found.lock, found.choice.python, order.machine)
-    fetch = _announce(order, sizes(files, means.client), (), means)
-    return Prepared(found.lock, found.plan, found.choice, fetch)
+    price = _announce(order, found.choice, sizes(files, means.client), (), means)
+    return Prepared(found.lock, found.plan, found.choice, price.fetch, price.caches)
 
 
 def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
@@ -67,11 +73,19 @@ def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
     means.reporter.step("Build", _build_line(choice))
     for warning in plan.warnings:
         means.reporter.warn(warning.message)
-    known = {file: head.size or 0 for file, head in draft.hashes.missing.items()}
-    files = tuple(replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files)
-    rest = tuple(file for file in files if file not in known)
-    fetch = _announce(order, {**known, **sizes(rest, means.client)}, known, means)
-    return Prepared(made([agreement], [order.request], means)[0], plan, choice, fetch)
+    missing, listed = draft.hashes.missing, dict(_listed_sizes(draft.resolved))
+    files = [replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files]
+    size = {file: head.size or 0 for file, head in missing.items()}
+    size |= {file: listed[file.url] for file in files if file.url in listed}
+    size |= sizes([file for file in files if file not in size], means.client)
+    price = _announce(order, choice, size, missing, means)
+    return Prepared(made([agreement], [order.request], means)[0], plan, choice, price.fetch, price.caches)
+
+
+def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The sizes of wheels by address, where their index says them."""
+    for package in resolved.get("packages", ()):
+        yield from ((entry["url"], entry["size"]) for entry in package.get("wheels", ()) if entry.get("size"))
 
 
 def _refuse_early(order: Order, catalog: Catalog) -> None:
@@ -80,12 +94,15 @@ def _refuse_early(order: Order, catalog: Catalog) -> None:
         settle_one(Aim(order.machine, order.request, catalog))
 
 
-def _announce(order: Order, size: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], means: Means) -> int:
+def _announce(
+    order: Order, choice: Choice, size: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], means: Means
+) -> Bill:
     """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
     price = bill(size, unhashed, order.place.venv, uv.cache_folder(means.environment), means.cache)
-    means.reporter.step("Download", str(price))
+    python = "" if find_python(choice.python) else f"; uv fetches Python {choice.python} too"
+    means.reporter.step("Download", f"{price}{python}")
     price.check()
-    return price.fetch
+    return price
 
 
 def _build_line(choice: Choice) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import VerificationError
 from gpuinstall.install.place import interpreter
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.targets import CPU, NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.install.order import Order, Prepared
     from gpuinstall.lock.means import Means
-    from gpuinstall.verify.verdict import Verdict
+    from gpuinstall.verify.verdict import Device, Verdict
 
 
 def prove(order: Order, prepared: Prepared, venv: Path, means: Means) -> Verdict:
@@ -37,19 +38,29 @@ def summary(verdict: Verdict) -> str:
     for device in verdict.devices:
         count = sum(check.status == "passed" for check in device.checks)
         said = f"{count} checks" if device.status == "passed" else device.unproven or device.status
-        parts.append(f"{device.name if device.name == 'CPU' else f'GPU {device.index}'}: {said}")
+        parts.append(f"{_place(device)}: {said}")
     return " · ".join(parts)
 
 
 def failure(prepared: Prepared, verdict: Verdict) -> VerificationError:
     """Say which kernel failed where."""
     failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
-    device, check = failed[0]
+    check = failed[0][1]
+    places = dict.fromkeys(_named(device) for device, _ in failed)
     return VerificationError(
         "kernel-failed",
-        f"torch {prepared.choice.build.name} failed on {device.name}: {check.name}",
+        f"torch {prepared.choice.build.name} failed on {', '.join(places)}: {check.name}",
         why=check.message,
         id=check.cause,
         hint="the environment was not replaced; gpuinstall doctor says more",
         data={"plan": prepared.plan.to_dict(), "verdict": verdict.to_dict()},
     )
+
+
+def _place(device: Device) -> str:
+    return device.name if device.name in {CPU.name, NOWHERE.name} else f"GPU {device.index}"
+
+
+def _named(device: Device) -> str:
+    place = _place(device)
+    return place if place == device.name else f"{place} ({device.name})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,18 @@ class Bill:
                     hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
                 )
 
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """The folders that keep what is fetched."""
+        return tuple(folder for folder, size in self.folders.items() if size and folder != self.venv)
+
     def __str__(self) -> str:
-        first = next(iter(self.folders))
-        fetched = f"{readable(self.fetch)} to {_home(first)}" if self.fetch else "nothing to fetch"
-        return f"{fetched}, {readable(self.unpacked)} for {_home(self.venv)} ({readable(_free(self.venv))} free)"
+        fetched = (
+            f"{readable(self.fetch)} to {' and '.join(map(_home, self.caches))}" if self.fetch else "nothing to fetch"
+        )
+        elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
+        room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
+        return f"{fetched}{room}, {readable(self.unpacked)} for {_home(self.venv)} ({readable(_free(self.venv))} free)"
 
 
 def bill(
@@ -84,11 +93,18 @@ def _size(file: LockedFile, client: Client) -> int:
 
 
 def _held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
-    """Say whether our cache or uv's has a wheel (uv's: ``wheels-v7/index/<digest>/<package>/<rest of the name>``)."""
-    if file.sha256 and cache.path(file.sha256, file.name).is_file():
+    """Say whether our cache or uv's has a wheel.
+
+    uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/<rest of the name>.http``, those of
+    other indexes than its own default in ``wheels-v7/index/<digest>/<package>/``.
+    """
+    if file.sha256 is None:
+        return False
+    if cache.path(file.sha256, file.name).is_file():
         return True
     rest = file.name.removesuffix(".whl").partition("-")[2]
-    return any(uv_cache.glob(f"wheels-v*/index/*/{file.package}/{rest}.http"))
+    places = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/{rest}.http") for index in ("pypi", "index/*"))
+    return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(places))
 
 
 def _by_device(folders: Mapping[Path, int]) -> Iterable[list[Path]]:

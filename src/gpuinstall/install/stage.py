@@ -9,6 +9,7 @@ import tomli
 import tomli_w
 
 from gpuinstall import process
+from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 from gpuinstall.install import uv
@@ -20,6 +21,7 @@ from gpuinstall.lock.document import LockedFile
 from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.wheels import WheelCache
+    from gpuinstall.plan.values import Choice
 
 
 def stage(order: Order, prepared: Prepared, means: Means) -> None:
     """Build the environment that was prepared at the order's ``place.staging``; raise InstallationError."""
     place, lock, python = order.place, prepared.lock, prepared.choice.python
     discard(place.staging)
-    write_atomically(place.private_lock, private(lock, place.folder, means.cache, order.wheels))
+    indexes = indexes_of(lock, prepared.choice, means.sources.default_index or uv.default_index(means.environment))
+    write_atomically(place.private_lock, private(lock, place.folder, means.cache, order.wheels, indexes))
     try:
         _run(uv.create(base_python(python, means), place.staging), means)
         _run(uv.sync(interpreter(place.staging), place.private_lock), means)
@@ -44,13 +48,23 @@ def stage(order: Order, prepared: Prepared, means: Means) -> None:
     settle_pip(place.staging, place.venv, lock)
 
 
-def private(lock: Lock, folder: Path, cache: WheelCache, wheels: Path | None = None) -> str:
-    """Copy a lock with every file that is already here named by its path.
+def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:
+    """The index of each package, under whose name uv's cache may hold the wheel already."""
+    family = load_catalog().family if choice.index else frozenset()
+    found = ((name, choice.index if name in family else default) for name in lock.versions)
+    return {name: index for name, index in found if index and index.startswith(("http://", "https://"))}
+
+
+def private(
+    lock: Lock, folder: Path, cache: WheelCache, wheels: Path | None = None, indexes: Mapping[str, str] | None = None
+) -> str:
+    """Copy a lock with every file that is already here named by its path, and ``indexes`` by package.
 
     ``folder`` is the lock's own; ``wheels`` is one that files are taken from first, by their names.
     """
     document = tomli.loads(lock.text)
     for package in document["packages"]:
+        package.update({"index": index} if (index := (indexes or {}).get(package["name"])) else {})
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
             _bring_near(entry, folder, cache, wheels)
     return tomli_w.dumps(document)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 WAIT_S = 600.0
 
+_KEPT = {".gitignore", "lock"}
+"""What lies beside a previous environment while nobody works."""
+
 
 @contextmanager
 def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
@@ -28,15 +31,23 @@ def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
     from filelock import FileLock
 
     guard = FileLock(place.guard)
+    made = [folder for folder in place.work.parents if not folder.exists()]
     try:
         _acquire(guard, place, wait, reporter)
         _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
     except OSError as error:
+        _remove(made)
         raise unwritable(place.work, error) from None
     try:
         yield
     finally:
         _close(place, guard)
+        _remove(made)
+
+
+def at_rest(place: Place) -> bool:
+    """Say whether nobody works on the environment, and nobody died while doing so."""
+    return not place.work.exists() or {entry.name for entry in place.work.iterdir()} == _KEPT | {place.previous.name}
 
 
 def _acquire(guard: FileLock, place: Place, wait: float, reporter: Reporter) -> None:
@@ -75,11 +86,18 @@ def _close(place: Place, guard: FileLock) -> None:
     """Leave nothing behind but a previous environment; the guard goes while it is held."""
     _owner_file(place).unlink(missing_ok=True)
     with suppress(OSError):
-        if not {entry.name for entry in place.work.iterdir()} - {".gitignore", "lock"}:
+        if not {entry.name for entry in place.work.iterdir()} - _KEPT:
             (place.work / ".gitignore").unlink()
             place.guard.unlink()
             place.work.rmdir()
     guard.release()
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove the folders above that were made for nothing."""
+    with suppress(OSError):
+        for folder in made:
+            folder.rmdir()
 
 
 def _owner(place: Place) -> str:

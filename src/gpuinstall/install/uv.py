@@ -46,6 +46,15 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
     return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
 
 
+def default_index(variables: Mapping[str, str]) -> str | None:
+    """Ask uv for the address of its default index."""
+    from gpuinstall.process import run
+
+    said = run([uv(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url", "-"], env=variables, text="").out
+    option, _, address = said.strip().partition(" ")
+    return address if option == "--index-url" else None
+
+
 def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False) -> dict[str, str]:
     """Build uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
     kept = {name: value for name, value in environ.items() if not name.startswith("UV_") or _is_kept(name)}

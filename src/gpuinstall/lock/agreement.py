@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,21 +31,27 @@ if TYPE_CHECKING:
 TRIES = 3
 
 
-def agree(
-    aims: Sequence[Aim], means: Means, *, newest: bool = False, constraints: tuple[str, ...] = ()
-) -> list[Agreement]:
-    """Choose from what the sources list today and resolve, under ``constraints``; ``newest``: each its own torch.
+@dataclass(frozen=True)
+class Hold:
+    """What is to stay as it is: versions that must, as constraints, and versions that should."""
+
+    constraints: tuple[str, ...] = ()
+    preferred: Mapping[str, str] = field(default_factory=dict)
+
+
+def agree(aims: Sequence[Aim], means: Means, *, newest: bool = False, hold: Hold | None = None) -> list[Agreement]:
+    """Choose from what the sources list today and resolve; with ``newest`` each aim has its own torch.
 
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
-    aims = _today(aims, means)
+    aims, hold = _today(aims, means), hold or Hold()
     for remaining in reversed(range(TRIES)):
         settled = settle(aims, newest=newest)
-        drafts = side_by_side([partial(_drafted, one, constraints, means) for one in settled])
+        drafts = side_by_side([partial(_drafted, one, hold, means) for one in settled])
         done = [Agreement(one, made) for one, made in zip(settled, drafts, strict=True) if isinstance(made, Draft)]
         if len(done) == len(aims):
             family = aims[0].catalog.family
-            return aligned(done, family, lambda one, bounds: _drafted(one, (*constraints, *bounds), means))
+            return aligned(done, family, lambda one, bounds: _drafted(one, _tighter(hold, bounds), means))
         one, conflict = next(
             (one, made) for one, made in zip(settled, drafts, strict=True) if not isinstance(made, Draft)
         )
@@ -92,15 +98,20 @@ def _demand(settled: Settled, means: Means) -> str | None:
     return demand[0]
 
 
-def _drafted(settled: Settled, constraints: tuple[str, ...], means: Means) -> Draft | ConflictError:
+def _tighter(hold: Hold, bounds: tuple[str, ...]) -> Hold:
+    return replace(hold, constraints=(*hold.constraints, *bounds))
+
+
+def _drafted(settled: Settled, hold: Hold, means: Means) -> Draft | ConflictError:
     """Resolve what was chosen; where a package has wheels for newer systems alone, for this very machine's glibc."""
     choice, machine = settled.choice, settled.aim.machine
     target = target_for(choice, machine)
-    made = _resolved(Wish(choice.requirements, target, choice.python, constraints), settled, means)
+    wish = Wish(choice.requirements, target, choice.python, hold.constraints, hold.preferred)
+    made = _resolved(wish, settled, means)
     newer = target.up_to(machine.glibc)
     if newer == target or (isinstance(made, Draft) and not made.builds_from_source):
         return made
-    again = _resolved(Wish(choice.requirements, newer, choice.python, constraints), settled, means)
+    again = _resolved(replace(wish, target=newer), settled, means)
     return again if isinstance(again, Draft) else made
 
 

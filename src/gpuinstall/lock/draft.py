@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +63,13 @@ class Draft:
 
 @dataclass(frozen=True)
 class Wish:
-    """What to resolve: requirements, for a target and Python ``X.Y``, under constraints."""
+    """What to resolve: requirements, for a target and Python ``X.Y``, under constraints, near preferred versions."""
 
     requirements: tuple[str, ...]
     target: Target
     python: str
     constraints: tuple[str, ...] = ()
+    preferred: Mapping[str, str] = field(default_factory=dict)
 
 
 def draft(wish: Wish, family: Family, means: Means) -> Draft:
@@ -82,7 +83,8 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
     pages = {package: wheels for package in sorted(asked) if (wheels := wheels_of(package))}
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
-        project, resolved = resolver.resolve(Project(wish.requirements, wish.python, pages, wish.constraints), target)
+        project = Project(wish.requirements, wish.python, pages, wish.constraints, wish.preferred)
+        project, resolved = resolver.resolve(project, target)
     found = files(resolved)
     check(found, project.pages)
     hashes = known_hashes(found, family.hashes, means.cache, means.client)

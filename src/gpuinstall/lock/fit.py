@@ -50,6 +50,10 @@ class Misfit:
     lock: Lock
     reason: Reason
 
+    def to_dict(self) -> dict[str, Any]:
+        """Write it for ``sync --json``."""
+        return {"lock": self.lock.name, "code": self.reason.code, "message": self.reason.message}
+
 
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
@@ -76,16 +80,20 @@ def fits_in(
 
     ``exact`` takes only those that were made from the very requirements, as far as they say what they were made from.
     """
-    locks = [read_lock(path) for path in locks_in(folder)]
     return [
         _made_for_another(lock) if exact and not _same_inputs(lock, request) else fit(lock, machine, request, catalog)
-        for lock in locks
+        for lock in read_locks(folder)
     ]
 
 
 def locks_in(folder: Path) -> list[Path]:
     """The locks in a folder, by name."""
     return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
+
+
+def read_locks(folder: Path) -> list[Lock]:
+    """Read every lock in a folder; raise LockError for one that cannot be read."""
+    return [read_lock(path) for path in locks_in(folder)]
 
 
 def best(judged: Iterable[Fit | Misfit]) -> Fit | None:
@@ -130,6 +138,9 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
     if not python:
         return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
+    places, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
+    if places and not any(place.evaluate(here) for place in places):
+        return Reason("other-platform", f"it is for {' or '.join(map(str, places))}")
     try:
         _select(lock, python, machine)
     except PylockSelectError as error:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.errors import InstallationError, LockError, NoBuildError
 from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import Aim, stand_in
-from gpuinstall.lock.fit import Misfit, fit, locks_in
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.making import plain
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -46,23 +45,30 @@ class Checked:
         }
 
 
-def check(
-    order: Order, request: Request, catalog: Catalog, machines: Sequence[Machine], means: Means | None
-) -> list[Checked]:
-    """Check every lock in the folder, without ``means`` only as far as no network is needed.
+@dataclass(frozen=True)
+class Declared:
+    """What locks are said to serve: targets that each have one, machines that run theirs."""
 
-    Raise LockError where there is none, or one that cannot be read.
+    targets: tuple[str, ...] = ()
+    machines: tuple[Machine, ...] = ()
+
+
+def check(order: Order, request: Request, catalog: Catalog, declared: Declared, means: Means | None) -> list[Checked]:
+    """Check every lock of ours in the folder, without ``means`` only as far as no network is needed.
+
+    Raise LockError where there is none, none for a target that is declared, or one that cannot be read.
     """
-    paths = locks_in(order.folder)
-    if not paths:
-        raise LockError("lock-missing", f"there is no pylock.*.toml in {order.folder}", hint="gpuinstall lock")
+    locks = [lock for lock in read_locks(order.folder) if lock.evidence]
+    wanted = {Target.parse(text).filename for text in declared.targets} or {"pylock.*.toml"}
+    missing = sorted(wanted - {lock.name for lock in locks}) if declared.targets or not locks else []
+    if missing:
+        raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
     checked = []
-    for path in paths:
-        lock = read_lock(path)
-        reasons = stale_here(lock, request, catalog, machines, exact=order.exact)
+    for lock in locks:
+        reasons = stale_here(lock, request, catalog, declared.machines, exact=order.exact)
         if not reasons and means:
             reasons = stale_there(lock, request, catalog, means)
-        checked.append(Checked(path, lock, reasons))
+        checked.append(Checked(order.folder / lock.name, lock, reasons))
     return checked
 
 

@@ -7,7 +7,7 @@ turns up in the resolution is named. Everything that is not named comes from the
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import tomli_w
@@ -24,17 +24,23 @@ UNKNOWN = "0" * 64
 """Stands for a hash that the index does not give: with it uv resolves without fetching the wheel."""
 
 
+PREFERRED = "pylock.preferred.toml"
+"""The lock that uv finds where it is to write one, and stays close to."""
+
+
 @dataclass(frozen=True)
 class Project:
     """What is asked for, for Python ``X.Y``, and the wheels that each named package may come from.
 
-    ``constraints`` hold for the packages that turn up, and ask for none.
+    ``constraints`` hold for the packages that turn up, and ask for none; ``preferred`` versions are taken where
+    nothing stands against them.
     """
 
     requirements: tuple[str, ...]
     python: str
     pages: Mapping[str, tuple[Wheel, ...]]
     constraints: tuple[str, ...] = ()
+    preferred: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write the project and its pages into ``folder``."""
@@ -43,6 +49,7 @@ class Project:
             place.mkdir(parents=True, exist_ok=True)
             (place / "index.html").write_text(page(wheels), encoding="utf-8")
         (folder / "constraints.txt").write_text("\n".join(self.constraints), encoding="utf-8")
+        (folder / PREFERRED).write_text(preferences(self.preferred), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document((folder / "family").as_uri()), encoding="utf-8")
 
     def document(self, index: str) -> str:
@@ -65,6 +72,12 @@ class Project:
                 },
             }
         )
+
+
+def preferences(versions: Mapping[str, str]) -> str:
+    """Write versions as a lock."""
+    packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
+    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages})
 
 
 def page(wheels: Iterable[Wheel]) -> str:

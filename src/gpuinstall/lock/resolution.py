@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall import process
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
 from gpuinstall.install import uv
+from gpuinstall.lock.project import PREFERRED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -59,6 +60,7 @@ class Resolver:
     def _compile(self, project: Project, target: Target) -> process.Finished:
         project.write(self.folder)
         command = uv.compile_lock(self.python, project.python, target.uv_platform)
+        command += ["--output-file", PREFERRED] if project.preferred else []
         return process.run(command, env=self.environment, cwd=self.folder)
 
     def _unnamed(self, project: Project, done: process.Finished) -> dict[str, tuple[Wheel, ...]]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.errors import UsageError
 from gpuinstall.files import write_atomically
-from gpuinstall.lock.agreement import agree
+from gpuinstall.lock.agreement import Hold, agree
 from gpuinstall.lock.aims import pinned
-from gpuinstall.lock.fit import Fit, best, fits_in
+from gpuinstall.lock.fit import Fit, best, fits_in, read_locks
 from gpuinstall.lock.making import made
 from gpuinstall.lock.wheels import local_path
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.lock.aims import Aim
@@ -74,10 +75,9 @@ def write_locks(order: Order, means: Means) -> list[Written]:
     fits = [fit for fit in held if fit]
     if not order.upgrade and not order.upgrade_packages and len(fits) == len(held) and _in_step(fits, order):
         return [_unchanged(fit.lock, order.folder, means) for fit in fits]
-    kept = _kept([fit.lock for fit in fits], order.upgrade_packages) if order.upgrade_packages else {}
+    kept = _kept(read_locks(order.folder), order.upgrade_packages) if order.upgrade_packages else {}
     aims = [_holding(aim, kept.get("torch")) for aim in order.aims]
-    constraints = tuple(f"{name}=={version}" for name, version in sorted(kept.items()))
-    agreements = agree(aims, means, newest=order.newest, constraints=constraints)
+    agreements = agree(aims, means, newest=order.newest, hold=_hold(kept, order.aims[0].catalog.family))
     _announce(agreements, means)
     locks = made(agreements, [aim.request for aim in order.aims], means)
     return [
@@ -120,9 +120,22 @@ def _in_step(fits: Sequence[Fit], order: Order) -> bool:
 
 
 def _kept(locks: Sequence[Lock], moving: tuple[str, ...]) -> dict[str, str]:
-    """The locked version of every package but those that may move; local versions are left to the choice."""
+    """The locked version of every package but those that may move; local versions are left to the choice.
+
+    Raise UsageError for a package that no lock has.
+    """
     held = {name: version.partition("+")[0] for lock in locks for name, version in lock.versions.items()}
+    for name in moving:
+        if name not in held:
+            raise UsageError("not-locked", f"no lock here has a package called {name}", hint="check the name")
     return {name: version for name, version in held.items() if name not in moving}
+
+
+def _hold(kept: Mapping[str, str], family: Collection[str]) -> Hold:
+    """Keep the family as it is with its torch, and everything else where nothing stands against it."""
+    firm = sorted(name for name in kept if name in family) if "torch" in kept else []
+    rest = {name: version for name, version in kept.items() if name not in family}
+    return Hold(tuple(f"{name}=={kept[name]}" for name in firm), rest)
 
 
 def _holding(aim: Aim, torch: str | None) -> Aim:

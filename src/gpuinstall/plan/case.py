@@ -66,14 +66,14 @@ class Case:
 
     @cached_property
     def driver_branch(self) -> int | None:
-        """The driver's branch; where its release is not known, the newest that its CUDA reaches."""
+        """The driver's branch; where its release is not known, the newest that its CUDA reaches (0: none)."""
         if self.driver_version is not None:
             row = self.catalog.drivers.branch(self.driver_version)
             return row[0] if row else self.driver_version.branch
-        served = (
-            branch for branch, cuda in self.catalog.drivers.branches if self.driver_cuda and self.driver_cuda >= cuda
-        )
-        return max(served, default=None)
+        newest = self.driver_cuda
+        if newest is None:
+            return None
+        return max((branch for branch, cuda in self.catalog.drivers.branches if cuda <= newest), default=0)
 
     @cached_property
     def driver_cuda(self) -> CudaVersion | None:

@@ -51,7 +51,8 @@ class Demand(NamedTuple):
         if self.python is None or isinstance(self.python, str):
             return self.python in {None, python}
         minor = python.removesuffix("t")
-        return any(self.python.contains(f"{minor}.{patch}") for patch in ("0", "99"))
+        named = (one.version for one in self.python if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", one.version))
+        return any(self.python.contains(patch) for patch in (f"{minor}.0", f"{minor}.99", *named))
 
 
 def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:

@@ -49,8 +49,7 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: Case) ->
         return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
     blocking = closest(found for found in newer if found.code not in _NOT_BLOCKING)
     if blocking is None:
-        asked = " that was asked for" if any(found.code.startswith("other-") for found in newer) else ""
-        return Reason("newest-torch", f"{torch} is the newest torch{asked}")
+        return _newest_asked_for(best, newer)
     if blocking.code == "driver-too-old":
         return Reason("newest-for-driver", f"{torch} is the newest torch that {case.driver} runs")
     if blocking.code == "no-code":
@@ -92,6 +91,14 @@ def _merit(candidate: Candidate, best: Candidate, case: Case) -> str:
     if above and not best_above:
         return f"its toolkit is not above the driver's CUDA {case.driver_cuda}"
     return f"its toolkit is {'closer to the driver' if above else 'newer'}"
+
+
+def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
+    torch = best.build.torch
+    if any(found.code == "other-backend" for found in newer):
+        return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
+    asked = " that was asked for" if any(found.code == "other-torch" for found in newer) else ""
+    return Reason("newest-torch", f"{torch} is the newest torch{asked}")
 
 
 def _newest_with_code(blocking: Rejection, case: Case) -> Reason:

@@ -56,7 +56,8 @@ def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
     served = [found for found in stuck.rejected if any(isinstance(code, Code) for code in codes_of(found.build, case))]
     nearest = closest(served or stuck.rejected)
     if nearest is None:
-        message = f"there is no build of torch for {case.machine.os} {case.machine.arch}"
+        kind = "CUDA build" if case.gpus else "build"
+        message = f"there is no {kind} of torch for {case.machine.os} {case.machine.arch}"
         return refused(case, NO_BUILD_FITS, (Reason("no-build-for-platform", message),), None, left_out=stuck.left_out)
     names = " and ".join(dict.fromkeys(gpu.label for gpu in case.gpus))
     exit_code = _EXIT_CODES.get(nearest.code, NO_BUILD_FITS)

@@ -48,7 +48,8 @@ def _situation(target: Target, report: Report, evidence: Evidence) -> Situation:
 def wrong_build(target: Target, backend: str | None) -> Device:
     """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
     message = f"this is the {'CPU' if backend == 'cpu' else backend} build of torch: {target.name} is not used"
-    return Device(target.index, target.name, (Check("build", "failed", message=message, cause="F33"),))
+    cause = "F33" if backend == "cpu" else "F24"
+    return Device(target.index, target.name, (Check("build", "failed", message=message, cause=cause),))
 
 
 def _check(record: Record, report: Report, evidence: Evidence, situation: Situation) -> Check:

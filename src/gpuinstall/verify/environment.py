@@ -110,7 +110,8 @@ def _look(argv: Sequence[str | Path]) -> Found:
         found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
         return Found(**found | {"missing": tuple(found.get("missing", ()))})
     except (StopIteration, TypeError):
-        raise _unusable(Path(argv[0]), "it says nothing" if done.ok else end_of(done, LOOK_SECONDS)) from None
+        said = done.err.strip().splitlines() or [end_of(done, LOOK_SECONDS)]
+        raise _unusable(Path(argv[0]), said[-1]) from None
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

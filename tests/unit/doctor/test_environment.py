@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pytest
 
-from gpuinstall.doctor.environment import Installed, environment_findings, read_installed
+from gpuinstall.doctor.environment import environment_findings
+from gpuinstall.doctor.installed import Installed
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PASCAL = Machine(
     "linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),)
@@ -74,17 +72,19 @@ def test_torchvision_no_longer_minds_from_2_14_on() -> None:
     assert list(environment_findings(installed(("torch", "2.14.1"), ("torchvision", "0.31.0")), ADA)) == []
 
 
-def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(tmp_path: Path) -> None:
-    site = tmp_path / "lib" / "python3.12" / "site-packages"
-    for name in ("torch-2.11.0+cu126", "nvidia_cudnn_cu12-9.10.2.21", "Jinja2-3.1.6"):
-        (site / f"{name}.dist-info").mkdir(parents=True)
-    (tmp_path / "lib64").symlink_to("lib")
-    (tmp_path / "conda-meta").mkdir()
-    (tmp_path / "conda-meta" / "pytorch-2.5.1-cpu.json").touch()
-    found = read_installed(tmp_path)
-    assert found.packages == (("jinja2", "3.1.6"), ("nvidia-cudnn-cu12", "9.10.2.21"), ("torch", "2.11.0+cu126"))
-    assert found.conda == ("pytorch-2.5.1-cpu",)
+def test_a_torch_from_before_numpy_2_is_older_on_linux_than_on_windows() -> None:
+    between = Installed((("torch", "2.4.0"), ("numpy", "2.0.1")))
+    assert list(environment_findings(between, ADA)) == []
+    assert [found.id for found in environment_findings(between, replace(ADA, os="windows"))] == ["F66"]
 
 
-def test_a_folder_that_is_no_environment_holds_nothing(tmp_path: Path) -> None:
-    assert read_installed(tmp_path / "absent") == Installed(())
+def test_a_conda_build_for_the_cpu_is_right_where_there_is_no_gpu() -> None:
+    build = Installed((("torch", "2.5.1"),), conda=("pytorch-2.5.1-py3.12_cpu_0",))
+    assert [found.id for found in environment_findings(build, ADA)] == ["F45"]
+    assert list(environment_findings(build, replace(ADA, gpus=()))) == []
+
+
+def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> None:
+    demands = (("xformers", "2.5"), ("torchvision", "2.5"), ("einops-gpu", "2.11"))
+    (note,) = environment_findings(replace(installed(), demands=demands), ADA)
+    assert (note.code, note.id, note.blocking) == ("extension-mismatch", "F56", False)

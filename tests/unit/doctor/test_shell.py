@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.shell import read_shell, shell_findings
+from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +22,22 @@ def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
     assert found({"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}) == []
 
 
-@pytest.mark.parametrize("library", ["libcudart.so.12", "libnvJitLink.so.12.4.99", "libcublasLt.so", "libnccl.so.2"])
-def test_a_library_path_to_a_toolkit_is_found(tmp_path: Path, library: str) -> None:
-    (tmp_path / library).touch()
+@pytest.mark.parametrize(
+    ("libraries", "entry"),
+    [
+        (["libcudart.so.12"], "F49"),
+        (["libnvJitLink.so.12.4.99"], "F49"),
+        (["libcublasLt.so", "libcublas.so"], "F50"),
+        (["libcudnn.so.9"], "F51"),
+        (["libnccl.so.2"], "F53"),
+        (["libcudart.so.12", "libcublas.so.12", "libcudnn.so.9"], "F49"),
+    ],
+)
+def test_a_library_path_to_a_toolkit_is_found(tmp_path: Path, libraries: list[str], entry: str) -> None:
+    for library in libraries:
+        (tmp_path / library).touch()
     path = os.pathsep.join(("/nowhere", str(tmp_path)))
-    assert found({"LD_LIBRARY_PATH": path}) == [("library-path-poisoned", "F49", "unset LD_LIBRARY_PATH")]
+    assert found({"LD_LIBRARY_PATH": path}) == [("library-path-poisoned", entry, "unset LD_LIBRARY_PATH")]
 
 
 @pytest.mark.parametrize("library", ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart-notes.txt"])
@@ -47,3 +58,25 @@ def test_a_moved_python_is_found() -> None:
 def test_what_decides_over_builds_is_one_finding() -> None:
     environ = {"UV_TORCH_BACKEND": "cpu", "PIP_CONSTRAINT": "/etc/pip/constraint.txt", "UV_INDEX": ""}
     assert found(environ) == [("override-left-behind", "F32", "unset UV_TORCH_BACKEND PIP_CONSTRAINT")]
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "codes"),
+    [
+        ('{"cuda": {"version": "11.8.89"}}', "2.11.0+cu126", ["toolkit-differs"]),
+        ('{"cuda": {"version": "12.2.0"}}', "2.11.0+cu126", []),
+        ('{"cuda": {"version": "11.8.89"}}', "2.11.0", []),
+        ('{"cuda": "11.8"}', "2.11.0+cu126", []),
+        ("[]", "2.11.0+cu126", []),
+        ("", "2.11.0+cu126", []),
+    ],
+)
+def test_a_toolkit_of_another_major_is_a_note(tmp_path: Path, version: str, torch: str, codes: list[str]) -> None:
+    (tmp_path / "version.json").write_text(version)
+    findings = list(toolkit_findings(read_shell({"CUDA_HOME": str(tmp_path)}), torch))
+    assert [finding.code for finding in findings] == codes
+    assert not any(finding.blocking for finding in findings)
+
+
+def test_a_cuda_home_without_a_version_says_nothing(tmp_path: Path) -> None:
+    assert read_shell({"CUDA_HOME": str(tmp_path)}).toolkit is None

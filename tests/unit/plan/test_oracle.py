@@ -85,6 +85,27 @@ def runs(build: dict[str, Any], card: str, branch: int) -> bool:
     return any(code // 10 == chip // 10 and code <= chip for code in sass) or compiled
 
 
+def order(build: dict[str, Any], point: Point) -> tuple[object, ...]:
+    """Of builds of one torch: SASS alone, compilers that know the chips, the newest toolkit that is not too new."""
+    chips = {GPUS[card] for card in point.cards}
+    toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
+    above = toolkit > driver_cuda().get(point.branch, 99)
+    ptx = any(all(int(code[3:]) // 10 != int(chip) for code in build["sass"]) for chip in chips)
+    return (ptx, bool(chips & {11.0, 12.1}) and toolkit < 13, above, toolkit if above else -toolkit)
+
+
+def expected_backend(point: Point) -> str | None:
+    best = expected(point)
+    if best is None or len(best[0]) < len(point.cards):
+        return None
+    fitting = [
+        build
+        for torch, build in builds()[PLATFORMS[point.system]]
+        if torch == best[1] and fits(build, point) and all(runs(build, card, point.branch) for card in point.cards)
+    ]
+    return str(min(fitting, key=lambda build: order(build, point))["tag"])
+
+
 @cache
 def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The GPUs to serve, by place, and the newest torch for them; None where nothing runs."""
@@ -124,6 +145,14 @@ def answers() -> list[tuple[Point, Plan]]:
 def test_everything_chosen_runs_and_is_the_newest_that_runs() -> None:
     wrong = [(point, served(made)) for point, made in answers() if served(made) != expected(point)]
 
+    assert wrong[:3] == []
+
+
+def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order() -> None:
+    wanted = [(point, expected_backend(point), made.choice) for point, made in answers()]
+    wrong = [point for point, tag, choice in wanted if tag is not None and choice and choice.build.backend != tag]
+
+    assert sum(tag is not None for _, tag, _ in wanted) > 500
     assert wrong[:3] == []
 
 

@@ -105,3 +105,21 @@ def test_a_plan_says_what_a_newer_driver_would_give() -> None:
 
 def test_a_plan_does_not_promise_a_driver_that_would_not_help() -> None:
     assert all(reason.code != "newer-driver" for reason in plan(machine("V100", driver="535.183.01")).reasons)
+
+
+@pytest.mark.parametrize(
+    ("card", "cuda", "reason"),
+    [
+        ("GTX 980", "13.5", "driver-dropped-gpu"),
+        ("GTX 980", "13.0", None),
+        ("RTX 5090", "12.7", "driver-older-than-gpu"),
+        ("RTX 5090", "10.2", "driver-older-than-gpu"),
+    ],
+)
+def test_a_driver_known_by_its_cuda_alone_drives_what_its_branch_drives(
+    card: str, cuda: str, reason: str | None
+) -> None:
+    made = plan(machine(card, driver=None, cuda=cuda))
+
+    assert (made.exit_code, made.choice is None) == ((8, True) if reason else (0, False))
+    assert reason in {None, made.reasons[0].code}

@@ -1,7 +1,7 @@
 """Every entry of the failure catalogue that a machine shows before anything is installed: made here, one by one.
 
 Each is made by changing as little as possible on a healthy machine; the healthy machines show none of them.
-The last test prints how many are made, which are made elsewhere, and which cannot be made, with the reason.
+The others are made by tests/unit/test_failures_elsewhere.py, which counts all of them.
 """
 
 from __future__ import annotations
@@ -185,27 +185,6 @@ MADE: dict[str, tuple[Made, ...]] = {
     ),
 }
 
-# Facts of the machine that no problem is made of: the probe reads them right, or the plan decides by them.
-READ_RIGHT = {
-    "F21": "both headers of nvidia-smi are read (test_smi)",
-    "F24": "only 10de with classes 0300 and 0302 is an NVIDIA GPU (test_places)",
-    "F28": "a builder's signs are on the machine (test_container); the plan warns",
-    "F29": "the Jetson and its L4T are on the machine (test_places); the plan refuses",
-    "F30": "12.1 is read as 12.1 (data/machines/dgx-spark-gb10); the plan knows who runs it",
-}
-
-ELSEWHERE = {
-    "plan": ("F02", "F19", "F22", "F35", "F37", "F38", "F40", "F41", "F42", "F47", "F48", "F58", "F66"),
-    "the preflight": ("F67",),
-    "sources and lock": ("F33", "F36", "F43", "F63"),
-    "doctor, in the environment and the project": (
-        "F32", "F34", "F44", "F45", "F46", "F49", "F50", "F51", "F52", "F53", "F54", "F55", "F56", "F57", "F59", "F60",
-        "F61", "F65", "F68",
-    ),
-}  # fmt: skip
-
-CANNOT = {"F71": "no sign of it is known before a library is imported"}
-
 CASES = [pytest.param(entry, made, id=f"{entry}-{made.code}") for entry, all_made in MADE.items() for made in all_made]
 
 HEALTHY: dict[str, tuple[Mapping[str, str], dict[str, str]]] = {
@@ -260,14 +239,3 @@ def test_a_failure_is_said_once(tmp_path: Path, entry: str, made: Made) -> None:
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_machine_shows_none(tmp_path: Path, name: str) -> None:
     assert probed(tmp_path, *HEALTHY[name]).problems == ()
-
-
-def test_every_entry_of_the_catalogue_has_its_place(capsys: pytest.CaptureFixture[str]) -> None:
-    elsewhere = [entry for entries in ELSEWHERE.values() for entry in entries]
-    assert sorted([*MADE, *READ_RIGHT, *CANNOT, *elsewhere]) == [f"F{number:02d}" for number in range(1, 73)]
-    with capsys.disabled():
-        print(f"\n{len(MADE)} of the catalogue's 72 failures are made here, in {len(CASES)} ways")  # noqa: T201
-        for room, entries in ELSEWHERE.items():
-            print(f"  by the tests of {room}: {', '.join(entries)}")  # noqa: T201
-        for entry, reason in (READ_RIGHT | CANNOT).items():
-            print(f"  {entry}: {reason}")  # noqa: T201

@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 
     from .protocol import Channel
 
-WINDOW_S = 0.2
-WINDOWS = 5
-
 
 class Sizes(NamedTuple):
-    """How much is worked on: a matrix's side, bytes to move, images in a batch and their side."""
+    """How much is worked on: a matrix's side, bytes to move, images in a batch and their side; and how long.
+
+    Each of ``windows`` takes ``seconds``, after ``warm`` calls that do not count.
+    """
 
     side: int
     block: int
     batch: int
     image: int
+    warm: int = 3
+    windows: int = 5
+    seconds: float = 0.2
 
 
 LARGE = Sizes(side=8192, block=1 << 29, batch=64, image=224)
 MIDDLE = Sizes(side=4096, block=1 << 27, batch=16, image=224)
-SMALL = Sizes(side=512, block=1 << 26, batch=2, image=64)
+SMALL = Sizes(side=512, block=1 << 26, batch=2, image=32, warm=1, windows=1, seconds=0.05)
 LARGE_FROM_MIB = 14000
 
 
@@ -46,13 +49,13 @@ def sizes(bed: Bed) -> Sizes:
 
 
 def seconds_per_call(bed: Bed, call: Callable[[], Any]) -> float:
-    """Time a call: warm it up, find how many fill a window, and take the best of five windows."""
-    window = WINDOW_S if bed.device == "cuda" else WINDOW_S / 4
-    _timed(bed, call, 3)
+    """Time a call: warm it up, find how many fill a window, and take the best window."""
+    size = sizes(bed)
+    _timed(bed, call, size.warm)
     count = 1
-    while (elapsed := _timed(bed, call, count)) < window:
-        count = max(2 * count, int(count * window / elapsed))
-    return min(_timed(bed, call, count) for _ in range(WINDOWS)) / count
+    while (elapsed := _timed(bed, call, count)) < size.seconds:
+        count = max(2 * count, int(count * size.seconds / elapsed))
+    return min(_timed(bed, call, count) for _ in range(size.windows)) / count
 
 
 def _timed(bed: Bed, call: Callable[[], Any], count: int) -> float:

@@ -1,0 +1,117 @@
+"""What locks cost: one target and six against ``uv pip compile`` for one; a sync that has nothing to do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.clone import Person
+from tests.lab.index import StandInIndex
+from tests.lab.releases import catalog_index
+
+from bench.pairs import paired, run, seconds
+from bench.row import Row, in_seconds, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.lab.host import Answer, Host
+
+TOOLS = Path(sys.executable).parent
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+ROUND_TRIP_S = 0.05
+"""What a request to an index on another continent takes; loopback alone would measure processes only."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A project folder beside a stand-in index; ``environment`` knows that index and has caches of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+    family: str
+
+    def lock(self, *targets: str) -> float:
+        """Make locks with gpuinstall, from empty caches."""
+        words = [word for target in targets for word in ("--target", target)]
+        return self._fresh([TOOLS / "gpuinstall", "lock", "torch", "numpy", "--python", PYTHON, *words])
+
+    def compile(self) -> float:
+        """Make one lock with uv, from empty caches."""
+        (self.folder / "project").mkdir(exist_ok=True)
+        (self.folder / "project" / "requirements.in").write_text("torch==2.14.1\nnumpy\n", encoding="utf-8")
+        sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
+        words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o", "pylock.uv.toml"]
+        return self._fresh([TOOLS / "uv", *words])
+
+    def _fresh(self, command: list[str | Path]) -> float:
+        shutil.rmtree(self.folder / "caches", ignore_errors=True)
+        project = self.folder / "project"
+        project.mkdir(exist_ok=True)
+        for lock in project.glob("pylock.*.toml"):
+            lock.unlink()
+        return seconds(command, env=self.environment, cwd=project)
+
+
+def rows() -> Iterator[Row]:
+    """Measure against the stand-in index, each of its answers late by one round trip."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        with StandInIndex(catalog_index(folder / "index", ["2.14.1"])) as index:
+            desk = _desk(folder / "desk", index)
+            yield _nothing_to_do(desk)
+            for host in index.hosts:
+                _slow(host)
+            yield _against_compile("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk, None)
+            yield _against_compile("lock, six targets, against one by uv", lambda: desk.lock(*SIX), desk, 2)
+
+
+def _desk(folder: Path, index: StandInIndex) -> Desk:
+    folder.mkdir()
+    caches = {"UV_CACHE_DIR": str(folder / "caches" / "uv"), "XDG_CACHE_HOME": str(folder / "caches" / "ours")}
+    environment = {**Person(folder).environment(), **index.environment(), **caches}
+    return Desk(folder, environment, f"{index.torch_index}/cu126")
+
+
+def _slow(host: Host) -> None:
+    respond = host.respond
+
+    def late(path: str, headers: dict[str, str]) -> Answer:
+        time.sleep(ROUND_TRIP_S)
+        return respond(path, headers)
+
+    host.respond = late
+
+
+def _against_compile(what: str, ours: Callable[[], float], desk: Desk, most: int | None) -> Row:
+    pair = paired(ours, desk.compile, 5)
+    goal, met = (f"≤ {most}×", pair.ratio <= most) if most else ("", None)
+    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{pair.ratio:.1f}×", goal, met)
+
+
+def _nothing_to_do(desk: Desk) -> Row:
+    """Sync twice; what the second costs beside the probe, which every command makes."""
+    desk.lock("cpu")
+    project = desk.folder / "project"
+    run([TOOLS / "gpuinstall", "sync"], env=desk.environment, cwd=project)
+    uv: list[str | Path] = [TOOLS / "uv", "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
+    pair = paired(
+        lambda: _beside_probe(desk, project),
+        lambda: seconds(uv, env=desk.environment, cwd=project),
+        9,
+    )
+    took = f"{(pair.ours - pair.beside) * 1000:+.0f} ms"
+    what = "sync, nothing to do, beside the probe, and uv's"
+    return Row(what, milliseconds(pair.ours), milliseconds(pair.beside), took, "≤ 0.3 s", pair.ours <= 0.3)
+
+
+def _beside_probe(desk: Desk, project: Path) -> float:
+    """The seconds of a sync less those of a probe."""
+    sync = seconds([TOOLS / "gpuinstall", "sync"], env=desk.environment, cwd=project)
+    return sync - seconds([TOOLS / "gpuinstall", "probe"], env=desk.environment, cwd=project)

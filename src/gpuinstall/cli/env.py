@@ -1,0 +1,87 @@
+"""``gpuinstall env``: the environments that were made here, and their removal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli import options
+from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.install_view import shortened
+from gpuinstall.install.turn import WAIT_S
+from gpuinstall.units import readable
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+
+
+@click.group("env", help="List and remove the environments that gpuinstall made.")
+def command() -> None:
+    """Manage environments."""
+
+
+@command.command("list", help="List the environments that this user made, and the one in this folder.")
+@options.command("env")
+def listed(_terminal: Terminal) -> Outcome:
+    """List environments."""
+    from gpuinstall.install.marker import read_marker
+    from gpuinstall.install.place import Place
+    from gpuinstall.install.records import remembered
+
+    here = Place.at(Path(".venv")).venv
+    found = sorted({*remembered(), *([here] if read_marker(here) else [])})
+    rows = [_row(Place(venv)) for venv in found]
+
+    def show(screen: Terminal) -> None:
+        for row in rows:
+            screen.line(shortened(Path(row["path"])))
+            screen.line(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}")
+        if not rows:
+            screen.line("none; gpuinstall install makes one")
+
+    return Outcome({"environments": rows}, show)
+
+
+@command.command("remove", help="Remove the environment and the previous one that is kept for it; locks stay.")
+@click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+@click.option("--previous", is_flag=True, help="Remove only the previous environment.")
+@click.option("--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for others.")
+@options.command("env")
+def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
+    """Remove an environment."""
+    from gpuinstall.install.place import Place
+    from gpuinstall.install.removal import remove
+
+    gone = remove(Place.at(Path(venv)), wait, terminal, previous_only=previous)
+
+    def show(screen: Terminal) -> None:
+        for folder in gone:
+            screen.field("Removed", f"{shortened(folder.path)}, {readable(folder.bytes)}")
+
+    return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
+
+
+def _row(place: Any) -> dict[str, Any]:
+    from gpuinstall.install.marker import read_marker
+    from gpuinstall.install.swap import size_of
+
+    marker = read_marker(place.venv)
+    kept = {"path": str(place.previous), "bytes": size_of(place.previous)} if place.previous.exists() else None
+    return {
+        "path": str(place.venv),
+        "torch": marker and marker.torch,
+        "python": marker and marker.python,
+        "backend": marker and marker.backend,
+        "status": marker and marker.verdict.get("status"),
+        "bytes": size_of(place.venv),
+        "previous": kept,
+    }
+
+
+def _sizes(row: dict[str, Any]) -> str:
+    previous = f", and {readable(row['previous']['bytes'])} for the previous one" if row["previous"] else ""
+    return readable(row["bytes"]) + previous

@@ -1,0 +1,73 @@
+"""Locks against the real default index, installed by us, by plain uv and by plain pip, with the real torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.install import uv
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.probe.pythons import find_python
+from tests.lab.driver import FakeDriver
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from tests.lab.fixtures import Play
+
+pytestmark = pytest.mark.network
+
+PYTHON = "3.11"
+MULTIPLY = "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
+
+
+def installed(python: Path) -> dict[str, str]:
+    listed = process.run([uv.uv(), "pip", "freeze", "--quiet", "--python", python]).out.split()
+    return {name: version for name, _, version in (line.partition("==") for line in listed)}
+
+
+def empty(base: Path, folder: Path) -> Path:
+    made = process.run([base, "-m", "venv", "--without-pip", folder])
+    assert made.ok, made.err
+    return folder / "bin" / "python"
+
+
+def locked_and_installed_by_three(folder: Path, variables: dict[str, str], words: tuple[str, ...], play: Play) -> str:
+    """Lock, then install the lock by uv, by pip and by us, and multiply in each; return the version of torch."""
+    base = find_python(PYTHON)
+    if base is None:
+        pytest.skip(f"no Python {PYTHON} here")
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (folder / "project").mkdir()
+    here = Workshop(folder / "project", folder / "caches", variables)
+    made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]
+    lock = read_lock(Path(made["path"]))
+    by_uv, by_pip = empty(base, folder / "by-uv"), empty(base, folder / "by-pip")
+    done = process.run([uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment)
+    assert done.ok, done.err
+    pip = [sys.executable, "-m", "pip", "--python", by_pip, "install", "-q", "-r", made["path"]]
+    assert process.run(pip, env=here.environment).ok
+    assert here.document("sync")["data"]["verdict"]["status"] == "passed"
+    for python in (by_uv, by_pip, here.folder / ".venv" / "bin" / "python"):
+        assert installed(python) == lock.versions
+        assert process.run([python, "-c", MULTIPLY]).out.split()[1] == "8.0"
+    return lock.versions["torch"]
+
+
+def test_torch_and_numpy_for_the_cpu(tmp_path: Path, play: Play) -> None:
+    find_links = os.environ.get("PIP_FIND_LINKS", "")
+    if not any(Path(find_links).glob("torch-*+cpu-cp311-*linux*_x86_64.whl")):
+        pytest.skip(f"no wheel of torch for the CPU in PIP_FIND_LINKS ({find_links or 'not set'})")
+    torch = locked_and_installed_by_three(tmp_path, {}, ("torch", "numpy", "--target", "cpu"), play)
+    assert torch.endswith("+cpu")
+
+
+@pytest.mark.heavy
+def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(tmp_path: Path, play: Play) -> None:
+    variables = {"PIP_FIND_LINKS": "", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    torch = locked_and_installed_by_three(tmp_path, variables, ("torch", "torchvision", "numpy"), play)
+    assert "+" not in torch

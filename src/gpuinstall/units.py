@@ -1,6 +1,8 @@
-"""Numbers as people write them."""
+"""Numbers and paths as people write them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 def readable(size: int) -> str:
@@ -8,3 +10,11 @@ def readable(size: int) -> str:
     if size < 1e6:
         return f"{size / 1e3:.0f} kB"
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
+
+
+def shown(path: Path) -> str:
+    """Write a path from the working folder or the home folder, where it lies below."""
+    for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base) and path != base:
+            return f"{sign}{path.relative_to(base)}"
+    return str(path)

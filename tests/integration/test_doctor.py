@@ -138,6 +138,16 @@ def test_an_environment_whose_python_does_not_run_is_at_fault(doctor: Command, p
     assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
 
 
+def test_an_environment_whose_python_was_removed_is_at_fault(doctor: Command, play: Play, tmp_path: Path) -> None:
+    play(HEALTHY)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(tmp_path / "gone")
+    done = doctor("--json")
+    assert done.status == 5
+    assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
+
+
 def test_no_environment_is_healthy_and_says_how_to_get_one(doctor: Command, play: Play) -> None:
     play(HEALTHY)
     done = doctor("--venv", "absent")

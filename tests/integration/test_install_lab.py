@@ -15,7 +15,7 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.install import uv
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
+NO_KERNEL = "CUDA error: no kernel image is available for execution"
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
 
 
@@ -38,9 +39,9 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
-    """Have every kernel of the stub torch that is named fail with a message."""
-    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
+def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], whom: str = "*") -> None:
+    """Have every kernel of the stub torch that is named fail with a message, everywhere or where ``whom`` says."""
+    (folder / "verdict.json").write_text(json.dumps({whom: {"failed": failed}}), encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
@@ -54,6 +55,7 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
 ) -> None:
     play(RTX_4090)
     data = workshop.document("install")["data"]
+    assert list(data) == ["plan", "lock", "environment", "previous", "verdict", "bytes", "seconds"]
     assert data["plan"]["build"]["backend"] == "cu126"
     assert data["plan"]["build"]["torch"] == "2.14.1"
     assert data["verdict"]["status"] == "passed"
@@ -107,10 +109,12 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     done = workshop.run("install", "--backend", "cu126")
     assert done.status == 0, done.err
-    assert "unproven" in done.err
+    assert "Proof       unproven: no NVIDIA GPU" in done.out
+    assert "warning: unproven" in done.err
     data = workshop.document("install", "--backend", "cu126")["data"]
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("unproven", "none")
     play(RTX_4090)
+    assert workshop.document("verify")["data"]["status"] == "passed"
     data = workshop.document("install")["data"]
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
 
@@ -223,7 +227,7 @@ def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
     workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(A100)
-    tell(monkeypatch, tmp_path, {"matmul-float32": "CUDA error: no kernel image is available for execution"})
+    tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL})
     done = workshop.run("install")
     assert done.status == 5
     assert done.err.count("the next build that differs is tried") == 2
@@ -234,6 +238,44 @@ def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
     assert workshop.entries() == set()
 
 
+def test_a_fallback_that_passes_is_the_environment(
+    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(A100)
+    tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, "2.15.0+cu130/*")
+    done = workshop.run("install")
+    assert done.status == 0, done.err
+    assert "torch 2.15.0+cu130 failed on GPU 0 (NVIDIA A100-SXM4-80GB): matmul-float32" in done.err
+    assert done.err.count("Download    ") == 2
+    assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+    again = workshop.document("install")["data"]
+    assert (again["environment"]["status"], again["environment"]["torch"]) == ("none", "2.14.1+cu126")
+
+
+def test_the_gpu_whose_kernel_failed_is_named(
+    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(replace(A100, gpus=A100.gpus * 2))
+    workshop.document("install", "torch==2.13.0")
+    tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, uuid_of(1))
+    envelope = workshop.document("install", "--upgrade", exit_code=5)
+    assert "failed on GPU 1 (NVIDIA A100-SXM4-80GB)" in envelope["errors"][0]["message"]
+    assert [device["status"] for device in envelope["data"]["verdict"]["devices"]] == ["passed", "failed"]
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu130"
+    assert workshop.entries() == {".venv", "pylock.cu130.toml"}
+
+
+@pytest.mark.parametrize("backend", [(), ("--backend", "cu126")])
+def test_a_kernel_that_failed_is_the_error_where_no_other_build_is_left(
+    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: tuple[str, ...]
+) -> None:
+    play(GTX_1080)
+    tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL})
+    assert workshop.document("install", *backend, exit_code=5)["errors"][0]["code"] == "kernel-failed"
+    assert workshop.entries() == set()
+
+
 def test_a_machine_that_must_be_mended_is_refused_before_any_download(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -241,7 +283,7 @@ def test_a_machine_that_must_be_mended_is_refused_before_any_download(
     done = workshop.run("install")
     assert done.status == 8, done.err
     assert "Nothing was downloaded" in done.err
-    assert "gpuinstall install --backend cpu" in done.err
+    assert done.err.count("--backend cpu") == 1
     assert stand_in.log == []
     assert workshop.entries() == set()
 
@@ -278,6 +320,42 @@ def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
     assert not (workshop.folder / ".venv.gpuinstall" / "journal.json").exists()
 
 
+def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cleans_up(
+    workshop: Workshop, play: Play
+) -> None:
+    """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
+    play(RTX_4090)
+    workshop.document("install", "torch==2.14.1")
+    workshop.document("install", "torch==2.13.0", "--no-keep")
+    counted = workshop.dying(10**9, "install", "torch==2.14.1")
+    total = int(counted.err.rpartition("lines: ")[2])
+    workshop.document("install", "torch==2.13.0", "--no-keep")
+    for line in range(1, total - 10, total // 14):
+        assert workshop.dying(line, "install", "torch==2.14.1").status == -signal.SIGKILL
+        held = workshop.python("import torch; print(torch.__version__)")
+        assert held in {"2.13.0+cu126", "2.14.1+cu126"}
+        workshop.document("install", f"torch=={held.partition('+')[0]}", "--no-keep")
+        assert f'version = "{held}"' in workshop.lock("pylock.cu126.toml")
+        assert not (workshop.folder / ".venv.gpuinstall" / "staging").exists()
+        assert not (workshop.folder / ".venv.gpuinstall" / "owner").exists()
+        workshop.document("install", "torch==2.13.0", "--no-keep")
+
+
+def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    names = ("filelock", "nvidia-cudnn-cu12==9.10.2.21", "typing-extensions")
+    environment = workshop.folder.parent / "other"
+    install = ("pip", "install", "--python", str(environment / "bin" / "python"), *names)
+    for words in (("venv", str(environment)), install):
+        assert process.run([uv.uv(), *words], env=workshop.environment).ok
+    stand_in.forget()
+    data = workshop.document("install")["data"]
+    assert data["bytes"] == sum(stand_in.sent().values())
+    assert {name.partition("-")[0] for name in stand_in.sent()} == {"torch", "triton"}
+
+
 def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:
     play(RTX_4090)
     runs = [workshop.start("install", "--json") for _ in range(2)]
@@ -286,6 +364,22 @@ def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex,
     changes = {json.loads(out)["data"]["environment"]["status"] for out, _ in outputs}
     assert changes == {"built", "none"}
     assert wheels_sent_once(stand_in)
+
+
+@pytest.mark.parametrize("requirement", ["torch==", "./torch", "git+https://index.example/torch", "torch @ file:///t"])
+def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(
+    workshop: Workshop, play: Play, requirement: str
+) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    said = workshop.document("install", requirement, exit_code=2)["errors"][0]
+    assert requirement.partition(" ")[0] in said["message"]
+
+
+def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    workshop.document("install", "nosuchpackage", "--venv", "below/it/.venv", exit_code=4)
+    assert workshop.entries() == set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file system that not even root may write")

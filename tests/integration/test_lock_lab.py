@@ -97,15 +97,19 @@ def find(python: str) -> Path:
     return found
 
 
-def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_newest(workshop: Workshop) -> None:
-    words = ("lock", "--target", "cu118", "--target", "cu132")
-    error = workshop.document(*words, exit_code=3)["errors"][0]
-    assert error["code"] == "targets-disagree"
-    assert "--per-target newest" in error["hint"]
+@pytest.mark.parametrize(("new", "torch"), [("cu132", "2.15.0"), ("cu130", "2.15.0")])
+def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_newest(
+    workshop: Workshop, new: str, torch: str
+) -> None:
+    words = ("lock", "--target", "cu118", "--target", new)
+    envelope = workshop.document(*words, exit_code=3)
+    assert envelope["data"] == {"newest": {"cu118": "2.7.1", new: torch}}
+    assert envelope["errors"][0]["code"] == "targets-disagree"
+    assert "--per-target newest" in envelope["errors"][0]["hint"]
     done = workshop.run(*words)
     assert "cu118 torch 2.7.1" in done.err
     locks = workshop.document(*words, "--per-target", "newest")["data"]["locks"]
-    assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", "2.15.0+cu132"]
+    assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", f"{torch}+{new}"]
 
 
 def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop: Workshop, stand_in_folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import tomli
 from gpuinstall import process
 from gpuinstall.install import uv
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -62,6 +64,14 @@ def test_locking_and_then_installing_fetches_each_file_once(
     )
 
 
+def test_what_torch_itself_demands_is_known_before_uv_is_asked(bench: Workshop, stand_in: StandInIndex) -> None:
+    bench.document("lock", "torch", "--target", "cu126")
+    asked = [each.path for each in stand_in.log if each.path.endswith(".metadata")]
+    torch = next(path for path in asked if "/torch-2.14.1" in path)
+    assert asked.count(torch) == 2
+    assert not any(each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"] for each in stand_in.log)
+
+
 def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:
     done = bench.run("lock", "torch", "--target", "cu126", "--target", "cu130")
     assert "Hashes      4 files have none on their index: " in done.err
@@ -91,6 +101,28 @@ def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder: P
         rehearsed = here.run("install", "--dry-run", "--backend", "cpu")
         assert rehearsed.status == 0, rehearsed.err
         assert "s3cr3t" not in rehearsed.out + rehearsed.err
+
+
+def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_folder: Path, tmp_path: Path) -> None:
+    with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
+        respond, wanted = index.torch.respond, f"Basic {b64encode(b'me:s3cr3t').decode()}"
+
+        def closed(path: str, headers: dict[str, str]) -> Answer:
+            return respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+
+        index.torch.respond = closed
+        here = workshop(index, tmp_path)
+        refused = here.document("lock", "torch", "--target", "cu126", exit_code=4)["errors"][0]
+        assert "user name and password" in refused["hint"]
+        named = {**here.variables, "GPUINSTALL_TORCH_INDEX": index.torch_index.replace("//", "//me:s3cr3t@")}
+        here = replace(here, variables=named)
+        done = here.run("lock", "torch", "--target", "cu126", "--verbose")
+        assert done.status == 0, done.err
+        synced = here.run("sync", "--target", "cu126", "--verbose")
+        assert synced.status == 0, synced.err
+        inside = "".join(path.read_text() for path in (here.folder / ".venv").glob("*.*") if path.is_file())
+        seen = (done.out, done.err, synced.out, synced.err, here.lock("pylock.cu126.toml"), inside)
+        assert not any("s3cr3t" in text for text in seen)
 
 
 def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: Workshop) -> None:
@@ -123,6 +155,26 @@ def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_
     envelope = replace(bench, caches=tmp_path / "empty").document("sync", exit_code=4)
     assert envelope["errors"][0]["code"] == "hash-mismatch"
     assert bench.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
+    bench: Workshop, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(A100)
+    for wheel in (stand_in_folder / "whl" / "cu126").glob("triton-3.8.0-*manylinux*x86_64.whl"):
+        wheel.unlink()
+        tag = wheel.name.removeprefix("triton-3.8.0-").removesuffix(".whl")
+        make_wheel(wheel.parent, "triton", "3.8.0", tag, modules={"triton/cu126.py": ""})
+    bench.document("lock", "torch==2.14.1", "--target", "cu126", "--target", "cu130")
+    files = bench.document("lock", "--download", str(tmp_path / "wheels"))["data"]["files"]
+    assert len([name for name in files if "triton" in name]) == 2
+    stand_in.forget()
+    words = ("--offline", "--wheels", str(tmp_path / "wheels"))
+    for target in ("cu126", "cu130"):
+        elsewhere = replace(bench, caches=tmp_path / target)
+        chosen = elsewhere.document("sync", "--target", target, "--venv", f".{target}", *words)["data"]["chosen"]
+        assert chosen == f"pylock.{target}.toml"
+    assert stand_in.log == []
 
 
 def by_uv(here: Workshop, index: StandInIndex) -> list[object]:

@@ -98,6 +98,17 @@ def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> Non
     assert {"attention-flash", "matmul-fp8", "ecc", "pcie-link", "all-reduce", "peer-to-peer"} <= set(checks)
 
 
+def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_path: Path) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.unlink()
+    done = command()
+    assert done.status == 2
+    assert done.err.splitlines()[:2] == [
+        f"error: {python} cannot be run as a Python interpreter",
+        "  why   No such file or directory",
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -88,7 +88,8 @@ def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: P
     (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
     words = ["--save", "now.json", "--chart", "now.svg", "--against", "before.json", "--json"]
     argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", *words]
-    data = json.loads(process.run(argv, cwd=tmp_path).out)["data"]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    data = json.loads(process.run(argv, env=alone, cwd=tmp_path).out)["data"]
     (device,) = Bench.from_dict(data["bench"]).devices
     assert device.left_out == {}
     values = {measurement.name: measurement.value for measurement in device.measurements}
@@ -118,6 +119,13 @@ def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
     assert fault.message is not None
     assert fault.message.endswith("torch has lost a file since it was installed: torch/lib/libtorch_cpu.so")
     assert fault.cause is None
+
+
+def test_a_file_of_torch_that_is_damaged_fails_the_import(broken: Path) -> None:
+    rewrite(packages(broken) / "torch" / "version.py", "__version__ = (")
+    fault = the_fault(verify(broken))
+    assert fault.name == "import"
+    assert str(fault.message).startswith("SyntaxError: ")
 
 
 def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import process
+from tests.lab.clone import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,11 @@ class Workshop:
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``."""
         return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
+
+    def dying(self, line: int, *arguments: str) -> Finished:
+        """Run until SIGKILL at a line of the code that builds and swaps environments."""
+        words = [sys.executable, "-m", "tests.lab.dying", str(line), *arguments]
+        return process.run(words, env={**self.environment, "PYTHONPATH": str(ROOT)}, cwd=self.folder)
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run with ``--json``; return the envelope."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.cli.machine_file import read_machine_file
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.request import Request
@@ -116,17 +117,6 @@ def asked_index(asked: AskedRequest, config: Config) -> str | None:
 def here() -> Config:
     """Read the settings of the project in the working folder."""
     return read_config(Path.cwd())
-
-
-def read_machine_file(name: str, reporter: Reporter) -> Machine:
-    """Read a Machine document from a file or stdin, or a recorded machine's folder."""
-    if name != "-" and Path(name).is_dir():
-        from gpuinstall.probe.probe import read_recording
-
-        return read_recording(Path(name), reporter)
-    from gpuinstall.cli.probe import read_document
-
-    return read_document(name)
 
 
 def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:

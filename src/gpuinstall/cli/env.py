@@ -9,12 +9,12 @@ import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.cli.install_view import shortened
 from gpuinstall.install.turn import WAIT_S
-from gpuinstall.units import readable
+from gpuinstall.units import readable, shown
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.install.place import Place
 
 
 @click.group("env", help="List and remove the environments that gpuinstall made.")
@@ -36,7 +36,7 @@ def listed(_terminal: Terminal) -> Outcome:
 
     def show(screen: Terminal) -> None:
         for row in rows:
-            screen.line(shortened(Path(row["path"])))
+            screen.line(shown(Path(row["path"])))
             screen.line(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}")
         if not rows:
             screen.line("none; gpuinstall install makes one")
@@ -60,12 +60,12 @@ def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Ou
 
     def show(screen: Terminal) -> None:
         for folder in gone:
-            screen.field("Removed", f"{shortened(folder.path)}, {readable(folder.bytes)}")
+            screen.field("Removed", f"{shown(folder.path)}, {readable(folder.bytes)}")
 
     return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
 
 
-def _row(place: Any) -> dict[str, Any]:
+def _row(place: Place) -> dict[str, Any]:
     from gpuinstall.install.marker import read_marker
     from gpuinstall.install.swap import size_of
 

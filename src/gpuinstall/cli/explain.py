@@ -31,7 +31,7 @@ SURE = 0.75
 @options.command("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
-    from gpuinstall.cli.probe import read_document
+    from gpuinstall.cli.machine_file import read_document
     from gpuinstall.doctor.here import read_here
 
     if machine == "-" and text in (None, "-"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.terminal import duration
-from gpuinstall.units import readable
+from gpuinstall.units import readable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
 def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, str]) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
     lock, choice = done.prepared.lock, done.prepared.choice
-    venv = shortened(done.place.venv)
+    venv = shown(done.place.venv)
     terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
     if done.prepared.bytes:
-        terminal.field("Cache", " and ".join(map(str, done.prepared.caches)))
+        terminal.field("Cache", " and ".join(map(shown, done.prepared.caches)))
     if done.previous:
         size = readable(done.previous.bytes)
-        terminal.field("Previous", f"{shortened(done.previous.path)}, {size}; back: gpuinstall install --rollback")
+        terminal.field("Previous", f"{shown(done.previous.path)}, {size}; back: gpuinstall install --rollback")
     for name in _others(done.place, environ):
         terminal.field("Untouched", f"the active environment {name}")
     terminal.field("Ready", f"{activation(done.place.venv)}   {_spent(done)}")
@@ -40,23 +42,15 @@ def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, st
 
 def show_rolled_back(terminal: Terminal, place: Place, marker: Marker) -> None:
     """Say what is in force again."""
-    terminal.field("Environment", f"{shortened(place.venv)} · torch {marker.torch} · Python {marker.python}")
+    terminal.field("Environment", f"{shown(place.venv)} · torch {marker.torch} · Python {marker.python}")
     terminal.field("Lock", f"{marker.lock}, as it was then")
     terminal.field("Ready", f"{activation(place.venv)}   forth again: gpuinstall install --rollback")
 
 
 def activation(venv: Path) -> str:
     """The command that activates an environment."""
-    return (
-        rf"{shortened(venv)}\Scripts\activate"
-        if (venv / "Scripts").is_dir()
-        else f"source {shortened(venv)}/bin/activate"
-    )
-
-
-def shortened(path: Path) -> str:
-    """Write a path from the working folder where it lies below."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    here = shlex.quote(os.path.relpath(venv) if venv.is_relative_to(Path.cwd()) else str(venv))
+    return rf"{here}\Scripts\activate" if (venv / "Scripts").is_dir() else f"source {here}/bin/activate"
 
 
 def _proof(done: Installed) -> str:

@@ -13,6 +13,7 @@ from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome, written
 from gpuinstall.cli.install import named
 from gpuinstall.cli.lock_view import show_changes, show_checked, show_written
+from gpuinstall.cli.machine_file import read_machine_file
 from gpuinstall.errors import LockError
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ def command(
     from gpuinstall.sources import read_sources
 
     folder, catalog = Path.cwd(), load_catalog()
-    config = _settings(folder, catalog)
+    config = _settings(request, folder, catalog)
     sources = read_sources(asked.asked_index(request, config), os.environ, folder)
     catalog = replace(catalog, torch_index=sources.torch_index)
     words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
     wanted = asked.asked_request(request, config, machine=words)
-    meant = [asked.read_machine_file(name, terminal) for name in machines]
+    meant = [read_machine_file(name, terminal) for name in machines]
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
     moving = tuple(map(normalised, packages))
     order = Order(folder, (), named(request, config), upgrade, moving, per_target == "newest")
@@ -94,12 +95,14 @@ def command(
         return _write(replace(order, aims=aims), means)
 
 
-def _settings(folder: Path, catalog: Catalog) -> Config:
-    """The project's settings; where they name no requirements, its own dependencies are meant."""
+def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Config:
+    """The project's settings; where nobody names the requirements, its own dependencies are meant."""
     from gpuinstall.lock.dependencies import read_dependencies
 
     config = asked.here()
-    return config._replace(requirements=config.requirements or read_dependencies(folder, catalog.family) or None)
+    if named(request, config):
+        return config
+    return config._replace(requirements=read_dependencies(folder, catalog.family) or None)
 
 
 def _aims(

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.asked import read_machine_file
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.machine import machine_line, problem_lines
+from gpuinstall.cli.machine_file import read_machine_file
 from gpuinstall.errors import MachineError, UsageError
-from gpuinstall.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Gpu
+    from gpuinstall.machine import Gpu, Machine
 
 
 @click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
@@ -49,18 +46,6 @@ def asked_machine(terminal: Terminal, record: Path | None, machine: str | None) 
     if record is not None:
         return record_machine(record, terminal)
     return read_machine(terminal) if machine is None else read_machine_file(machine, terminal)
-
-
-def read_document(machine: str) -> Machine:
-    """Read a Machine document from a file, or from stdin; raise UsageError where there is none."""
-    try:
-        text = sys.stdin.read() if machine == "-" else Path(machine).read_text(encoding="utf-8")
-        return Machine.from_dict(json.loads(text))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        place = "stdin" if machine == "-" else machine
-        message = f"{place} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
-        raise UsageError("machine-malformed", message) from None
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:

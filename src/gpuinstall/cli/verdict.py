@@ -70,4 +70,4 @@ def _show_fault(terminal: Terminal, fault: Fault, machine: Machine) -> None:
     if title:
         terminal.line(f"    why   {title}")
     for label, command in zip(("do   ", "or   ", "or   "), fixes(fault, machine), strict=False):
-        terminal.line(f"    {label} {command}")
+        terminal.line(f"    {label} " + command.replace("\n", "\n" + " " * 10))

@@ -77,7 +77,7 @@ def _interpreter(python: str | None, venv: Path) -> Path:
             raise UsageError("python-missing", f"there is no interpreter {python}", hint="gpuinstall verify --venv DIR")
         return Path(found).absolute()
     target = interpreter(venv.absolute())
-    if not target.is_file():
+    if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
         hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target

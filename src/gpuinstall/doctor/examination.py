@@ -74,7 +74,7 @@ def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Envi
     from gpuinstall.install.place import interpreter
 
     python = interpreter(venv)
-    if not python.exists():
+    if not (python.exists() or (venv / "pyvenv.cfg").exists()):
         return None, ()
     installed, shell = read_installed(venv), read_shell(os.environ)
     listed = (

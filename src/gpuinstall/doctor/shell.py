@@ -78,7 +78,8 @@ def toolkit_findings(shell: Shell, torch: str) -> Iterator[Finding]:
     if shell.toolkit and built and built[1] != shell.toolkit:
         title = f"CUDA_HOME is a toolkit of CUDA {shell.toolkit}, torch {torch} is of CUDA {built[1]}"
         why = "torch runs as it is, but refuses to compile extensions with it"
-        yield _finding("toolkit-differs", title, why, "unset CUDA_HOME", "F57")
+        fix = f"export CUDA_HOME=/usr/local/cuda-{built[1]}   # or take prebuilt wheels of the extensions"
+        yield _finding("toolkit-differs", title, why, fix, "F57")
 
 
 def _finding(code: str, title: str, why: str, fix: str, identity: str) -> Finding:

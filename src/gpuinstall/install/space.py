@@ -6,16 +6,16 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.hosts import UnreachableError
 from gpuinstall.lock.wheels import local_path
-from gpuinstall.units import readable
+from gpuinstall.units import readable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from gpuinstall.http import Client
     from gpuinstall.lock.document import LockedFile
@@ -41,7 +41,7 @@ class Bill:
             if need > free:
                 raise InstallationError(
                     "no-space",
-                    f"{readable(need)} are needed in {' and '.join(map(_home, folders))}, {readable(free)} are free",
+                    f"{readable(need)} are needed in {' and '.join(map(shown, folders))}, {readable(free)} are free",
                     hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
                 )
 
@@ -52,11 +52,11 @@ class Bill:
 
     def __str__(self) -> str:
         fetched = (
-            f"{readable(self.fetch)} to {' and '.join(map(_home, self.caches))}" if self.fetch else "nothing to fetch"
+            f"{readable(self.fetch)} to {' and '.join(map(shown, self.caches))}" if self.fetch else "nothing to fetch"
         )
         elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
-        return f"{fetched}{room}, {readable(self.unpacked)} for {_home(self.venv)} ({readable(_free(self.venv))} free)"
+        return f"{fetched}{room}, {readable(self.unpacked)} for {shown(self.venv)} ({readable(_free(self.venv))} free)"
 
 
 def bill(
@@ -95,15 +95,14 @@ def _size(file: LockedFile, client: Client) -> int:
 def _held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
     """Say whether our cache or uv's has a wheel.
 
-    uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/<rest of the name>.http``, those of
-    other indexes than its own default in ``wheels-v7/index/<digest>/<package>/``.
+    uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/*.http``, or for other indexes than
+    its own default in ``wheels-v7/index/<digest>/<package>/*.http``.
     """
     if file.sha256 is None:
         return False
     if cache.path(file.sha256, file.name).is_file():
         return True
-    rest = file.name.removesuffix(".whl").partition("-")[2]
-    places = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/{rest}.http") for index in ("pypi", "index/*"))
+    places = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
     return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(places))
 
 
@@ -125,11 +124,3 @@ def _free(folder: Path) -> int:
 
 def _there(folder: Path) -> Path:
     return next(place for place in (folder, *folder.parents) if place.exists())
-
-
-def _home(folder: Path) -> str:
-    """Write a folder as people do: below the home folder, or below the working folder."""
-    for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if folder.is_relative_to(base) and folder != base:
-            return f"{sign}{folder.relative_to(base)}"
-    return str(folder)

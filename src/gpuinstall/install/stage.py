@@ -87,8 +87,8 @@ def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: 
     if "path" in entry:
         entry["path"] = str(folder / entry["path"])
         return
-    name = LockedFile("", entry["url"]).name
-    places = [*([wheels / name] if wheels else []), cache.path(entry["hashes"].get("sha256", ""), name)]
+    name, sha256 = LockedFile("", entry["url"]).name, entry["hashes"].get("sha256", "")
+    places = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
     if near := next((place for place in places if place.is_file()), None):
         del entry["url"]
         entry["path"] = str(near)

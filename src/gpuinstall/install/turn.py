@@ -36,13 +36,14 @@ def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
         _acquire(guard, place, wait, reporter)
         _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
     except OSError as error:
-        _remove(made)
+        _tidy(place, made)
         raise unwritable(place.work, error) from None
     try:
         yield
     finally:
-        _close(place, guard)
-        _remove(made)
+        _owner_file(place).unlink(missing_ok=True)
+        _tidy(place, made)
+        guard.release()
 
 
 def at_rest(place: Place) -> bool:
@@ -82,20 +83,13 @@ def _open(place: Place) -> None:
     (place.work / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _close(place: Place, guard: FileLock) -> None:
-    """Leave nothing behind but a previous environment; the guard goes while it is held."""
-    _owner_file(place).unlink(missing_ok=True)
+def _tidy(place: Place, made: list[Path]) -> None:
+    """Leave nothing behind but a previous environment, nor folders that were made; the guard goes while it is held."""
     with suppress(OSError):
         if not {entry.name for entry in place.work.iterdir()} - _KEPT:
-            (place.work / ".gitignore").unlink()
-            place.guard.unlink()
+            for name in _KEPT:
+                (place.work / name).unlink(missing_ok=True)
             place.work.rmdir()
-    guard.release()
-
-
-def _remove(made: list[Path]) -> None:
-    """Remove the folders above that were made for nothing."""
-    with suppress(OSError):
         for folder in made:
             folder.rmdir()
 

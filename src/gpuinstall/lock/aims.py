@@ -145,11 +145,13 @@ def _pythons(aims: Sequence[Aim]) -> list[str]:
 
 def _disagreement(aims: Sequence[Aim]) -> NoBuildError:
     """Say what each target could have alone."""
-    alone = {aim.target: choose(aim.machine, aim.request, aim.catalog).choice for aim in aims}
-    seen = " · ".join(f"{target} torch {choice.build.torch if choice else 'none'}" for target, choice in alone.items())
+    choices = {aim.target: choose(aim.machine, aim.request, aim.catalog).choice for aim in aims}
+    alone = {target: str(choice.build.torch) if choice else None for target, choice in choices.items()}
+    seen = " · ".join(f"{target} torch {torch or 'none'}" for target, torch in alone.items())
     return NoBuildError(
         "targets-disagree",
         "no torch version serves all of these targets",
         seen=seen,
         hint="gpuinstall lock --per-target newest   makes each its own newest",
+        data={"newest": alone},
     )

@@ -11,7 +11,7 @@ from gpuinstall.lock.hashes import transfers
 from gpuinstall.lock.wheels import local_path, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from gpuinstall.lock.document import LockedFile
@@ -23,23 +23,35 @@ if TYPE_CHECKING:
 def download(locks: Sequence[Lock], folder: Path, means: Means) -> list[str]:
     """Bring every file into ``folder`` by its name, its hash checked, and return the names.
 
-    What is there already stays. Raise LockError where there is no lock, InstallationError where a file is another.
+    Where two files have one name, the second lies below its hash; what is there already stays. Raise LockError where
+    there is no lock, InstallationError where a file is another.
     """
     if not locks:
         raise LockError("lock-missing", "there is no lock to fetch the files of", hint="gpuinstall lock")
-    files = {file.name: file for lock in locks for file in lock.files}
+    files = _places(file for lock in locks for file in lock.files)
     folder.mkdir(parents=True, exist_ok=True)
     with means.reporter.transfer("Download", None) as meter, transfers(meter) as (pool, count):
-        list(pool.map(partial(_bring, folder=folder, means=means, meter=count), files.values()))
+        list(pool.map(partial(_bring, means=means, meter=count), map(folder.joinpath, files), files.values()))
     return sorted(files)
 
 
-def _bring(file: LockedFile, *, folder: Path, means: Means, meter: Meter) -> None:
-    place, wanted = folder / file.name, file.sha256 or ""
+def _places(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
+    """Give each file a place of its own."""
+    places: dict[str, LockedFile] = {}
+    for file in files:
+        first = places.setdefault(file.name, file)
+        if first.sha256 != file.sha256:
+            places[f"{file.sha256}/{file.name}"] = file
+    return places
+
+
+def _bring(place: Path, file: LockedFile, *, means: Means, meter: Meter) -> None:
+    wanted = file.sha256 or ""
     if place.is_file() and sha256_of(place) == wanted:
         return
     near = local_path(file.url) or means.cache.path(wanted, file.name)
     if near.is_file():
+        place.parent.mkdir(exist_ok=True)
         shutil.copyfile(near, place)
     else:
         means.client.download(file.url, place, wanted, meter)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from gpuinstall.errors import GpuInstallError
 from gpuinstall.lock.document import files
 from gpuinstall.lock.hashes import known_hashes
 from gpuinstall.lock.project import Project
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.http import Client
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.hashes import Hashes
     from gpuinstall.lock.means import Means
@@ -81,6 +85,8 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
 
     asked = {str(canonicalize_name(Requirement(text).name)) for text in wish.requirements} & family.names
     pages = {package: wheels for package in sorted(asked) if (wheels := wheels_of(package))}
+    more = sorted((_demanded(wish, pages.get("torch", ()), means.client) & family.names) - set(pages))
+    pages |= {package: wheels for package in more if (wheels := wheels_of(package))}
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
         project = Project(wish.requirements, wish.python, pages, wish.constraints, wish.preferred)
@@ -89,6 +95,21 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
     check(found, project.pages)
     hashes = known_hashes(found, family.hashes, means.cache, means.client)
     return Draft(target, wish.python, resolved, found, hashes)
+
+
+def _demanded(wish: Wish, torches: Sequence[Wheel], client: Client) -> set[str]:
+    """What the wheel of torch demands on the target, where its metadata are served: known so, it saves a resolution."""
+    wanted = [one.specifier for one in map(Requirement, wish.requirements) if canonicalize_name(one.name) == "torch"]
+    chosen = (wheel for wheel in torches if all(wheel.version in one for one in wanted))
+    wheel = next((wheel for wheel in chosen if wheel.metadata), None)
+    environment = {**wish.target.environment(wish.python), "extra": ""}
+    with suppress(GpuInstallError, InvalidRequirement):
+        metadata, _ = parse_email(client.text(f"{wheel.url}.metadata") or "" if wheel else "")
+        demands = map(Requirement, metadata.get("requires_dist", ()))
+        return {
+            str(canonicalize_name(one.name)) for one in demands if not one.marker or one.marker.evaluate(environment)
+        }
+    return set()
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:

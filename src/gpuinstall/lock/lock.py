@@ -146,9 +146,9 @@ def _check_package(name: str, package: Package) -> None:
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
             message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
             raise LockError("lock-malformed", message, hint=_RESTORE)
-        filename = getattr(entry, "filename", "")
-        if "/" in filename or "\\" in filename:
-            raise _traversal(name, package.name, filename)
+        for filename in (getattr(entry, "filename", ""), LockedFile(package.name, entry.url or "").name):
+            if "/" in filename or "\\" in filename or filename == "..":
+                raise _traversal(name, package.name, filename)
 
 
 def _traversal(name: str, package: str, place: str) -> LockError:

@@ -20,11 +20,15 @@ NUMPY = "Original error was:"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known besides a child's own words: the machine, the build's CUDA, and the files that torch has lost."""
+    """What is known besides a child's own words: the machine, the build's CUDA, the files that torch has lost.
+
+    ``narrow`` says that the interpreter has 32 bits.
+    """
 
     machine: Machine
     cuda: str | None = None
     missing: tuple[str, ...] = ()
+    narrow: bool = False
 
 
 def device(target: Target, report: Report, evidence: Evidence) -> Device:
@@ -62,7 +66,8 @@ def _check(record: Record, report: Report, evidence: Evidence, situation: Situat
 
 def _explained(record: Record, report: Report, evidence: Evidence) -> str:
     if ABSENT in record.text:
-        return "torch is not installed in this environment"
+        reason = ": its Python has 32 bits, and torch is made for 64" if evidence.narrow else ""
+        return f"torch is not installed in this environment{reason}"
     parts = [_numpy(record.text) or record.message or "failed"]
     if record.name == "import" and evidence.missing:
         count = f"{len(evidence.missing)} files" if len(evidence.missing) > 1 else "a file"

@@ -20,7 +20,10 @@ LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Found:
-    """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it lost since."""
+    """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it lost since.
+
+    ``narrow`` says that the interpreter has 32 bits.
+    """
 
     python: str
     prefix: str
@@ -30,6 +33,7 @@ class Found:
     cuda: str | None = None
     hip: str | None = None
     missing: tuple[str, ...] = ()
+    narrow: bool = False
 
     @property
     def without_cuda(self) -> bool:

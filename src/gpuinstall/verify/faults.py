@@ -56,7 +56,7 @@ def title_of(fault: Fault) -> str | None:
 def fixes(fault: Fault, machine: Machine) -> tuple[str, ...]:
     """Give the commands that mend it on this machine, the most certain first."""
     if MACHINE in fault.names:
-        return tuple((machine.refusing[0].fix or "").splitlines())
+        return tuple(filter(None, [machine.refusing[0].fix]))
     from gpuinstall.doctor.circumstances import Circumstances
     from gpuinstall.doctor.failures import load_failures
     from gpuinstall.doctor.repair import repair

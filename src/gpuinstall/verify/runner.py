@@ -54,7 +54,7 @@ def verify_environment(
     work = "deep" if deep else "quick"
     child = Child(python, around.flags, work, seconds or SECONDS[work])
     reports = child.run_all(wanted)
-    evidence = Evidence(machine, around.tested.cuda, _missing(python, around, reports))
+    evidence = Evidence(machine, around.tested.cuda, _missing(python, around, reports), around.tested.narrow)
     devices = _devices(wanted, reports, evidence)
     if deep:
         devices = _deepened(devices, wanted, child, evidence)

@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.install.contents import foreign, installed
-from gpuinstall.install.ownership import check_ownership, own_lock
+from gpuinstall.install.ownership import check_ownership, check_place, own_lock
 from gpuinstall.install.place import Place
 from tests.unit.install.environments import make_environment
 
@@ -62,9 +62,21 @@ def test_a_folder_that_is_not_ours_is_left_alone(place: Place, file: str) -> Non
     assert refused(place).code == "not-ours"
 
 
-def test_a_file_in_the_place_of_the_environment_is_left_alone(place: Place) -> None:
+def test_a_file_in_the_place_of_the_environment_is_never_replaced(place: Place) -> None:
     place.venv.touch()
-    assert refused(place).code == "not-ours"
+    with pytest.raises(UsageError, match="is a file"):
+        check_place(place)
+
+
+@pytest.mark.parametrize("folder", [".", "below/it"])
+def test_the_working_folder_and_those_above_it_are_never_replaced(
+    place: Place, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.venv / folder).mkdir(parents=True)
+    check_place(place)
+    monkeypatch.chdir(place.venv / folder)
+    with pytest.raises(UsageError, match="working folder"):
+        check_place(place)
 
 
 def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> None:

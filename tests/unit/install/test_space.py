@@ -13,8 +13,8 @@ from gpuinstall.units import readable
 if TYPE_CHECKING:
     from pathlib import Path
 
-TORCH = LockedFile("torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1")
-NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2")
+TORCH = LockedFile("torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64)
+NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64)
 
 
 def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
@@ -28,18 +28,31 @@ def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
 
 def test_what_either_cache_holds_costs_nothing(tmp_path: Path) -> None:
     cache = WheelCache(tmp_path / "ours")
-    cache.path("1", TORCH.name).parent.mkdir(parents=True)
-    cache.path("1", TORCH.name).touch()
+    cache.path("1" * 64, TORCH.name).parent.mkdir(parents=True)
+    cache.path("1" * 64, TORCH.name).touch()
     held = tmp_path / "uv" / "wheels-v7" / "index" / "abc" / "numpy"
     held.mkdir(parents=True)
-    (held / "2.3.4-cp312-cp312-linux_x86_64.http").touch()
+    (held / "2.3.4-cp312-cp312-linux_x86_64.http").write_bytes(b"\xa6Sha256\xd9" + (NUMPY.sha256 or "").encode())
     assert bill({TORCH: 1000, NUMPY: 100}, (), tmp_path / ".venv", tmp_path / "uv", cache).fetch == 0
+
+
+@pytest.mark.parametrize("index", ["pypi", "index/abc"])
+def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_locked(
+    tmp_path: Path, index: str
+) -> None:
+    held = tmp_path / "uv" / "wheels-v7" / index / "numpy"
+    held.mkdir(parents=True)
+    (held / "2.3.4-cp312-cp312-linux_x86_64.http").write_bytes(b"3" * 64)
+    caches = tmp_path / "uv", WheelCache(tmp_path / "ours")
+    assert bill({NUMPY: 100}, (), tmp_path / ".venv", *caches).fetch == 100
+    (held / "a-name-too-long-for-uv.http").write_bytes(b"2" * 64)
+    assert bill({NUMPY: 100}, (), tmp_path / ".venv", *caches).fetch == 0
 
 
 def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:
     held = tmp_path / "uv" / "wheels-v7" / "index" / "abc" / "numpy"
     held.mkdir(parents=True)
-    (held / "2.3.4-cp312-cp312-linux_x86_64.msgpack").touch()
+    (held / "2.3.4-cp312-cp312-linux_x86_64.msgpack").write_bytes(b"2" * 64)
     price = bill({NUMPY: 100}, (), tmp_path / ".venv", tmp_path / "uv", WheelCache(tmp_path / "ours"))
     assert price.fetch == 100
 

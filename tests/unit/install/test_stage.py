@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall.install.stage import fault, private
+from gpuinstall.catalog import load_catalog
+from gpuinstall.install.stage import fault, indexes_of, private
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.wheels import WheelCache
+from gpuinstall.plan.values import Choice
 from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
@@ -33,6 +35,28 @@ def test_a_wheel_that_is_here_is_named_by_its_path_and_keeps_its_hash(tmp_path: 
 def test_a_wheel_that_is_not_here_keeps_its_address(tmp_path: Path) -> None:
     copied = entry(private(parse("pylock.cu126.toml", TEXT), tmp_path, WheelCache(tmp_path)))
     assert copied["url"] == f"https://index.example/{WHEEL.replace('+', '%2B')}"
+
+
+def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
+    lock = parse("pylock.cu126.toml", TEXT)
+    packages = tomli.loads(private(lock, tmp_path, WheelCache(tmp_path), indexes={"torch": "https://index.example/w"}))
+    assert packages["packages"][0]["index"] == "https://index.example/w"
+    assert "index" not in tomli.loads(private(lock, tmp_path, WheelCache(tmp_path)))["packages"][0]
+
+
+@pytest.mark.parametrize(
+    ("index", "default", "found"),
+    [
+        ("https://index.example/whl/cu126", "https://mirror.example", "https://index.example/whl/cu126"),
+        (None, "https://mirror.example", "https://mirror.example"),
+        ("/folder/of/wheels", "https://mirror.example", None),
+        (None, None, None),
+    ],
+)
+def test_the_family_has_an_index_of_its_own(index: str | None, default: str | None, found: str | None) -> None:
+    build = next(build for build in load_catalog().builds if build.backend == "cu126")
+    known = indexes_of(parse("pylock.cu126.toml", TEXT), Choice(build, "3.12", index, ()), default)
+    assert known == ({"torch": found} if found else {})
 
 
 def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.install.place import Place
-from gpuinstall.install.turn import turn
+from gpuinstall.install.turn import at_rest, turn
 from gpuinstall.reporter import SilentReporter
 
 
@@ -24,7 +24,9 @@ def test_a_turn_leaves_nothing_behind(tmp_path: Path) -> None:
     place = Place.at(tmp_path / "a" / ".venv")
     with turn(place, 0, SilentReporter()):
         assert place.guard.exists()
-    assert list(place.folder.iterdir()) == []
+        assert not at_rest(place)
+    assert list(tmp_path.iterdir()) == []
+    assert at_rest(place)
 
 
 def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
@@ -33,6 +35,15 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) ->
         place.previous.mkdir()
     assert {entry.name for entry in place.work.iterdir()} == {"previous", ".gitignore", "lock"}
     assert (place.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    assert at_rest(place)
+
+
+@pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"])
+def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> None:
+    place = Place.at(tmp_path / ".venv")
+    place.work.mkdir()
+    (place.work / left).touch()
+    assert not at_rest(place)
 
 
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:

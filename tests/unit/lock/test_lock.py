@@ -30,6 +30,12 @@ def test_a_lock_knows_its_python_its_versions_and_its_digest() -> None:
     assert lock.inputs == ()
 
 
+def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
+    by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace('version = "2.14.1+cu126"\n', "")
+    assert parse("pylock.toml", by_pip).versions == {"torch": "2.14.1+cu126"}
+    assert parse("pylock.toml", by_pip.replace("-cp312-cp312-linux_x86_64.whl", ".tar.gz")).versions == {}
+
+
 def test_a_lock_for_a_range_of_pythons_names_none() -> None:
     assert parse("pylock.toml", LOCK.replace("==3.12.*", ">=3.11")).python is None
 
@@ -53,6 +59,14 @@ def test_a_lock_for_a_range_of_pythons_names_none() -> None:
         (
             LOCK.replace("url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='),
             "lock-traversal",
+        ),
+        (
+            LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace("/torch", "/..%2F..%2Ftorch"),
+            "lock-traversal",
+        ),
+        (
+            LOCK.replace("/torch", "/..%5Ctorch").replace("url =", 'name = "torch-1-py3-none-any.whl"\nurl ='),
+            "lock-malformed",
         ),
         (LOCK.replace("1" * 64, "0x1"), "lock-malformed"),
         ("", "lock-malformed"),

@@ -32,6 +32,11 @@ def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_netwo
     assert (silent.code, silent.exit_code) == ("network", 4)
 
 
+def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
+    error = fault("error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)")
+    assert (error.code, error.exit_code) == ("http-status", 4)
+
+
 def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
     why = fault(CONFLICT).why or ""
     assert "\n" not in why

@@ -19,7 +19,7 @@ def main() -> None:
     """Print what is found."""
     origin = _origin()
     found: dict[str, Any] = {"python": platform.python_version(), "prefix": sys.prefix, "torch": origin}
-    found["venv"] = sys.prefix != sys.base_prefix
+    found.update(venv=sys.prefix != sys.base_prefix, narrow=sys.maxsize <= 1 << 32)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
     if sys.argv[1:] == ["damage"]:
@@ -35,9 +35,12 @@ def _origin() -> str | None:
 
 
 def _version(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if path.parent.name != "torch" or not path.is_file():
         return {}
-    values = runpy.run_path(str(path))
+    try:
+        values = runpy.run_path(str(path))
+    except Exception:  # noqa: BLE001  a damaged file is for the import to report
+        return {}
     return {"version": values.get("__version__"), "cuda": values.get("cuda"), "hip": values.get("hip")}
 
 

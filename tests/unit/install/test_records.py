@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.install.records import forget, remember, remembered
+from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -> None:
+    names = ("a b", "ü")
+    made = [make_environment(tmp_path / name, name) for name in names]
+    for venv in (*made, *made):
+        remember(venv)
+    assert remembered() == made
+    shutil.rmtree(made[0])
+    assert remembered() == made[1:]
+    forget(made[1])
+    forget(made[1])
+    assert remembered() == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path, state: Path) -> None:
+    state.touch()
+    remember(make_environment(tmp_path / ".venv", "ours"))
+    forget(tmp_path / ".venv")
+    assert remembered() == []

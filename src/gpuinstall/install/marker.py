@@ -46,7 +46,7 @@ def read_marker(venv: Path) -> Marker | None:
     """Read an environment's marker; None where it is not one of ours."""
     with suppress(OSError, ValueError, TypeError):
         document = json.loads((venv / NAME).read_text(encoding="utf-8"))
-        if document.pop("schema") == SCHEMA:
+        if isinstance(document, dict) and document.pop("schema", None) == SCHEMA:
             return Marker(**document)
     return None
 

@@ -190,7 +190,9 @@ def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Worksh
     before = workshop.lock("pylock.cu126.toml")
     workshop.document("install", "torch==2.14.1")
     after = workshop.lock("pylock.cu126.toml")
-    workshop.document("install", "--rollback")
+    data = workshop.document("install", "--rollback")["data"]
+    assert list(data) == ["plan", "lock", "environment", "previous", "verdict", "bytes", "seconds"]
+    assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.13.0+cu126", "passed")
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     assert workshop.lock("pylock.cu126.toml") == before
     workshop.document("install", "--rollback")
@@ -473,7 +475,8 @@ def test_an_interrupted_run_leaves_nothing_behind(workshop: Workshop, stand_in: 
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=30)
-    assert running.returncode == 130, said
+    by_signal = -signal.SIGINT  # Python's own end where the signal came during an import; shells make 130 of it
+    assert running.returncode in {130, by_signal}, said
     assert workshop.entries() == set()
 
 

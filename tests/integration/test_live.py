@@ -9,12 +9,12 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
-from gpuinstall.http import Client
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.sources import Sources
+from gpuinstall.web import Client
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:

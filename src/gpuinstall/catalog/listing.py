@@ -12,13 +12,13 @@ from urllib.request import url2pathname
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.pages import Wheel, parse_folder, parse_page
-from gpuinstall.hosts import UnreachableError
+from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuinstall.http import Client
     from gpuinstall.sources import Sources
+    from gpuinstall.web import Client
 
 __all__ = ["Listing", "Silent", "Wheel", "family_wheels", "read_listing"]
 

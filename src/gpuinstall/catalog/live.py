@@ -13,11 +13,11 @@ from gpuinstall.catalog.listing import read_listing
 if TYPE_CHECKING:
     from gpuinstall.catalog.catalog import Catalog
     from gpuinstall.catalog.listing import Listing
-    from gpuinstall.http import Client
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.sources import Sources
+    from gpuinstall.web import Client
 
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
 """The packages whose versions the catalogue pairs with torch's."""

@@ -6,6 +6,7 @@ import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -152,12 +153,19 @@ def _or_for_the_cpu(hint: str | None) -> str:
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     from gpuinstall.install.pipeline import roll_back
     from gpuinstall.install.place import Place
+    from gpuinstall.install.swap import size_of
 
-    place = Place.at(venv)
+    place, start = Place.at(venv), monotonic()
     marker = roll_back(place, wait, terminal)
+    environment = {"path": str(place.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
     data = {
-        "environment": {"path": str(place.venv), "torch": marker.torch, "python": marker.python},
-        "lock": marker.lock,
+        "plan": None,
+        "lock": {"path": str(place.folder / marker.lock), "sha256": marker.lock_sha256},
+        "environment": environment,
+        "previous": {"path": str(place.previous), "bytes": size_of(place.previous)},
+        "verdict": marker.verdict,
+        "bytes": 0,
+        "seconds": round(monotonic() - start, 3),
     }
     return Outcome(data, lambda screen: show_rolled_back(screen, place, marker))
 

@@ -91,8 +91,8 @@ def _with_what_is_open(plan: Plan) -> Plan:
 
 
 def _of_index(index: str) -> Catalog:
-    from gpuinstall.indexes import Indexes
-    from gpuinstall.sources import sources_of
+    from gpuinstall.sources.indexes import Indexes
+    from gpuinstall.sources.sources import sources_of
 
     return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
 
@@ -102,8 +102,8 @@ def _live(catalog: Catalog, machine: Machine, request: Request, index: str | Non
     from pathlib import Path
 
     from gpuinstall.catalog.live import live_catalog
-    from gpuinstall.http import Client
     from gpuinstall.sources import read_sources
+    from gpuinstall.web import Client
 
     sources = read_sources(index, os.environ, Path.cwd())
     with Client(sources.certificates, logins=sources.logins) as client:

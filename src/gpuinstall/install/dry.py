@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.install import uv
-from gpuinstall.install.ownership import check_ownership
+from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.place import interpreter
 from gpuinstall.install.prepare import fits
 from gpuinstall.install.standing import standing
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 def rehearse(order: Order, catalog: Catalog, means: Means) -> tuple[Plan, list[list[str]]]:
     """Plan as an installation does and list its commands, none where nothing is left to do."""
+    check_place(order.place)
     if not order.replace:
         check_ownership(order.place)
     if (found := standing(order, catalog)) and found.proven:

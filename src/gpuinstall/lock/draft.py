@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.http import Client
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.hashes import Hashes
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.target import Target
+    from gpuinstall.web import Client
 
 
 @dataclass(frozen=True)

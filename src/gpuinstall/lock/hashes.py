@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.errors import InterruptedByUserError
-from gpuinstall.hosts import UnreachableError
-from gpuinstall.http import Head
 from gpuinstall.lock.wheels import Known, local_path, sha256_of
+from gpuinstall.web import Head, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gpuinstall.http import Client
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.reporter import Meter, Reporter
+    from gpuinstall.web import Client
 
 AT_ONCE = 8
 OFFICIAL_HOSTS = ".pytorch.org"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.http import Client
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
+    from gpuinstall.web import Client
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Means:
 @contextmanager
 def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Means]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.http import Client, cache_folder
     from gpuinstall.install.uv import environment, uv
     from gpuinstall.lock.wheels import WheelCache
+    from gpuinstall.web.client import Client, cache_folder
 
     uv()
     variables = environment(os.environ, sources.environment(), offline=offline)

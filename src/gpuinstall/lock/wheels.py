@@ -14,11 +14,11 @@ from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
-from gpuinstall.http import Head
+from gpuinstall.web import Head
 
 if TYPE_CHECKING:
-    from gpuinstall.http import Client
     from gpuinstall.reporter import Meter
+    from gpuinstall.web import Client
 
 
 _DAY_S = 86400

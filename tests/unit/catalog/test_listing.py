@@ -8,8 +8,8 @@ import pytest
 
 from gpuinstall.catalog.listing import Listing, family_wheels, read_listing
 from gpuinstall.errors import InstallationError
-from gpuinstall.http import Client
 from gpuinstall.sources import Sources
+from gpuinstall.web import Client
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel

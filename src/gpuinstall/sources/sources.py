@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.errors import UsageError
-from gpuinstall.index_files import read_pip, read_uv
-from gpuinstall.indexes import merged
+from gpuinstall.sources.files import read_pip, read_uv
+from gpuinstall.sources.indexes import merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.indexes import Indexes
+    from gpuinstall.sources.indexes import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _LOGIN = r"(?<=://)[^/\s]+@"

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import written
-from gpuinstall.hosts import Cause, Door, UnreachableError
-from gpuinstall.page_cache import Page, PageCache
+from gpuinstall.web.hosts import Cause, Door, UnreachableError
+from gpuinstall.web.page_cache import Page, PageCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import hosts, process
+from gpuinstall import process
 from gpuinstall.errors import InstallationError
-from gpuinstall.hosts import UnreachableError
-from gpuinstall.http import Client, Head
+from gpuinstall.web import Client, Head, UnreachableError, hosts
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
-from gpuinstall.indexes import (
+from gpuinstall.sources.indexes import (
     Indexes,
     merged,
     parse_pip_environment,

@@ -90,6 +90,6 @@ class MachineError(GpuInstallError):
 
 
 class InterruptedByUserError(GpuInstallError):
-    """Ctrl-C, or a terminating signal."""
+    """Ctrl-C."""
 
     exit_code = 130

@@ -103,6 +103,15 @@ def test_another_card_or_driver_is_proven_anew_without_building(
     assert stand_in.sent() == {}
 
 
+def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    assert "--upgrade" not in workshop.run("install", "--verify").err
+    play(replace(RTX_4090, driver="580.95.05", cuda=13000))
+    told = workshop.run("install")
+    assert "torch 2.15.0+cu130 would run here too: gpuinstall install --upgrade" in told.err
+    assert "torch 2.14.1+cu126" in told.out
+
+
 def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_the_gpus_are(
     workshop: Workshop, play: Play
 ) -> None:

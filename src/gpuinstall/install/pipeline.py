@@ -19,6 +19,7 @@ from gpuinstall.install.stage import stage
 from gpuinstall.install.standing import intact, standing
 from gpuinstall.install.swap import discard, publish_lock, repair, size_of, swap_in, sweep
 from gpuinstall.install.turn import at_rest, turn
+from gpuinstall.plan import choose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,8 @@ def preflighted(order: Order, means: Means) -> Order:
 def _install(order: Order, catalog: Catalog, means: Means, attempts: int = ATTEMPTS) -> Installed:
     """Build and prove; where a kernel fails, do so again with the builds that differ in what failed."""
     found = standing(order, catalog)
+    if found:
+        _say_what_is_newer(order, found.prepared, catalog, means)
     prepared = found.prepared if found else prepare(order, catalog, means)
     venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, means)
     verdict = prove(order, prepared, venv, means)
@@ -87,6 +90,14 @@ def _install(order: Order, catalog: Catalog, means: Means, attempts: int = ATTEM
         return _install(replace(order, upgrade=True), rest, means, attempts - 1)
     except (MachineError, NoBuildError):
         raise fault from None
+
+
+def _say_what_is_newer(order: Order, prepared: Prepared, catalog: Catalog, means: Means) -> None:
+    """Say that these GPUs and this driver would run a newer torch than the lock's; nothing is done about it."""
+    plan = choose(order.machine, order.request, catalog)
+    if plan.status != "cpu" and plan.choice and plan.choice.build.torch > prepared.choice.build.torch:
+        better = f"torch {plan.choice.build.name} would run here too: gpuinstall install --upgrade"
+        means.reporter.step("Newer", better)
 
 
 def _stands(order: Order, prepared: Prepared) -> bool:

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
+from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import plain
@@ -67,10 +68,7 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
     if plan.choice is not None and not _is_idle(plan.choice, plan):
         return Fit(lock, plan, plan.choice)
-    if not machine.gpus and build.backend != CPU:
-        return Misfit(lock, Reason("gpu-build", f"it is for NVIDIA GPUs ({build.backend}), and there is none here"))
-    why = plan.rejected[0] if plan.rejected else plan.reasons[0]
-    return Misfit(lock, Reason(why.code, why.message))
+    return Misfit(lock, _why_not(plan, build, machine))
 
 
 def fits_in(
@@ -123,6 +121,15 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
     """The files with an address that the standard's own selection takes on ``machine``."""
     files = (entry for entry in _select(lock, python, machine) if getattr(entry[1], "url", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
+
+
+def _why_not(plan: Plan, build: Build, machine: Machine) -> Reason:
+    if not machine.gpus and build.backend != CPU:
+        return Reason("gpu-build", f"it is for NVIDIA GPUs ({build.backend}), and there is none here")
+    if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
+        return Reason("cpu-build", "it holds the CPU build, and there is an NVIDIA GPU here (--target cpu takes it)")
+    why = plan.rejected[0] if plan.rejected else plan.reasons[0]
+    return Reason(why.code, why.message)
 
 
 def _python_for(lock: Lock, machine: Machine, request: Request) -> str:

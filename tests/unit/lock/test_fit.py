@@ -75,6 +75,11 @@ def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_ask
     assert isinstance(fit(locked("2.14.1", Target("cu130")), machine(), Request(), CATALOG), Fit)
 
 
+def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for() -> None:
+    assert misfit(LOCKS[3], machine("580.95.05", "8.0")) == "cpu-build"
+    assert isinstance(fit(LOCKS[3], machine("580.95.05", "8.0"), Request(backend="cpu"), CATALOG), Fit)
+
+
 def test_a_lock_whose_glibc_is_newer_is_refused() -> None:
     assert misfit(LOCKS[0], replace(machine("580.95.05", "8.0"), glibc="2.17")) == "other-platform"
 

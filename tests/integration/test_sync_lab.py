@@ -68,6 +68,22 @@ def test_a_sync_with_nothing_to_do_is_quick_and_asks_nobody(team: Workshop, stan
     assert stand_in.log == []
 
 
+@pytest.mark.parametrize(
+    ("driver", "code"),
+    [
+        (replace(A100, cu_init=803), "driver-library-mismatch"),
+        (replace(GTX_1080, driver="590.48.01", cuda=13010), "driver-dropped-gpu"),
+    ],
+)
+def test_a_machine_that_must_be_mended_is_the_fault_and_not_its_locks(
+    team: Workshop, stand_in: StandInIndex, play: Play, driver: FakeDriver, code: str
+) -> None:
+    play(driver)
+    stand_in.forget()
+    assert team.document("sync", exit_code=8)["errors"][0]["code"] == code
+    assert stand_in.log == []
+
+
 def test_an_updated_lock_is_installed(team: Workshop, play: Play) -> None:
     play(A100)
     team.document("sync")

@@ -33,6 +33,8 @@ def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
     misfits = tuple(each for each in judged if isinstance(each, Misfit))
     found = best(judged)
     if found is None and order.locked:
+        if misfits:
+            _refuse_early(order, catalog)
         raise _no_lock_fits(order, misfits)
     for misfit in misfits:
         means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")

@@ -9,7 +9,15 @@ from gpuinstall.probe.child import death
 from gpuinstall.probe.cuda_errors import CAUSES
 from gpuinstall.probe.cuda_problems import Scene, cause_of, problem, seen
 from gpuinstall.probe.libcuda import last_answer
-from gpuinstall.probe.preflight_causes import BUSY, COMPUTES_WRONG, CRASHES, HANGS, MEMORY_FULL, NO_LIBRARY, UNCOMPILED
+from gpuinstall.probe.preflight_causes import (
+    COMPUTES_WRONG,
+    CRASHES,
+    HANGS,
+    MEMORY_FULL,
+    NO_LIBRARY,
+    UNCOMPILED,
+    UNPROVEN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,8 +69,8 @@ def _answered(index: int, answer: Mapping[str, Any], scene: Scene) -> Finding:
     if instead is not None and (status in UNCOMPILED or "wrong" in instead):
         return _answered(index, instead, scene)
     at_start = answer["call"] == "cuInit"
-    if status in BUSY and not at_start:
-        return Finding(index, "unproven", BUSY[status], seen(status, scene))
+    if status in UNPROVEN and not at_start:
+        return Finding(index, "unproven", UNPROVEN[status], seen(status, scene))
     return Finding(index, "failed", cause_of(status, scene), seen(status, scene), at_start)
 
 

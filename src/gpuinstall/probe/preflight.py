@@ -30,7 +30,7 @@ KERNEL = Path(__file__).with_name("kernel.ptx")
 _SAID: dict[Outcome, str] = {
     "proven": "a kernel ran on {}",
     "memory-only": "memory was set and read back on {}",
-    "unproven": "busy: {}",
+    "unproven": "not proven: {}",
     "failed": "failed: {}",
 }
 

@@ -62,8 +62,14 @@ MEMORY_FULL = replace(
     CAUSES[2], message=_NO_KERNEL.message, why="too little of its memory is free; other processes hold it"
 )
 
-# Busy, by CUresult.
-BUSY = {
-    status: replace(CAUSES[status], message="nothing was proven on {where}: " + what)
-    for status, what in ((2, "it has no memory free"), (46, "another process holds it"))
+# What leaves a card unproven and is no fault of it, by CUresult: busy, or a libcuda without a function that is called.
+UNPROVEN = {
+    2: replace(CAUSES[2], message="nothing was proven on {where}: it has no memory free"),
+    46: replace(CAUSES[46], message="nothing was proven on {where}: another process holds it"),
+    500: replace(
+        _NO_KERNEL,
+        message="nothing was proven on {where}: its libcuda lacks a function that the preflight calls",
+        why="this libcuda is not a whole one; the kernels after the installation decide",
+        id=None,
+    ),
 }

@@ -69,6 +69,8 @@ def test_what_the_probe_found_broken_is_not_tried() -> None:
         ({"wrong": 3}, "failed"),
         ({"call": "cuCtxSynchronize", "status": 719}, "failed"),
         ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
+        ({"call": "cuModuleLoadData", "status": 500}, "unproven"),
+        ({"call": "cuInit", "status": 500}, "failed"),
         ({"call": "cuMemAlloc_v2", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 2}}, "unproven"),
         ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 0}}, "memory-only"),
         ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 1}}, "failed"),

@@ -63,8 +63,8 @@ WORKING: dict[str, tuple[FakeDriver, str | None]] = {
     "a MIG slice": (FakeDriver((replace(H200, mig=True, slices=(SLICE,)),)), None),
     "a compute-only container": (replace(HEALTHY, nvml_missing=True), None),
     "no PTX compiler": (FakeDriver((replace(RTX_4090, ptx_error=221),)), "memory was set and read back on GPU 0"),
-    "one card full": (FakeDriver((RTX_4090, replace(RTX_4090, free_mib=0))), "busy: GPU 1"),
-    "one card held": (FakeDriver((RTX_4090, replace(RTX_4090, cuda_error=46))), "busy: GPU 1"),
+    "one card full": (FakeDriver((RTX_4090, replace(RTX_4090, free_mib=0))), "not proven: GPU 1"),
+    "one card held": (FakeDriver((RTX_4090, replace(RTX_4090, cuda_error=46))), "not proven: GPU 1"),
     "no persistence": (replace(HEALTHY, nvml_hang_s=4), "waiting for NVML, up to 10 s"),
 }
 

@@ -122,7 +122,7 @@ def test_the_document_names_each_gpu_and_its_outcome() -> None:
         (["proven", "proven"], "a kernel ran on both GPUs"),
         (["proven"] * 8, "a kernel ran on all 8 GPUs"),
         (["proven", "failed", "proven"], "a kernel ran on GPUs 0 and 2 · failed: GPU 1"),
-        (["memory-only", "unproven"], "memory was set and read back on GPU 0 · busy: GPU 1"),
+        (["memory-only", "unproven"], "memory was set and read back on GPU 0 · not proven: GPU 1"),
         ([], ""),
     ],
 )

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
-from gpuinstall import __version__
+from gpuinstall import __version__, process
 from gpuinstall.cli.main import COMMANDS, run
 
 ROOT = Path(__file__).parents[3]
@@ -55,3 +57,11 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(
         out = capsys.readouterr().out
         for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
             assert option in out
+
+
+def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(tmp_path: Path) -> None:
+    struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
+    (tmp_path / "sitecustomize.py").write_text(struck)
+    words = [sys.executable, "-m", "gpuinstall", "plan"]
+    done = process.run(words, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.status, done.out, done.err.strip()) == (130, "", "error: interrupted")

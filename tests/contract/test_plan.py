@@ -114,12 +114,21 @@ def test_all_shows_every_build_that_was_passed_over() -> None:
     assert sum(line.startswith(("1.", "2.")) for line in table.splitlines()) == len(passed_over)
 
 
+@pytest.mark.parametrize(("gpu", "driver", "rows"), [("GTX 980", "590.48.01", False), ("GT 710", "470.256.02", True)])
+def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, rows: bool) -> None:
+    done = gpuinstall("plan", "--gpu", gpu, "--driver", driver, "--all")
+
+    assert done.stderr.startswith("error: ")
+    assert done.stdout.startswith("torch   backend") is rows
+
+
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
         ("cu132", "not torch 2.15.0+cu132: no code for sm_61"),
         ("2.14.1+cu130", "not torch 2.14.1+cu130: no code for sm_61"),
         ("2.9.1", "not torch 2.9.1+cu130"),
+        ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
         ("cu126", "torch 2.14.1+cu126 is chosen"),
         ("cu127", "there is no build cu127 for this platform"),
         ("cpu", "the CPU build is taken where there is no NVIDIA GPU"),

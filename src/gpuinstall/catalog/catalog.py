@@ -37,6 +37,7 @@ class Catalog:
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``family`` are the packages that come from
     it; ``backend_bound`` maps a companion's (package, version) to the only backends that it loads in;
+    ``last_pythons`` to the newest ``X.Y`` that it has wheels for, where torch has newer ones;
     ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
     ``offered`` maps a companion and a backend to the versions that a listing found there.
     """
@@ -48,6 +49,7 @@ class Catalog:
     drivers: Drivers
     family: frozenset[str]
     backend_bound: Mapping[tuple[str, str], frozenset[str]]
+    last_pythons: Mapping[tuple[str, str], str]
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -67,6 +69,11 @@ class Catalog:
     def backends(self) -> frozenset[str]:
         """Every backend tag that any build has."""
         return frozenset(build.backend for build in self.builds)
+
+    @cached_property
+    def shared_python(self) -> tuple[int, ...]:
+        """The newest Python that every companion has wheels for."""
+        return min((tuple(map(int, python.split("."))) for python in self.last_pythons.values()), default=(99,))
 
     @cached_property
     def _platforms(self) -> dict[tuple[str, str], tuple[Build, ...]]:

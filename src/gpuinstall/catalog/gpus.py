@@ -40,11 +40,12 @@ def product_of(device: int) -> Product | None:
 
 
 def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
-    """Read the products of ``gpus.toml``; names with a slash stand for several."""
+    """Read the products of ``gpus.toml`` that a name means; names with a slash stand for several."""
     chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
-    for text in table["pci"].values():
+    rare = {row["id"] for row in table["rare"]}
+    for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")
-        for name in _names(listed):
+        for name in _names(listed) if key not in rare else ():
             yield Product(name, chip, chips[chip])
     for chip, capability in chips.items():
         yield Product(chip, chip, capability)

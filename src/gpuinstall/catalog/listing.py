@@ -58,9 +58,10 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     tags, names = tuple(dict.fromkeys(backends)), tuple(dict.fromkeys(packages))
     pages = [partial(_from_index, client, sources.torch_index, tag, name) for tag in tags for name in names]
     links = [partial(_from_link, client, place, names) for place in sources.find_links]
-    default = [partial(_from_default, client, sources.default_index, names)] if sources.default_index else []
+    default = [partial(_from_default, client, sources.default_index, name) for name in names if sources.default_index]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        from_index, from_links, from_default = (list(pool.map(_answered, asks)) for asks in (pages, links, default))
+        asked = [pool.map(_answered, asks) for asks in (pages, links, default)]
+        from_index, from_links, from_default = map(list, asked)
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
@@ -95,9 +96,8 @@ def _from_index(client: Client, base: str, backend: str, package: str) -> tuple[
     return ()
 
 
-def _from_default(client: Client, index: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:
-    pages = ((package, _read(client, f"{index}/{package}/", DEFAULT_INDEX)) for package in packages)
-    return tuple(wheel for package, wheels in pages for wheel in _only(wheels, (package,)))
+def _from_default(client: Client, index: str, package: str) -> tuple[Wheel, ...]:
+    return _only(_read(client, f"{index}/{package}/", DEFAULT_INDEX), (package,))
 
 
 def _from_link(client: Client, place: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:

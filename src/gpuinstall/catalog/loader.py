@@ -41,6 +41,7 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         backend_bound={
             (row["package"], row["version"]): frozenset(row["backends"].split()) for row in builds["backend_bound"]
         },
+        last_pythons={(row["package"], row["version"]): row["python"] for row in builds["last_pythons"]},
         settled_python=builds["settled_python"]["version"],
         evidence={key: (row["source"], row["date"]) for key, row in builds["evidence"].items()},
     )

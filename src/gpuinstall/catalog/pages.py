@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -48,6 +49,7 @@ class Wheel:
     source: str = DEFAULT_INDEX
 
 
+@cache
 def parse_page(
     text: str, content_type: str, url: str, *, backend: str | None = None, source: str = DEFAULT_INDEX
 ) -> tuple[Wheel, ...]:

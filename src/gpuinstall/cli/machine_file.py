@@ -26,10 +26,13 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
 def read_document(name: str) -> Machine:
     """Read a Machine document from a file, or from stdin; raise UsageError where there is none."""
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        return Machine.from_dict(json.loads(text))
+        return Machine.from_dict(json.loads(_stdin() if name == "-" else Path(name).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         place = "stdin" if name == "-" else name
         message = f"{place} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
         raise UsageError("machine-malformed", message) from None
+
+
+def _stdin() -> bytes:
+    return sys.stdin.buffer.read() if sys.stdin else b""

@@ -61,7 +61,7 @@ def command(
         if why is not None:
             screen.line(answer(why, plan))
         elif everything:
-            show_rejected(plan, screen)
+            show_rejected(plan, meant, screen)
         else:
             show_plan(plan, meant, screen)
 

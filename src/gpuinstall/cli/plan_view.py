@@ -35,31 +35,39 @@ def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
         terminal.warn(warning.message)
 
 
-def show_rejected(plan: Plan, terminal: Terminal) -> None:
-    """Print every build that was passed over, as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("torch", "backend", "why not", box=None, pad_edge=False)
-    for rejection in plan.rejected:
-        table.add_row(str(rejection.build.torch), rejection.build.backend, rejection.message)
+def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+    """Print every build that was passed over, as a table, then the refusal if it is one."""
     if plan.choice:
         terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
-    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
+    if plan.rejected:
+        _show_table(plan, terminal)
+    if error := error_of(plan, machine):
+        terminal.fault(error)
 
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
     if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    for rejection in plan.rejected:
-        if question in _names(rejection.build.torch, rejection.build.backend):
-            return f"not torch {rejection.build.name}: {rejection.message}"
+    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend)]
+    if asked:
+        best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
+        return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
     if question.endswith(CPU) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
+
+
+def _show_table(plan: Plan, terminal: Terminal) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("torch", "backend", "why not", box=None, pad_edge=False)
+    for rejection in plan.rejected:
+        table.add_row(str(rejection.build.torch), rejection.build.backend, rejection.message)
+    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 
 def _names(torch: object, backend: str) -> tuple[str, ...]:

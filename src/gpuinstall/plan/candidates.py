@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.build import CPU
 from gpuinstall.plan.code import Code, code_for
-from gpuinstall.plan.companions import pinned
+from gpuinstall.plan.companions import pinned, shared_pythons
 from gpuinstall.plan.driver import old_compiler, runs_on_driver
 from gpuinstall.plan.rules import NOT_THERE, broken_rule
 from gpuinstall.plan.values import Choice, Reason, Rejection
@@ -50,7 +50,8 @@ class Candidate(NamedTuple):
 
     def choice(self, case: Case) -> Choice:
         """Write it as what to install, and from where."""
-        return Choice(self.build, self.python, self.build.index(case.catalog.torch_index), pinned(self.build, case))
+        index = self.build.index(case.catalog.torch_index)
+        return Choice(self.build, self.python, index, pinned(self.build, self.python, case))
 
 
 class Stuck(NamedTuple):
@@ -78,7 +79,7 @@ def judge_request(build: Build, case: Case) -> Candidate | Rejection:
     reason = broken_rule(build, case)
     if reason is not None:
         return Rejection(build, *reason)
-    python = case.pythons[build.pythons]
+    python = case.python(shared_pythons(build, case))
     return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
 
 

@@ -55,9 +55,15 @@ class Case:
         return frozenset(torch for torch in self.ages if self.demand.wants(torch))
 
     @cached_property
-    def pythons(self) -> dict[tuple[str, ...], str | Reason]:
-        """The Python to take, for each set of Pythons that a build has wheels for."""
-        return {pythons: python_for(pythons, self) for pythons in {build.pythons for build in self.builds}}
+    def unwanted(self) -> frozenset[str]:
+        """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
+        return frozenset(one.version.lower() for one in self.demand.torch or () if one.operator == "!=")
+
+    def python(self, pythons: tuple[str, ...]) -> str | Reason:
+        """Return the Python to take of those that a build has wheels for, or why there is none."""
+        if pythons not in self._pythons:
+            self._pythons[pythons] = python_for(pythons, self)
+        return self._pythons[pythons]
 
     @cached_property
     def driver_version(self) -> DriverVersion | None:
@@ -92,6 +98,10 @@ class Case:
     def driver(self) -> str:
         """The driver as people name it."""
         return f"driver {self.driver_version}" if self.driver_version else f"a driver for CUDA {self.driver_cuda}"
+
+    @cached_property
+    def _pythons(self) -> dict[tuple[str, ...], str | Reason]:
+        return {}
 
     def floor(self, floor: Floor) -> DriverVersion:
         """Return the floor for the system whose driver counts: in WSL that of Windows."""

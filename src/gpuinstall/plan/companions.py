@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.plan.python import number
 from gpuinstall.plan.requirement import parse_specifier
 from gpuinstall.plan.values import Reason
 
@@ -44,20 +45,33 @@ def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, .
     )
 
 
-def pinned(build: Build, case: Case) -> tuple[str, ...]:
+def shared_pythons(build: Build, case: Case) -> tuple[str, ...]:
+    """List the Pythons that a build and every companion asked for have wheels for."""
+    pythons = build.pythons
+    if not pythons or number(pythons[-1]) <= case.catalog.shared_python:
+        return pythons
+    for requirement in case.demand.family.values():
+        suiting = _suiting(requirement, versions(build, requirement, case.catalog) or ())
+        if suiting and all((requirement.name, version) in case.catalog.last_pythons for version in suiting):
+            pythons = tuple(one for one in pythons if _with_wheel(requirement, suiting, one, case.catalog))
+    return pythons
+
+
+def pinned(build: Build, python: str, case: Case) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
     demand = case.demand
-    family = [_pin(requirement, build, case.catalog) for requirement in demand.family.values()]
+    family = [_pin(requirement, build, python, case.catalog) for requirement in demand.family.values()]
     return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
 
 
-def _pin(requirement: Asked, build: Build, catalog: Catalog) -> str:
+def _pin(requirement: Asked, build: Build, python: str, catalog: Catalog) -> str:
     known = versions(build, requirement, catalog)
     if requirement.name == "triton" and known and requirement.specifier is None:
         return f"triton{catalog.releases[build.torch].triton}"
     if requirement.name == "triton" or not known:
         return requirement.text
-    return f"{requirement.name}{requirement.extras}=={_suiting(requirement, known)[0]}{_label(build)}"
+    version = _with_wheel(requirement, _suiting(requirement, known), python, catalog)[0]
+    return f"{requirement.name}{requirement.extras}=={version}{_label(build)}"
 
 
 def _listed(release: Release, requirement: Asked) -> tuple[str, ...] | None:
@@ -78,6 +92,11 @@ def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
 
 def _suiting(requirement: Asked, known: tuple[str, ...]) -> list[str]:
     return [version for version in known if requirement.allows(version)]
+
+
+def _with_wheel(requirement: Asked, suiting: list[str], python: str, catalog: Catalog) -> list[str]:
+    lasts = [(version, catalog.last_pythons.get((requirement.name, version), python)) for version in suiting]
+    return [version for version, last in lasts if number(python) <= number(last)]
 
 
 def _label(build: Build) -> str:

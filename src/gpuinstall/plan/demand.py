@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.request import Request
 
 _BACKEND = r"cpu|cu[0-9]{2,3}"
-_LABELLED = r"===?\s*([^+]+)\+(cpu|xpu|cu[0-9]+|rocm[0-9.]+)"
+_LABELLED = r"(?i)===?\s*([^+]+)\+(cpu|xpu|cu[0-9]+|rocm[0-9.]+)"
 
 
 class Demand(NamedTuple):
@@ -95,7 +95,7 @@ def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
     if not labelled:
         return requirement, []
     plain = ",".join(re.sub(_LABELLED, r"==\1", text) for text in specifiers)
-    return requirement._replace(specifier=parse_specifier(plain)), [match[2] for match in labelled]
+    return requirement._replace(specifier=parse_specifier(plain)), [match[2].lower() for match in labelled]
 
 
 def _refuse_address(requirement: Asked) -> None:

@@ -71,9 +71,12 @@ def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]
     """Refuse a machine whose GPUs cannot be used."""
     if _is_old_jetson(case):
         return _old_jetson(case)
-    if (usable and _driver_is_known(case)) or not (usable or left_out):
+    if not (usable or left_out):
         return None
-    return _unusable(case, usable, left_out)
+    if not _driver_is_known(case) or not usable:
+        return _unusable(case, usable, left_out)
+    others_only = bool(left_out) and all(never_served(gpu, case) for gpu in usable)
+    return _unusable(case, (), left_out) if others_only else None
 
 
 def never_served(gpu: Gpu, case: Case) -> bool:
@@ -93,12 +96,18 @@ def never_made(gpu: Gpu, case: Case) -> Reason:
 
 
 def _unusable(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan:
-    if case.gpus and all(never_served(gpu, case) for gpu in case.gpus):
-        return refused(case, NO_BUILD_FITS, tuple(never_made(gpu, case) for gpu in case.gpus), None, left_out=left_out)
+    never = {gpu.index: never_made(gpu, case) for gpu in case.gpus if never_served(gpu, case)}
+    no_builds = tuple(dict.fromkeys(never.values()))
+    if case.gpus and len(never) == len(case.gpus):
+        return refused(case, NO_BUILD_FITS, no_builds, None, left_out=left_out)
     if usable:
         return _no_driver(case)
-    fix = next((out.fix for out in left_out if out.fix), None)
-    return refused(case, ONLY_MENDING_HELPS, tuple(out.reason for out in left_out), fix, left_out=left_out)
+    chips = {gpu.index: gpu.compute_capability for gpu in case.gpus}
+    mendable = [out for out in left_out if out.gpu not in never]
+    mendable.sort(key=lambda out: chips.get(out.gpu) or (0, 0), reverse=True)
+    fix = next((out.fix for out in mendable if out.fix), None)
+    reasons = (*(out.reason for out in mendable), *no_builds)
+    return refused(case, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
 
 
 def _driver_is_known(case: Case) -> bool:
@@ -116,17 +125,26 @@ def _no_driver(case: Case) -> Plan:
 
 
 def _branches(case: Case) -> str:
-    """Name the driver branches that drive every GPU of the case and serve the newest CUDA that they can have."""
-    newest = max(case.floors.values())
-    last = min((found.last_branch for found in generations(case) if found.last_branch), default=None)
+    """Name the driver branches that drive the GPUs of the case and serve the newest CUDA that they can have."""
+    last = last_branch(case)
     if last is None:
-        return f", {newest} or newer"
-    return f" of branch {last}, the last for {' and '.join(found.name for found in generations(case))}"
+        return f", {max(case.floors.values())} or newer"
+    names = dict.fromkeys(found.name for found in _generations(case) if found.last_branch == last)
+    return f" of branch {last}, the last for {' and '.join(names)}"
 
 
-def generations(case: Case) -> list[Generation]:
-    """The generations of the GPUs of a case, as far as the catalogue knows them."""
-    found = (case.catalog.drivers.generation(chip) for chip in case.chips)
+def last_branch(case: Case) -> int | None:
+    """The last driver branch that drives the newest GPU and all that can share a driver with it; None: no end."""
+    generations = _generations(case)
+    first = max((case.floor(found.floor).branch for found in generations if found.floor), default=0)
+    lasts = [found.last_branch for found in generations if found.last_branch is not None]
+    return min((last for last in lasts if last >= first), default=None)
+
+
+def _generations(case: Case) -> list[Generation]:
+    """The generations, as far as the catalogue knows them, of the GPUs that a build was ever made for."""
+    chips = [gpu.compute_capability for gpu in case.gpus if gpu.compute_capability and not never_served(gpu, case)]
+    found = (case.catalog.drivers.generation(chip) for chip in chips)
     return [generation for generation in found if generation is not None]
 
 

@@ -22,7 +22,7 @@ def python_for(pythons: tuple[str, ...], case: Case) -> str | Reason:
     demand = case.demand
     fitting = [python for python in pythons if demand.suits(python)]
     if not fitting:
-        return Reason("python-unsupported", f"it has wheels for Python {span(pythons)}, not {demand.python}")
+        return Reason("python-unsupported", f"{_have_wheels(case)} for Python {span(pythons)}, not {demand.python}")
     if not isinstance(demand.python, str):
         fitting = [python for python in fitting if not python.endswith("t")]
     at_hand = [minor(python) for python in case.machine.pythons or ()]
@@ -50,8 +50,15 @@ def number(python: str) -> tuple[int, ...]:
 
 
 def minor(python: str) -> str:
-    """Shorten ``"3.12.1"`` to ``"3.12"``."""
-    return ".".join(python.split(".")[:2])
+    """Shorten ``"3.12.1"`` to ``"3.12"``, ``"3.13.0t"`` to ``"3.13t"``."""
+    return ".".join(python.removesuffix("t").split(".")[:2]) + "t" * python.endswith("t")
+
+
+def _have_wheels(case: Case) -> str:
+    """Name the build, and the companions asked for whose Pythons are counted."""
+    counted = {package for package, _ in case.catalog.last_pythons}
+    companions = [name for name in case.demand.family if name in counted]
+    return f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
 
 
 def _settled(pythons: list[str], newest: str) -> str:

@@ -12,7 +12,7 @@ from gpuinstall.plan.faults import (
     NO_BUILD_FITS,
     NO_SOURCE_ANSWERS,
     ONLY_MENDING_HELPS,
-    generations,
+    last_branch,
     never_made,
     refused,
 )
@@ -155,5 +155,5 @@ def _way(nearest: Rejection, case: Case) -> str | None:
 
 
 def _driver_update(floor: DriverVersion, case: Case) -> str:
-    last = min((found.last_branch for found in generations(case) if found.last_branch), default=None)
+    last = last_branch(case)
     return f"update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")

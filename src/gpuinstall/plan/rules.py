@@ -25,7 +25,7 @@ NOT_THERE = (*_ABSENT, "not-in-catalogue", "unverified")
 
 def is_the_torch(build: Build, case: Case) -> Reason | None:
     """Hold what the requirements say of torch."""
-    if build.torch in case.wanted:
+    if build.torch in case.wanted and build.name not in case.unwanted:
         return None
     return Reason("other-torch", f"torch{case.demand.torch} is asked for")
 

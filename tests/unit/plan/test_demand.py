@@ -30,6 +30,8 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("torch>=2.6,<2.8",), ("torch==2.7.1+cu128",)),
         (("torch>=2.6", "Torch<2.8"), ("torch==2.7.1+cu128",)),
         (("torch==2.15.0+cu132",), ("torch==2.15.0+cu132",)),
+        (("torch==2.15.0+CU132",), ("torch==2.15.0+cu132",)),
+        (("torch!=2.15.0+cu130",), ("torch==2.15.0+cu132",)),
         (("torchvision",), ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")),
         (("torchvision==0.24.1",), ("torch==2.9.1+cu130", "torchvision==0.24.1+cu130")),
         (("torchaudio<2.5",), ("torch==2.4.1+cu124", "torchaudio==2.4.1+cu124")),

@@ -33,6 +33,7 @@ def test_the_python_of_the_environment_comes_before_the_newest_at_hand() -> None
 
 def test_the_newest_at_hand_that_the_build_supports_is_taken() -> None:
     assert chosen(plan(("3.9.2", "3.11.7", "3.12.1", "3.16.0"))) == ("2.15.0+cu130", "3.12")
+    assert chosen(plan(("3.12.1", "3.14.0t"))) == ("2.15.0+cu130", "3.12")
 
 
 def test_where_none_at_hand_fits_a_settled_one_is_fetched() -> None:
@@ -75,3 +76,23 @@ def test_a_fixed_python_that_cannot_be_had_is_named() -> None:
     assert (made.exit_code, made.reasons[0].code) == (3, "no-python")
     assert "Python 3.11 and the Pythons at hand disagree" in made.reasons[0].message
     assert chosen(plan(("3.12.1",), python="3.12", managed_pythons=False)) == ("2.15.0+cu130", "3.12")
+
+
+def test_a_companion_without_wheels_for_a_python_keeps_it_from_being_chosen() -> None:
+    both = ("torch", "torchvision", "torchaudio")
+
+    assert chosen(plan(("3.12.1", "3.15.0"))) == ("2.15.0+cu130", "3.15")
+    assert chosen(plan(("3.12.1", "3.15.0"), requirements=both)) == ("2.15.0+cu130", "3.12")
+    assert chosen(plan(("3.15.0",), requirements=both)) == ("2.15.0+cu130", "3.14")
+
+    refused = plan(None, requirements=both, python="3.15")
+    assert (refused.exit_code, refused.reasons[0].code) == (3, "python-unsupported")
+    assert "torchaudio and Python 3.15 disagree" in refused.reasons[0].message
+    assert "it and torchaudio have wheels for Python 3.11 to 3.14" in refused.reasons[0].message
+
+
+def test_a_companion_is_taken_in_the_version_that_has_wheels_for_the_python() -> None:
+    made = plan(None, requirements=("torch==2.14.0", "torchvision"), python="3.15")
+
+    assert made.choice is not None
+    assert made.choice.requirements == ("torch==2.14.0+cu130", "torchvision==0.29.2+cu130")

@@ -26,9 +26,16 @@ def with_only_the_default_index() -> Catalog:
 
 @pytest.mark.parametrize(
     ("cards", "branches"),
-    [(["RTX 4090"], "580 or newer"), (["GTX 1080"], "branch 580"), (["K80", "RTX 4090"], "branch 470")],
+    [
+        (["RTX 4090"], "580 or newer"),
+        (["GTX 1080"], "branch 580, the last for Pascal"),
+        (["K80", "RTX 4090"], "branch 470, the last for Kepler"),
+        (["GT 710", "RTX 4090"], "580 or newer"),
+        (["K80", "RTX 5090"], "580 or newer"),
+        (["K80", "V100", "RTX 5090"], "branch 580, the last for Volta"),
+    ],
 )
-def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_every_gpu(cards: list[str], branches: str) -> None:
+def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(cards: list[str], branches: str) -> None:
     made = choose(machine(*cards, driver=None), Request(), load_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (8, "no-driver")
@@ -79,6 +86,33 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
 
     assert made.exit_code == 3
     assert "backend cu126 and macos arm64 disagree" in made.reasons[0].message
+
+
+@pytest.mark.parametrize(
+    ("cards", "driver", "codes", "fix"),
+    [
+        (["GT 710", "B200"], "470.256.02", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
+        (["GT 710", "RTX 5090"], "550.54.14", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
+        (["GT 710", "GTX 980"], "590.48.01", ["driver-dropped-gpu", "no-build-ever"], "install driver 580"),
+    ],
+)
+def test_a_gpu_that_another_driver_would_serve_counts_before_one_without_a_build(
+    cards: list[str], driver: str, codes: list[str], fix: str
+) -> None:
+    made = choose(machine(*cards, driver=driver), Request(), load_catalog())
+
+    assert (made.exit_code, [reason.code for reason in made.reasons]) == (8, codes)
+    assert fix in (made.fix or "").splitlines()[0]
+
+
+def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
+    made = choose(machine("K80", "RTX 5090", driver="550.54.14"), Request(), load_catalog())
+
+    assert (made.exit_code, [reason.code for reason in made.reasons]) == (
+        8,
+        ["driver-older-than-gpu", "driver-dropped-gpu"],
+    )
+    assert "570.26 or newer" in (made.fix or "").splitlines()[0]
 
 
 def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:

@@ -82,6 +82,22 @@ def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
     assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
 
 
+def test_wrong_advice_is_answered_with_why_not_and_is_no_cause() -> None:
+    said = "export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64"
+    data = document(said)
+    assert data["causes"] == []
+    assert [advice["told"] for advice in data["advice"]] == ["set LD_LIBRARY_PATH to a CUDA toolkit"]
+    lines = explain(said).out.splitlines()
+    assert lines[0] == "Nothing in this text is a failure that gpuinstall knows."
+    assert lines[-1].startswith("  not   set LD_LIBRARY_PATH to a CUDA toolkit: its libraries")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "log.txt").write_bytes(b"written before\r\n" + NO_KERNEL.encode(encoding))
+    assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
+
+
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)")
 def test_a_file_that_cannot_be_read_is_not_taken_for_the_text() -> None:
     done = explain("/proc/self/mem")

@@ -11,8 +11,9 @@ import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.doctor.classify import classify, lookalikes
-from gpuinstall.doctor.failures import load_advice, load_failures
+from gpuinstall.doctor.classify import advised, classify, lookalikes
+from gpuinstall.doctor.failures import load_failures
+from gpuinstall.doctor.transcript import Transcript
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Ou
 
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
-    said = read_text(text)
+    said = Transcript(read_text(text))
     causes = classify(said, read_document(machine) if machine else None, here=read_here())
     others = lookalikes(said)
-    advice = advice_of(causes[:1])
+    advice = advised(said, causes)
     return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))
 
 
@@ -71,12 +72,6 @@ def decoded(raw: bytes) -> str:
     """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
     marked = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
     return raw.decode("utf-16" if marked else "utf-8-sig", "replace")
-
-
-def advice_of(causes: Iterable[Cause]) -> tuple[Advice, ...]:
-    """List the wrong advice that is often given for these causes."""
-    known, failures = load_advice(), load_failures()
-    return tuple(known[name] for cause in causes for name in failures[cause.id].advice)
 
 
 def document(
@@ -114,6 +109,9 @@ def show(
             "Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain"
         )
         terminal.line("On the machine itself: gpuinstall doctor --report report.md")
+    if advice and not causes:
+        terminal.line("\nWhat it advises is often told, and wrong:")
+        _rows(terminal, _refuted(advice))
 
 
 def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) -> None:
@@ -123,8 +121,11 @@ def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) ->
     rows = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
-    rows += [("not", f"{each.told}: {each.why}") for each in advice]
-    _rows(terminal, rows)
+    _rows(terminal, [*rows, *_refuted(advice)])
+
+
+def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:
+    return [("not", f"{each.told}: {each.why}") for each in advice]
 
 
 def _rows(terminal: Terminal, rows: Iterable[tuple[str, str]]) -> None:

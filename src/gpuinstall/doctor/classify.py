@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.circumstances import Circumstances
-from gpuinstall.doctor.failures import Failure, Lookalike, load_failures, load_lookalikes
+from gpuinstall.doctor.failures import Advice, Failure, Lookalike, load_advice, load_failures, load_lookalikes
 from gpuinstall.doctor.repair import repair
 from gpuinstall.doctor.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from gpuinstall.machine import Machine
 
@@ -48,14 +48,18 @@ class Cause:
 
 
 def classify(
-    text: str, machine: Machine | None = None, context: Collection[str] = (), *, here: Machine | None = None
+    text: str | Transcript,
+    machine: Machine | None = None,
+    context: Collection[str] = (),
+    *,
+    here: Machine | None = None,
 ) -> tuple[Cause, ...]:
     """Name the causes that ``text`` shows, best first.
 
     ``machine`` is the one it comes from, ``context`` names further circumstances that are known to hold. ``here`` is
     where the fix will be read, when the text may come from anywhere: it decides over commands, never over causes.
     """
-    transcript = Transcript(text)
+    transcript = _read(text)
     circumstances = Circumstances(transcript, machine, context)
     found = [cause for failure in load_failures().values() if (cause := _seen(failure, transcript, circumstances))]
     return tuple(
@@ -64,11 +68,22 @@ def classify(
     )
 
 
-def lookalikes(text: str) -> tuple[tuple[Lookalike, str], ...]:
+def lookalikes(text: str | Transcript) -> tuple[tuple[Lookalike, str], ...]:
     """Name what only looks like a fault of the GPU's stack, each with the line that shows it."""
-    transcript = Transcript(text)
+    transcript = _read(text)
     found = ((known, next(filter(None, map(transcript.find, known.patterns)), None)) for known in load_lookalikes())
     return tuple((known, evidence) for known, evidence in found if evidence)
+
+
+def advised(text: str | Transcript, causes: Sequence[Cause] = ()) -> tuple[Advice, ...]:
+    """Name the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
+    transcript, first = _read(text), causes[0].id if causes else ""
+    cited = load_failures()[first].advice if first else ()
+    return tuple(
+        advice
+        for advice in load_advice().values()
+        if advice.id in cited or (first not in advice.right and any(map(transcript.find, advice.patterns)))
+    )
 
 
 def cause_of(
@@ -79,6 +94,10 @@ def cause_of(
     if causes:
         return causes[0].id
     return None if error_code is None else CUDA_ERRORS.get(error_code)
+
+
+def _read(text: str | Transcript) -> Transcript:
+    return text if isinstance(text, Transcript) else Transcript(text)
 
 
 def _seen(failure: Failure, transcript: Transcript, circumstances: Circumstances) -> tuple[Failure, float, str] | None:

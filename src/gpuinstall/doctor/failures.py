@@ -53,11 +53,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Advice:
-    """What people are often told to do, and why not."""
+    """What people are often told to do, and why not; ``right`` names the failures for which it is good advice."""
 
     id: str
     told: str
     why: str
+    patterns: tuple[Pattern, ...]
+    right: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,12 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 @cache
 def load_advice() -> Mapping[str, Advice]:
     """Read the common wrong advice, by its ids."""
-    return {item["id"]: Advice(**item) for item in _read("advice")["advice"]}
+    return {
+        item["id"]: Advice(
+            item["id"], item["told"], item["why"], tuple(map(Pattern, item["says"])), tuple(item.get("right", ()))
+        )
+        for item in _read("advice")["advice"]
+    }
 
 
 @cache

@@ -46,6 +46,7 @@ class Pattern:
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
         gap = self.says.replace("…", ".{0,120}?").replace(r"[^\n]", ".").replace(r"\b", "")
+        gap = gap.replace(r"\S*", ".{0,80}?").replace(r"\S+", ".{1,80}?")
         return re.compile(re.sub(r" [?+]?", "", gap))
 
 

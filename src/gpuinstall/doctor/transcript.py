@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 from bisect import bisect_right
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,21 +17,32 @@ LONG_TEXT = 4_000_000
 LONG_LINE = 1000
 OCCURRENCES = 2000
 BEFORE, AFTER = 4, 9
+NARROWEST = 30
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
+    r"|(?:\\u001b|\\x1b|\\033)?\[\d{1,3}(?:;\d{1,3})*m"
 )
-_PREFIX = re.compile(
-    r"(?:\s*(?:[>|│]+(?=\s)"
-    r"|\[(?:default|rank|gpu)?[\d.,:\s]+\](?:<std(?:err|out)>)?:?"
-    r"|\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\]"
-    r"|\[!\]"
-    r"|\([^()\n]{0,40}pid=[^()\n]{0,40}\)"
-    r"|[\w.-]{1,40}\s+\|(?=\s)"
-    r"|\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?"
-    r"|\d\d:\d\d:\d\d(?:[.,]\d+)?"
-    r"|#\d+ \d+\.\d+))+\s*"
+_FRAMES = (
+    r"[>|│┃]+(?=\s)",  # a quotation, a box
+    r"\[(?:default|rank|gpu)?[\d.,:\s]+\](?:<std(?:err|out)>)?:?",  # torchrun, the kernel
+    r"\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\]",
+    r"\[(?:!|pod/[^\]\s]+|[^\]\s]+\.\w+:\d+)\]",  # kubectl, a file's line
+    r"##\[\w+\]",  # GitHub Actions
+    r"\([^()\n]{0,40}pid=[^()\n]{0,40}\)",  # Ray, vLLM
+    r"[\w.-]{1,40}\s+\|(?=\s)",  # Compose
+    r"\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?",
+    r"(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?",
+    r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?:",  # syslog
+    r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) +(?=[\d[|])",
+    r"(?:- )?(?:[\w.]+ - )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ",
+    r"[\w.]+:[\w<>]+:\d+ - ",  # loguru
+    r"[EFIW]\d{4} [\d:.]+\s+\d+ \S+:\d+\]",  # glog
+    r"\d{1,4}: ",  # srun
+    r"#\d+ \d+\.\d+",  # BuildKit
 )
+_PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
+_BORDERS = (" |", " │", " ┃")
 
 
 class Transcript:
@@ -38,7 +50,7 @@ class Transcript:
 
     def __init__(self, text: str) -> None:
         self.lines = _lines(text)
-        self._clean = [_without_prefix(line).lower() for line in self.lines]
+        self._clean = [_without_frame(line).lower() for line in self.lines]
         self._bare = ["".join(line.split()) for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
@@ -67,11 +79,16 @@ class Transcript:
         window = "\n".join(self._clean[first:last])
         if match := pattern.wrapped.search(window):
             return self._shown(first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end()))
-        if pattern.squashed and (match := pattern.squashed.search(bare)):
-            before = self._ends[first - 1] if first else 0
-            return self._shown(
-                bisect_right(self._ends, before + match.start()), bisect_right(self._ends, before + match.end() - 1)
-            )
+        return self._cut(pattern, bare, self._ends[first - 1] if first else 0)
+
+    def _cut(self, pattern: Pattern, bare: str, before: int) -> str | None:
+        """Find a message whose words an edge has cut: the first of its lines and one of any two are long enough."""
+        for match in pattern.squashed.finditer(bare) if pattern.squashed else ():
+            first = bisect_right(self._ends, before + match.start())
+            last = bisect_right(self._ends, before + match.end() - 1)
+            reaches = [len(line) >= NARROWEST for line in self.lines[first : last + 1]]
+            if first == last or (reaches[0] and all(map(any, pairwise(reaches)))):
+                return self._shown(first, last)
         return None
 
     def _shown(self, first: int, last: int) -> str:
@@ -87,15 +104,17 @@ def _windows(lines: list[int]) -> Iterator[tuple[int, int]]:
             start = place
 
 
-def _without_prefix(line: str) -> str:
+def _without_frame(line: str) -> str:
+    """Take off what a logger, a launcher or a box has put around a line."""
     prefix = _PREFIX.match(line)
-    return line[prefix.end() :] if prefix else line
+    said = line[prefix.end() if prefix else 0 :].strip()
+    return said[:-1].rstrip() if said.endswith(_BORDERS) else said
 
 
 def _lines(text: str) -> list[str]:
     if len(text) > LONG_TEXT:
         text = "\n".join(_thinned(text.replace("\r", "\n").split("\n")))
-    plain = _ESCAPES.sub("", text.replace("\r", "\n"))
+    plain = html.unescape(_ESCAPES.sub("", text.replace("\r", "\n")))
     return [piece for line in plain.split("\n") for piece in _pieces(line) if piece.strip()]
 
 

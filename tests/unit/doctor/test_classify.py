@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.doctor.classify import cause_of, classify, lookalikes
+from gpuinstall.doctor.classify import advised, cause_of, classify, lookalikes
 from gpuinstall.doctor.failures import load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -23,6 +24,7 @@ LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
 UNRELATED = (LOGS / "unrelated.txt").read_text(encoding="utf-8").splitlines()
 VARIANTS = tomli.loads((LOGS / "variants.toml").read_text(encoding="utf-8"))
+PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
@@ -64,6 +66,17 @@ BREAKS: dict[str, Callable[[str], str]] = {
     "quoted": prefixed("> "),
     "coloured": lambda text: "\n".join(f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")),
     "from Windows": lambda text: text.replace("\n", "\r\n"),
+    "in a box": lambda text: "\n".join(f"│ {line:<76} │" for line in wrapped(text, 76).split("\n")),
+    "by vLLM": lambda text: prefixed("(EngineCore_DP0 pid=12) ERROR 11-20 07:00:00 [core.py:842] ")(wrapped(text, 90)),
+    "in a system log": lambda text: prefixed("Nov 20 07:00:00 gpu01 python[2211]: ")(wrapped(text, 90)),
+    "by Python's logging": prefixed("2026-11-20 07:00:00,123 - train - ERROR - "),
+    "by srun": prefixed("12: "),
+    "by kubectl": lambda text: prefixed("[pod/trainer-0/main] ")(wrapped(text, 100)),
+    "on a page of HTML": html.escape,
+    "coloured, without the escapes": lambda text: "\n".join(f"[0;31m{line}[0m" for line in text.split("\n")),
+    "indented": prefixed("        "),
+    "below a list of packages": lambda text: PACKAGES + text,
+    "above a list of packages": lambda text: f"{text}\n{PACKAGES}",
     "in a long log": lambda text: "".join(f"step {number} loss 0.{number}\n" for number in range(2000)) + text,
 }
 
@@ -220,6 +233,43 @@ def test_what_follows_from_a_cause_counts_less_than_it() -> None:
 def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: str) -> None:
     text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
     assert [other.id for other, _ in lookalikes(text)] == [identity]
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [
+        ("export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64:$LD_LIBRARY_PATH", "ld-library-path"),
+        ("you need nvcc: sudo apt install nvidia-cuda-toolkit", "toolkit-for-torch"),
+        ("run sudo nvidia-smi -r and try again", "reset-in-use"),
+        ("sudo nvidia-smi --gpu-reset -i 0", "reset-in-use"),
+        ("is_available() is False, so it is a libcudart mismatch", "libcudart-mismatch"),
+        ("pip install torch --extra-index-url https://download.pytorch.org/whl/cu121", "extra-index"),
+        ("sudo ln -s /usr/lib/libcudnn.so.8 /usr/lib/libcudnn.so.9", "symlink"),
+        ("apt install cuda-compat-12-4", "cuda-compat-on-geforce"),
+        ("RUN apt-get install -y nvidia-driver-535", "driver-inside-container"),
+        ("install the NVIDIA driver inside WSL", "driver-inside-wsl"),
+        ("compile a newer glibc", "replace-glibc"),
+    ],
+)
+def test_wrong_advice_is_recognised_and_is_no_cause(text: str, identity: str) -> None:
+    assert [advice.id for advice in advised(text)] == [identity]
+    assert classify(text) == ()
+
+
+def test_advice_is_not_called_wrong_where_it_is_right() -> None:
+    text = "The detected CUDA version mismatches the version that was used to compile: install the CUDA toolkit"
+    assert "toolkit-for-torch" in [advice.id for advice in advised(text)]
+    assert advised(text, classify(text)) == ()
+
+
+def test_the_first_causes_own_advice_comes_with_it() -> None:
+    causes = classify("undefined symbol: __nvJitLinkComplete_12_4")
+    assert {advice.id for advice in advised("", causes)} == {"ld-library-path", "symlink"}
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=lambda path: str(path.stem))
+def test_no_healthy_log_is_taken_for_advice(log: Path) -> None:
+    assert advised(log.read_text(encoding="utf-8")) == ()
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,15 @@ LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
         "2026-11-20T07:00:00.1Z Found no NVIDIA driver\r\n2026-11-20T07:00:00.2Z on your system\r\n",
         "(RayWorker pid=12, ip=10.0.0.1) Found no NVIDIA driver on\n(RayWorker pid=12, ip=10.0.0.1) your system",
         "> Found no NVIDIA driver on your\n> system",
+        "[pod/app-0/main] Found no NVIDIA dr\n[pod/app-0/main] iver on your system",
+        "Nov 20 07:00:00 gpu01 app[22]: Found no NVIDIA dr\nNov 20 07:00:00 gpu01 app[22]: iver on your system",
+        "ERROR 11-20 07:00:00 [core.py:842] Found no NVIDIA\nERROR 11-20 07:00:00 [core.py:842] driver on your system",
+        "2026-11-20 07:00:00,1 - ERROR - Found no NVIDIA\n2026-11-20 07:00:00,1 - ERROR - driver on your system",
+        "07:00:00 | ERROR | a:f:4 - Found no NVIDIA\n07:00:00 | ERROR | a:f:4 - driver on your system",
+        "E0305 20:23:38.779000 745 b.py:5] Found no NVIDIA\nE0305 20:23:38.779000 745 b.py:5] driver on your system",
+        "│ RuntimeError: Found no NVIDIA           │\n│ driver on your system                   │",
+        "Found no&nbsp;NVIDIA driver on your&#32;system",
+        "[1;31mFound no NVIDIA[0m driver on your system",
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
     ],
 )
@@ -47,6 +56,14 @@ def test_an_ellipsis_does_not_cross_lines() -> None:
     pattern = Pattern("libcudnn…not found")
     assert Transcript("libcudnn.so.9 was not found").find(pattern)
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
+
+
+def test_short_lines_side_by_side_are_no_message_that_an_edge_has_cut() -> None:
+    pattern = Pattern(r"torchaudio\S*\.so…undefined symbol")
+    packages = "torchaudio  2.5.1\ntorchvision 0.20.1\ntriton      3.1.0\n"
+    assert Transcript(f"{packages}libcusparse.so.12: undefined symbol: x").find(pattern) is None
+    cut = "OSError: /opt/venv/lib/torchaudio/lib/libtorch\naudio.so: undefined symbol"
+    assert Transcript(cut).find(pattern) == cut
 
 
 def test_a_line_of_megabytes_is_searched_and_its_evidence_is_short() -> None:

@@ -12,8 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
 from gpuinstall import load_catalog
-from gpuinstall.cli.main import COMMANDS
+from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.cli.table import markdown_table
 from gpuinstall.doctor.page import page as failures_page
 from gpuinstall.verify.page import checks_page
@@ -41,10 +43,15 @@ def made() -> dict[str, str]:
 
 
 def commands_page() -> str:
-    """Write down what every command says of itself."""
-    commands = [f"gpuinstall {name} --help" for name in COMMANDS]
-    shown = [f"```console\n$ {command}\n{output(command)}```\n" for command in commands]
+    """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
+    words = [" ".join(words) for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
+    shown = [f"```console\n$ gpuinstall {each} --help\n{output(f'gpuinstall {each} --help')}```\n" for each in words]
     return "\n".join(["# Commands\n", *shown])
+
+
+def _below(name: str) -> list[str]:
+    command = entrance.get_command(click.Context(entrance), name)
+    return command.list_commands(click.Context(command)) if isinstance(command, click.Group) else []
 
 
 def pages() -> list[Path]:

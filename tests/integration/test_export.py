@@ -79,7 +79,36 @@ name = "pytorch-cpu"
 url = "{torch}/cpu"
 explicit = true
 """
-SHAPES = {"bare": "", "index": EXISTING_INDEX, "conflicts": EXISTING_CONFLICTS}
+EXCLUSIVE_EXTRAS = """
+[project.optional-dependencies]  # neither says where torch comes from
+old = ["torch==2.13.0 ; python_version >= '3.10'"]
+new = ["torch==2.14.1 ; python_version >= '3.10'"]
+[tool.uv] # in one line
+conflicts = [[{{extra="old"}},{{extra="new"}}]] # one at a time
+"""
+GROUPS = """
+[dependency-groups]
+test = ["filelock"]
+dev = [{{ include-group = "test" }}, "cowsay"]
+
+[tool.uv.dependency-groups]
+dev = {{ requires-python = ">=3.10" }}
+
+[tool.uv.sources]
+Torch = [{{ index = "pytorch-cpu" }}] # spelled otherwise
+
+[[ tool . uv . index ]]
+"name" = "pytorch-cpu"
+url = "{torch}/cpu"
+explicit = true
+# the end, without a line end"""
+SHAPES = {
+    "bare": "",
+    "index": EXISTING_INDEX,
+    "conflicts": EXISTING_CONFLICTS,
+    "exclusive extras": EXCLUSIVE_EXTRAS,
+    "groups": GROUPS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +190,43 @@ def test_pip_takes_the_requirements_with_every_hash(workshop: Workshop) -> None:
     assert "torch-2.14.1+cu126" in done.out
 
 
+def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop: Workshop, index: StandInIndex) -> None:
+    address = f"{index.default.url}/files/filelock-3.20.0-py3-none-any.whl"
+    asked = ("torch", f"filelock @ {address}", "--python", PYTHON, "--target", "cpu", "--upgrade")
+    workshop.document("lock", *asked)
+    export(workshop, "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt")
+    assert f"filelock @ {address} " in (workshop.folder / "requirements.txt").read_text(encoding="utf-8")
+    done = pip_install(workshop, "requirements.txt")
+    assert done.ok, done.err
+
+
+def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Workshop) -> None:
+    platforms = {"cu130-windows-x86_64": "windows", "cu130-linux-aarch64": "aarch64-manylinux_2_28"}
+    platforms["cpu-macos-arm64"] = "aarch64-apple-darwin"
+    targets = [word for target in platforms for word in ("--target", target)]
+    workshop.document("lock", "torch", "torchvision", "--python", PYTHON, *targets)
+    for target, platform in platforms.items():
+        export(workshop, "requirements", "--lock", f"pylock.{target}.toml", "-o", f"{target}.txt")
+        words = ("--python-platform", platform, "--python-version", PYTHON, "--target", "there")
+        done = with_uv(workshop, "pip", "install", "--dry-run", "--require-hashes", *words, "-r", f"{target}.txt")
+        assert done.ok, done.err
+
+
+@pytest.mark.parametrize("maker", ["uv", "pip"])
+def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, maker: str) -> None:
+    (workshop.folder / "in.txt").write_text("torch\ncowsay\n", encoding="utf-8")
+    if maker == "uv":
+        made = with_uv(workshop, "pip", "compile", "--format", "pylock.toml", "in.txt", "-o", "pylock.theirs.toml")
+    else:
+        pip = [sys.executable, "-m", "pip", "lock", "-r", "in.txt", "-o", "pylock.theirs.toml"]
+        words = [*pip, "--index-url", default_index(workshop)]
+        made = process.run(words, env=workshop.environment, cwd=workshop.folder)
+    assert made.ok, made.err
+    export(workshop, "requirements", "--lock", "pylock.theirs.toml", "-o", "requirements.txt")
+    done = pip_install(workshop, "requirements.txt")
+    assert done.ok, done.err
+
+
 def test_pip_refuses_them_where_a_file_is_another(workshop: Workshop) -> None:
     text = export(workshop, "requirements", "--lock", "pylock.cu126.toml")["text"]
     torch = text.index("--hash", text.index("torch @"))
@@ -180,20 +246,24 @@ def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop)
     assert document["dependencies"][0] == f"python={PYTHON}"
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["lf", "crlf"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(
-    workshop: Workshop, index: StandInIndex, shape: str
+    workshop: Workshop, index: StandInIndex, shape: str, ends: str
 ) -> None:
     project = workshop.folder / "pyproject.toml"
-    before = PROJECT + shape.format(torch=index.torch_index, default=index.default_index)
-    project.write_text(before, encoding="utf-8")
-    once = export(workshop, "uv")["text"]
-    assert export(workshop, "uv")["text"] == once == project.read_text(encoding="utf-8")
+    text = PROJECT + shape.format(torch=index.torch_index, default=index.default_index)
+    before = text.replace("\n", ends).encode()
+    project.write_bytes(before)
+    export(workshop, "uv")
+    once = project.read_bytes()
+    export(workshop, "uv")
+    assert project.read_bytes() == once
     locked = with_uv(workshop, "lock", "--python", sys.executable)
     assert locked.ok, locked.err
     assert (torch_of(workshop, "torch-cu126"), torch_of(workshop, "torch-cpu")) == ("2.14.1+cu126", "2.14.1+cpu")
     export(workshop, "uv", "--remove")
-    assert project.read_text(encoding="utf-8") == before
+    assert project.read_bytes() == before
 
 
 def torch_of(workshop: Workshop, group: str) -> str:

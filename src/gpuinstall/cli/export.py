@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,9 +19,19 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.lock import Lock
 
-_LOCK = click.option("--lock", "path", type=click.Path(path_type=Path), metavar="FILE", help="The lock to export.")
+_LOCK = click.option(
+    "--lock",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The lock to export, where there are several.",
+)
 _OUTPUT = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there, not to stdout."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write there, not to stdout.",
 )
 
 
@@ -33,22 +44,22 @@ def command() -> None:
 @_LOCK
 @_OUTPUT
 @options.command("export")
-def requirements(_terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+def requirements(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
     """Export a requirements file."""
     from gpuinstall.export.requirements import requirements as written
 
-    return _outcome("requirements", written(_lock(path), _family()), output)
+    return _outcome("requirements", written(_shared(_lock(path), terminal), _family()), output)
 
 
-@command.command("conda", help="Write conda's environment.yml, everything locked in its pip section.")
+@command.command("conda", help="Write conda's environment.yml, its pip section with hashes.")
 @_LOCK
 @_OUTPUT
 @options.command("export")
-def conda(_terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+def conda(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
     """Export an environment.yml."""
     from gpuinstall.export.conda import conda as written
 
-    return _outcome("conda", written(_lock(path), _family()), output)
+    return _outcome("conda", written(_shared(_lock(path), terminal), _family()), output)
 
 
 @command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")
@@ -68,15 +79,23 @@ def dockerfile(
     return _outcome("dockerfile", text, output)
 
 
-@command.command("uv", help="Patch pyproject.toml: a dependency group, with its own index, for each locked backend.")
-@click.option("--lock", "paths", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Only this lock.")
+@command.command("uv", help="Patch pyproject.toml: a dependency group for each backend.")
+@click.option(
+    "--lock",
+    "paths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Only this lock; may be repeated.",
+)
 @click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index.")
 @click.option("--remove", is_flag=True, help="Take out what an earlier export wrote.")
 @options.command("export")
-def uv(_terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
+def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     """Patch pyproject.toml."""
-    from gpuinstall.export.uv_project import groups, patched, unpatched
-    from gpuinstall.files import write_atomically
+    from gpuinstall.export.toml_lines import REPLACED
+    from gpuinstall.export.uv_groups import groups
+    from gpuinstall.export.uv_project import patched, unpatched
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.sources import read_sources
 
@@ -89,7 +108,9 @@ def uv(_terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *,
         sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
         after, done = patched(before, wanted, sources.torch_index), _choices(group.name for group in wanted)
     if after != before:
-        write_atomically(project, after)
+        _write(project, after)
+    if REPLACED in after:
+        terminal.warn(f"{project} said otherwise: what had to give way stays above as a comment")
     return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
 
 
@@ -107,6 +128,15 @@ def _lock(path: Path | None) -> Lock:
             names = ", ".join(str(lock) for lock in (path, *others))
             raise UsageError("several-locks", f"there are several locks: {names}", hint=f"--lock {path}")
     return read_lock(path)
+
+
+def _shared(lock: Lock, terminal: Terminal) -> Lock:
+    """Say it of a lock that nobody else can install from."""
+    from gpuinstall.export.origin import unserved
+
+    if names := unserved(lock):
+        terminal.warn(f"{names} in {lock.name}: from a folder, so that what is written serves this machine alone")
+    return lock
 
 
 def _locks() -> list[Path]:
@@ -134,12 +164,25 @@ def _text(path: Path) -> str:
 
 def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
     """Write the text to its file, or let it be printed."""
-    from gpuinstall.files import write_atomically
-
     if output is None:
         return Outcome(_document(format_, text), lambda screen: screen.line(text.removesuffix("\n")))
-    write_atomically(output, text)
+    _write(output, text)
     return Outcome(_document(format_, text, output), lambda screen: screen.field("Written", str(output)))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, behind a link if there is one, as open as it was; a pipe or /dev/stdout is not replaced."""
+    from gpuinstall.files import write_atomically
+
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    place = path.resolve()
+    mode = place.stat().st_mode if place.exists() else None
+    write_atomically(place, text)
+    if mode is not None:
+        place.chmod(S_IMODE(mode))
 
 
 def _document(format_: str, text: str, path: Path | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def conda(lock: Lock, family: Collection[str]) -> str:
     """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
     name = lock.name.removesuffix(".toml").replace("pylock", "torch").replace(".", "-")
-    python = f"python={lock.python}" if lock.python else "python"
+    python = f"python={lock.python}" if lock.python else f"python{lock.pylock.requires_python or ''}"
     lines = [
         f"# From {lock.name}: conda env create -f environment.yml",
         f"name: {name}",

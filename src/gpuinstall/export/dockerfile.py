@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.export.backend import backend_of
+from gpuinstall.export.origin import unserved
+from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
 
 UV = "0.13.8"
 VENV = "/app/.venv"
+_PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 _TEXT = """\
 # syntax=docker/dockerfile:1
 # torch {torch}, as {lock} has it.
 #
-#   docker build --tag torch .
+#   docker build --platform {platform} --tag torch .
 #   docker run --rm{gpus} torch
 #{needs}
 FROM astral/uv:{uv} AS uv
@@ -57,12 +60,11 @@ _SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
 
 def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
     """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough."""
-    if lock.python is None:
-        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
     backend = backend_of(lock)
     cpu = backend == "cpu"
     return _TEXT.format(
         torch=lock.versions.get("torch"),
+        platform=_platform(lock),
         lock=lock.name,
         python=lock.python,
         uv=UV,
@@ -81,12 +83,29 @@ def devcontainer(lock: Lock) -> str:
     gpu = {} if backend_of(lock) == "cpu" else {"runArgs": ["--gpus", "all"]}
     document = {
         "name": f"torch {lock.versions.get('torch')}",
-        "build": {"dockerfile": "../Dockerfile", "context": ".."},
+        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", _platform(lock)]},
         **gpu,
         "remoteUser": "app",
         "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{VENV}/bin/python"}}},
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def _platform(lock: Lock) -> str:
+    """Docker's name for the platform of a lock; raise UsageError where no image can be made of it."""
+    if lock.python is None:
+        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
+    if names := unserved(lock):
+        message = f"{names} in {lock.name}: from a folder or a repository, which the image does not have"
+        raise UsageError("not-exportable", message, hint="make the lock from an index: gpuinstall lock --upgrade")
+    places = lock.pylock.environments
+    for arch, platform in _PLATFORMS.items():
+        here = Target("cpu", "linux", arch).environment(lock.python)
+        if not places or any(place.evaluate(here) for place in places):
+            return platform
+    raise UsageError(
+        "not-exportable", f"{lock.name} is not for Linux, and an image is", hint="gpuinstall lock --target cpu"
+    )
 
 
 def _bases(lock: Lock, backend: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
 def _requirement(
     package: Package, files: list[PackageWheel | PackageSdist | PackageArchive], *, by_address: bool
 ) -> str:
-    if package.version and not (by_address and len(files) == 1):
+    if package.version and not package.archive and not (by_address and len(files) == 1):
         return f"{package.name}=={package.version}"
     if not files[0].url:
         raise UsageError(
@@ -58,7 +58,8 @@ def _requirement(
             f"{package.name} comes from a folder, which others do not have",
             hint="make the lock from an index: gpuinstall lock --upgrade",
         )
-    return f"{package.name} @ {files[0].url}"
+    folder = package.archive and package.archive.subdirectory
+    return f"{package.name} @ {files[0].url}{f'#subdirectory={folder}' if folder else ''}"
 
 
 def _files(package: Package) -> list[PackageWheel | PackageSdist | PackageArchive]:
@@ -67,4 +68,5 @@ def _files(package: Package) -> list[PackageWheel | PackageSdist | PackageArchiv
 
 
 def _not_a_file(lock: Lock, package: Package) -> UsageError:
-    return UsageError("not-exportable", f"{package.name} in {lock.name} is no file with a sha256")
+    message = f"{package.name} in {lock.name} is no file with a sha256"
+    return UsageError("not-exportable", message, hint=f"lock a release of {package.name}, or install it afterwards")

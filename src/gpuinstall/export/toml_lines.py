@@ -62,7 +62,10 @@ def restored(text: str) -> str:
         elif _added(lines[one.start]):
             empty_before = not one.key and not lines[one.start - 1].strip()
             gone.update(range(one.start - empty_before, one.stop))
-    return "\n".join(line.removeprefix(REPLACED) for at, line in enumerate(lines) if at not in gone)
+    theirs = {at for one in found for at in range(one.start, one.stop)}
+    return "\n".join(
+        line if at in theirs else line.removeprefix(REPLACED) for at, line in enumerate(lines) if at not in gone
+    )
 
 
 def statements(text: str) -> Iterator[Statement]:

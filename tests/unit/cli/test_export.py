@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,3 +100,56 @@ def test_jupyter_and_the_devcontainer_are_to_be_had(capsys: pytest.CaptureFixtur
     assert "jupyterlab" in capsys.readouterr().out
     assert run(["export", "dockerfile", "--devcontainer"]) == 0
     assert json.loads(capsys.readouterr().out)["build"]["dockerfile"] == "../Dockerfile"
+
+
+def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = folder / "pylock.cu126.toml"
+    lock.write_text(cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"), encoding="utf-8")
+    assert run(["export", "requirements"]) == 0
+    captured = capsys.readouterr()
+    assert "torch @ file:///wheels/" in captured.out
+    assert captured.err == (
+        "warning: torch in pylock.cu126.toml: from a folder, so that what is written serves this machine alone\n"
+    )
+
+
+def test_a_value_that_gives_way_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = '[tool.uv.sources]\ntorch = { index = "theirs" }\n'
+    (folder / "pyproject.toml").write_text(PROJECT + theirs, encoding="utf-8")
+    assert run(["export", "uv"]) == 0
+    assert "stays above as a comment" in capsys.readouterr().err
+    assert run(["export", "uv", "--remove"]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_link_stays_one_and_the_file_behind_it_is_written(folder: Path) -> None:
+    (folder / "real.toml").write_text(PROJECT, encoding="utf-8")
+    (folder / "pyproject.toml").symlink_to("real.toml")
+    assert run(["export", "uv"]) == 0
+    assert (folder / "pyproject.toml").is_symlink()
+    assert "torch-cu126" in (folder / "real.toml").read_text(encoding="utf-8")
+
+
+def test_a_file_stays_as_closed_as_it_was(folder: Path) -> None:
+    project = folder / "pyproject.toml"
+    project.write_text(PROJECT, encoding="utf-8")
+    project.chmod(0o600)
+    assert run(["export", "uv"]) == 0
+    assert project.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert run(["export", "requirements", "-o", "pipe"]) == 0
+    assert os.read(reader, 1 << 16).startswith(b"# From pylock.cu126.toml")
+    assert (folder / "pipe").is_fifo()
+    os.close(reader)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_is_no_place_to_write_to(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "requirements", "-o", "."]) == 2
+    assert "is a directory" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 
 from gpuinstall.export.conda import conda
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest
 
 
@@ -32,3 +33,9 @@ def test_the_lines_for_pip_are_requirements_with_hashes() -> None:
     assert document()["dependencies"][-1]["pip"][1] == (
         f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}"
     )
+
+
+def test_a_lock_of_somebody_elses_may_serve_several_pythons() -> None:
+    text = cuda_lock().text.replace('"==3.12.*"', '">=3.10,<3.13"')
+    read = yaml.safe_load(conda(parse("pylock.toml", text), FAMILY))
+    assert read["dependencies"][0] == "python<3.13,>=3.10"

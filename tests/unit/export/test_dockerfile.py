@@ -4,6 +4,7 @@ import json
 import re
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import UV, devcontainer, dockerfile
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import cpu_lock, cuda_lock, source
+from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
 HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"
 TEXTS = {
@@ -76,9 +77,36 @@ def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
         dockerfile(parse("pylock.cu126.toml", text))
 
 
+def test_the_image_is_built_for_the_locks_platform() -> None:
+    arm = cuda_lock("cu130-linux-aarch64")
+    assert "docker build --platform linux/amd64 " in TEXTS["cuda"]
+    assert "docker build --platform linux/arm64 " in dockerfile(arm)
+    assert json.loads(devcontainer(arm))["build"]["options"] == ["--platform", "linux/arm64"]
+
+
+@pytest.mark.parametrize("target", ["cu130-windows-x86_64", "cpu-macos-arm64"])
+def test_a_lock_for_another_system_is_refused(target: str) -> None:
+    for written in (dockerfile, devcontainer):
+        with pytest.raises(UsageError, match="is not for Linux"):
+            written(lock(target, wheel("torch", "2.14.1")))
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        {"name": "mine", "wheels": [{"url": "file:///wheels/mine-1-py3-none-any.whl", "hashes": {"sha256": "0" * 64}}]},
+        {"name": "mine", "directory": {"path": "mine"}},
+        {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}},
+    ],
+)
+def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
+        dockerfile(lock("cpu", wheel("torch", "2.14.1+cpu"), mine))
+
+
 def test_the_devcontainer_builds_that_dockerfile_and_asks_for_a_gpu_where_there_is_to_be_one() -> None:
     document = json.loads(devcontainer(cuda_lock()))
-    assert document["build"] == {"dockerfile": "../Dockerfile", "context": ".."}
+    assert (document["build"]["dockerfile"], document["build"]["context"]) == ("../Dockerfile", "..")
     assert document["runArgs"] == ["--gpus", "all"]
     assert document["remoteUser"] == "app"
     assert "runArgs" not in json.loads(devcontainer(cpu_lock()))

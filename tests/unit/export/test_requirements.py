@@ -54,3 +54,11 @@ def test_a_repository_is_refused_because_nothing_pins_it() -> None:
     checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is no file with a sha256"):
         requirements(lock("cpu", checkout), FAMILY)
+
+
+def test_what_was_asked_for_by_address_is_taken_from_there() -> None:
+    archive = {"url": f"{INDEX}/mine-1.tar.gz", "hashes": {"sha256": digest("mine")}, "subdirectory": "python"}
+    mine = {"name": "mine", "version": "1", "archive": archive}
+    assert lines(requirements(lock("cpu", mine), FAMILY)) == [
+        f"mine @ {INDEX}/mine-1.tar.gz#subdirectory=python --hash=sha256:{digest('mine')}"
+    ]

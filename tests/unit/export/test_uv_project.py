@@ -4,7 +4,9 @@ import pytest
 import tomli
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.uv_project import groups, patched, unpatched
+from gpuinstall.export.uv_groups import groups
+from gpuinstall.export.uv_project import patched, unpatched
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, lock, wheel
 
 BASE = "https://index.example/whl"
@@ -70,7 +72,12 @@ def test_a_companion_that_was_asked_for_has_no_marker() -> None:
     assert group.requirements == ("torchvision==0.29.2",)
 
 
-@pytest.mark.parametrize("text", [BARE, EXISTING, CONFLICTS, "", BARE.rstrip("\n"), EXISTING.replace("\n", "\r\n")])
+TABS = f"{BARE}\n[tool.uv]\n\tpackage\t=\tfalse\n\t# tabs\n"
+WORDS = f'{BARE}\n[tool.x]\ntext = """\n# by gpuinstall, was: x\n"""\n'
+SHAPES = [BARE, EXISTING, CONFLICTS, BARE.rstrip("\n"), EXISTING.replace("\n", "\r\n"), TABS, WORDS]
+
+
+@pytest.mark.parametrize("text", SHAPES)
 def test_patching_twice_is_patching_once_and_removing_gives_the_same_bytes(text: str) -> None:
     wanted = groups([cuda_lock(), cpu_lock()], FAMILY)
     once = patched(text, wanted, BASE)
@@ -105,13 +112,58 @@ def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours() ->
     assert uv["sources"]["torch"][0] == {"index": "pytorch", "extra": "gpu", "marker": "sys_platform == 'linux'"}
     assert uv["conflicts"] == [
         [{"extra": "cpu"}, {"extra": "gpu"}],
-        [{"extra": "gpu"}, {"group": "torch-cu126"}],
+        [{"extra": "cpu"}, {"extra": "gpu"}, {"group": "torch-cu126"}],
     ]
 
 
-@pytest.mark.parametrize("text", ["[project", f'{BARE}[tool.uv]\nindex = [{{ url = "https://index.example" }}]\n'])
-def test_a_file_that_no_line_can_be_added_to_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="cannot be patched"):
+def test_extras_that_exclude_each_other_over_torch_conflict_with_ours_too() -> None:
+    extras = '[project.optional-dependencies]\nold = ["torch==2.13.0"]\nnew = ["Torch >2"]\nx = ["y"]\nz = ["y"]\n'
+    said = '[tool.uv]\nconflicts = [[{ extra = "old" }, { extra = "new" }], [{ extra = "x" }, { extra = "z" }]]\n'
+    uv = tomli.loads(patched(f"{BARE}{extras}{said}", groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]
+    assert uv["conflicts"][2:] == [[{"extra": "old"}, {"extra": "new"}, {"group": "torch-cu126"}]]
+
+
+def test_a_source_keeps_the_name_that_it_was_given() -> None:
+    said = f'{BARE}[tool.uv.sources]\nTorch = {{ index = "theirs" }}\n'
+    sources = tomli.loads(patched(said, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]["sources"]
+    assert sources.keys() == {"Torch", "triton"}
+    assert sources["Torch"] == [{"index": "gpuinstall-cu126", "group": "torch-cu126"}]
+
+
+def test_a_lock_for_any_python_says_nothing_of_one() -> None:
+    text = cuda_lock().text.replace('requires-python = "==3.12.*"\n', "")
+    uv = tomli.loads(patched(BARE, groups([parse("pylock.cu126.toml", text)], FAMILY), BASE))["tool"]["uv"]
+    assert "dependency-groups" not in uv
+
+
+INLINE = [
+    'tool.uv.index = [{ url = "https://index.example" }]\n[project]\n',
+    f'{BARE}[tool.uv]\nindex = [{{ url = "https://index.example" }}]\n',
+    f'{BARE}[tool.uv]\nsources = {{ torch = {{ index = "theirs" }} }}\n',
+    f'{BARE}[tool.uv.sources.torch]\nindex = "theirs"\n',
+    f'dependency-groups.dev = ["pytest"]\n{BARE}',
+]
+
+
+@pytest.mark.parametrize("text", INLINE)
+def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(text: str) -> None:
+    with pytest.raises(UsageError, match="no further line") as refused:
+        patched(text, groups([cuda_lock()], FAMILY), BASE)
+    assert "[tool.uv.sources]" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[project", "cannot be patched"),
+        ("", r"no \[project\]"),
+        ("[tool.uv]\nmanaged = true\n", r"no \[project\]"),
+        (f'{BARE}[dependency-groups]\nTorch_cu126 = ["mine"]\n', "torch-cu126 already"),
+        (f'{BARE}[[tool.uv.index]]\nname = "gpuinstall-cu126"\nurl = "{BASE}"\n', "gpuinstall-cu126 already"),
+    ],
+)
+def test_what_uv_would_refuse_afterwards_is_refused_before(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
         patched(text, groups([cuda_lock()], FAMILY), BASE)
 
 

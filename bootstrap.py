@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -31,6 +32,7 @@ OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bo
 WINDOWS = os.name == "nt"
 TOOL_PYTHON = (3, 10)
 KEPT_ENVIRONMENTS = 3
+ANSWER_S = 15.0
 PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
 UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "UnknownIssuer", "unable to get local issuer")
@@ -92,7 +94,7 @@ class Screen(NamedTuple):
         """Say one step; ``began`` is when it did, by the monotonic clock."""
         took = "" if began is None else f"{time.monotonic() - began:.1f} s"
         if not self.quiet:
-            print(f"  {label:<19} {text:<46} {took:>10}".rstrip(), file=sys.stderr, flush=True)
+            say(f"  {label:<19} {text:<46} {took:>10}".rstrip())
 
 
 class Job(NamedTuple):
@@ -149,13 +151,15 @@ def digest_of(clone: Path) -> str:
 # Other programs
 
 
-def run(argv: Sequence[object], cwd: Optional[Path] = None) -> str:
+def run(argv: Sequence[object], cwd: Optional[Path] = None, seconds: Optional[float] = None) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
-    words, caught = [str(word) for word in argv], subprocess.PIPE
+    words, caught, nothing = [str(word) for word in argv], subprocess.PIPE, subprocess.DEVNULL
     try:
         done = subprocess.run(
-            words, env=environment(), cwd=cwd, stdin=subprocess.DEVNULL, stdout=caught, stderr=caught, check=False
+            words, env=environment(), cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
         )
+    except subprocess.TimeoutExpired as error:
+        raise PassedOverError(f"no answer in {seconds:.0f} s") from error
     except OSError as error:
         raise PassedOverError(str(error)) from error
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
@@ -402,7 +406,7 @@ def kept_uv(job: Job) -> Path:
 
 def version_of(uv: Path) -> str:
     """Ask a uv for its version."""
-    said = re.search(r"\d+\.\d+\.\d+", run([uv, "--version"]))
+    said = re.search(r"\d+\.\d+\.\d+", run([uv, "--version"], seconds=ANSWER_S))
     if not said:
         raise PassedOverError(f"{uv} does not say its version")
     return said.group()
@@ -467,7 +471,7 @@ def fits(python: Path) -> bool:
         return False
     new_enough = f"import sys; print(sys.implementation.name == 'cpython' and sys.version_info >= {TOOL_PYTHON})"
     with suppress(PassedOverError):
-        return run([python, "-I", "-c", new_enough]) == "True"
+        return run([python, "-I", "-c", new_enough], seconds=ANSWER_S) == "True"
     return False
 
 
@@ -636,12 +640,26 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
         error = {"code": "bootstrap", "message": failure.message, "hint": "; ".join(failure.do)}
         head = {"gpuinstall": 1, "command": "install", "status": "error", "exit_code": failure.status}
         print(json.dumps({**head, "errors": [error]}, indent=2))
-    print(f"error: {failure.message}", file=sys.stderr)
+    say(f"error: {failure.message}")
     for label, lines in (("seen", failure.seen), ("do", failure.do)):
         for at, line in enumerate(lines):
-            print(f"  {'' if at else label:<5} {line}", file=sys.stderr)
-    print("Nothing was installed.", file=sys.stderr)
+            say(f"  {'' if at else label:<5} {line}")
+    say("Nothing was installed.")
     return failure.status
+
+
+def say(text: str) -> None:
+    """Write a line to stderr; where nobody listens, the work goes on."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def heed_signals() -> None:
+    """End as by Ctrl-C, tidily, where a scheduler or a closed terminal ends us."""
+    for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")):
+        if number and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -653,6 +671,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     quiet = bool({"-q", "--quiet"} & set(arguments)) or bool(os.environ.get("GPUINSTALL_QUIET"))
     try:
+        heed_signals()
         return hand_over(tool_environment(read_kit(), Screen(quiet)), arguments)
     except BootstrapError as failure:
         return give_up(failure, arguments)

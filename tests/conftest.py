@@ -1,5 +1,7 @@
 """The lab's fixtures and hypothesis' profile, for every folder of tests."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures"]
@@ -11,3 +13,8 @@ settings.register_profile(
     derandomize=True,  # every clone tries the same examples
 )
 settings.load_profile("gpuinstall")
+
+for _name in ("SIGINT", "SIGHUP"):
+    _number = getattr(signal, _name, None)
+    if _number and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)  # a job in the background hands down that it ignores them

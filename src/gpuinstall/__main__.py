@@ -7,7 +7,10 @@ import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+from gpuinstall.interruption import heed
 
 INTERRUPTED = 130
 
@@ -15,30 +18,36 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """Run the command line and exit with its status."""
     gc.set_threshold(100_000)  # a plan allocates and hardly frees: fewer collections make it a tenth faster
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a log in ASCII has no dot or times sign
-
     try:
+        heed()
+        sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
+
         from gpuinstall.cli.main import run
 
         status = run(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED
-    if status == INTERRUPTED:
-        _leave_interrupted()
-    sys.exit(status)
+    _leave(status)
 
 
-def _leave_interrupted() -> NoReturn:
-    """Leave at once: ``python -m`` would end itself by SIGINT where the interrupt struck within ``exec(text)``.
+def _writable(stream: TextIO | None) -> TextIO:
+    """Write past a stream that was closed before we came, and what its encoding lacks as question marks."""
+    stream = stream or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it stays open
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="replace")  # a log in ASCII has no dot or times sign
+    return stream
 
-    Importing a dataclass executes text, and CPython's ``run_eval_code_obj`` notes such an interrupt, caught or not.
+
+def _leave(status: int) -> NoReturn:
+    """Leave at once with what was written: CPython could still end itself by SIGINT on its way out.
+
+    It does where an interrupt strikes while it takes itself apart, and where one has struck within ``exec(text)``
+    (which importing a dataclass is), caught or not.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(INTERRUPTED)
+    with suppress(OSError, KeyboardInterrupt):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` and rename it there; raise InstallationError where that is not allowed."""
-    with written(path) as file:
+def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
+    """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
+    with written(path, folder) as file:
         file.write(text.encode())
 
 
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
+def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError."""
-    part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
+    part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("xb") as file:

@@ -80,11 +80,11 @@ def _glibc(body: Mapping[str, Any]) -> str | None:
 
 
 def _environment(body: Mapping[str, Any]) -> Environment:
-    jetson = _optional(body, "jetson", dict, "environment.") or {}
+    jetson = _optional(body, "jetson", dict, "environment.")
     return Environment(
         wsl=bool(_optional(body, "wsl", bool, "environment.")),
         container=_known(body, "container", CONTAINERS, "environment."),
-        l4t=_optional(jetson, "l4t", str, "environment.jetson."),
+        l4t=None if jetson is None else _optional(jetson, "l4t", str, "environment.jetson.") or "unknown",
     )
 
 

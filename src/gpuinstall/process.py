@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuinstall.interruption import ending_with_us
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -36,42 +39,46 @@ def run(
 ) -> Finished:
     """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program."""
     words = tuple(str(word) for word in argv)
-    try:
-        done = subprocess.run(
-            words,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=seconds,
-            check=False,
-            input=text,
-            stdin=subprocess.DEVNULL if text is None else None,
-        )
-    except subprocess.TimeoutExpired as ended:
-        return Finished(words, None, _text(ended.stdout), _text(ended.stderr))
-    return Finished(words, done.returncode, done.stdout, done.stderr)
+    stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
+    with _started(words, env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
+        try:
+            out, err = running.communicate(text, seconds)
+        except subprocess.TimeoutExpired as ended:
+            return Finished(words, None, _text(ended.stdout), _text(ended.stderr))
+    return Finished(words, running.returncode, out, err)
 
 
 def follow(argv: Sequence[str | Path], heard: Callable[[str], None], *, env: Mapping[str, str]) -> Finished:
     """Run ``argv`` and hand each line that it writes to stderr to ``heard`` at once; its stdout is not kept."""
     words, lines = tuple(str(word) for word in argv), []
-    with subprocess.Popen(
-        words,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as running:
+    with _started(words, env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
         for line in running.stderr or ():
             lines.append(line)
             heard(line.rstrip())
+        running.wait()
     return Finished(words, running.returncode, "", "".join(lines))
+
+
+@contextmanager
+def _started(
+    words: tuple[str, ...], env: Mapping[str, str] | None, *, stdin: int, stdout: int, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a program that does not outlive the block."""
+    with (
+        subprocess.Popen(
+            words,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        ) as running,
+        ending_with_us(running),
+    ):
+        yield running
 
 
 def _text(raw: bytes | str | None) -> str:

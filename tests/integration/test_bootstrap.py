@@ -19,6 +19,7 @@ import bootstrap
 import pytest
 
 from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.pace import within
 from tests.lab.uv_mirror import archive, uv_mirror, uv_program
 
 CLOSED = "http://127.0.0.1:9"
@@ -72,11 +73,10 @@ def test_the_second_run_is_instant_and_makes_nothing(person: Person, clone: Path
     person.run(python, clone / "bootstrap.py", "--help")
     [before] = person.tools
 
-    began = time.monotonic()
-    done = person.run(python, clone / "bootstrap.py", "--help", settings=UNREACHABLE)
+    with within(3):
+        done = person.run(python, clone / "bootstrap.py", "--help", settings=UNREACHABLE)
 
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 3
     assert "uv" not in done.stderr.replace(str(person.data), "")
     assert person.tools == [before]
 
@@ -142,11 +142,10 @@ def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path) -> Non
 
 
 def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(person: Person, clone: Path) -> None:
-    began = time.monotonic()
-    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
+    with within(15):
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
 
     assert done.returncode == 4
-    assert time.monotonic() - began < 15
     for said in ("by pip: Failed to establish", "release archive: ", "HTTPS_PROXY=", "SSL_CERT_FILE=", "UV_MIRROR="):
         assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -200,16 +199,18 @@ def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Pat
 def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
     person: Person, clone: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "folder" / "uv").mkdir(parents=True)
     for folder, script in (("old", "echo uv 0.4.20"), ("broken", "exit 127"), ("shims", "touch $HOME/ran; exit 1")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "uv").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / folder / "uv").chmod(0o755)
-    folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken"))
+    folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken", "folder"))
     done = person.run(
         interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{folders}:/usr/bin:/bin"}
     )
 
     assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
+    assert f"{tmp_path}/folder/uv does not run" in done.stderr
     assert not (person.home / "ran").exists()
     assert done.returncode == 0, done.stderr
 
@@ -303,6 +304,27 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Perso
 
     assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
     assert not list(person.data.glob(".new-*"))
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "uv").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "slow" / "uv").chmod(0o755)
+    run = subprocess.Popen(
+        [interpreter("3.12"), clone / "bootstrap.py"],
+        env={**person.environment(), "PATH": f"{tmp_path / 'slow'}:/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(person.data.glob(".new-*/tool.txt")):
+        time.sleep(0.005)
+    run.send_signal(signal.Signals[name])
+    _, said = run.communicate(timeout=60)
+
+    assert (run.returncode, said.splitlines()) == (130, ["error: interrupted", "Nothing was installed."])
+    assert list(person.home.iterdir()) == []
 
 
 @pytest.mark.network

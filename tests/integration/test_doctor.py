@@ -178,3 +178,12 @@ def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play:
 def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert doctor("--venv", "file").status == 2
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["verify"], ["probe"]])
+def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path: Path, words: list[str]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'
+    done = process.run(["sh", "-c", script, sys.executable, *words], cwd=gone)
+    assert (done.status, "a fault of gpuinstall" in done.err) in ((0, False), (2, False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+LINUX_GPU = {"cu126", "cu130", "cu130-linux-aarch64"}
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 
 
@@ -52,6 +54,7 @@ def test_six_targets_share_one_torch_every_file_hashed_the_same_bytes_again(
         document = tomli.loads(text)
         assert all(entry["hashes"]["sha256"] for package in document["packages"] for entry in package["wheels"])
         assert all("sdist" not in package for package in document["packages"])
+    assert {target for target in SIX if "triton" in parse("x", first[target]).versions} == LINUX_GPU
     assert len({parse("pylock.x.toml", text).python for text in first.values()}) == 1
     other = replace(workshop, caches=tmp_path / "other")
     lock_six(other, "torch", "numpy", "--upgrade")
@@ -192,6 +195,79 @@ def test_check_says_fresh_or_stale_and_why(workshop: Workshop, stand_in: StandIn
     gone = replace(workshop, caches=workshop.folder.parent / "gone").document("lock", "--check", exit_code=6)
     assert gone["data"]["locks"][0]["reasons"][0]["code"] == "withdrawn"
     assert gone["errors"][0]["code"] == "lock-stale"
+
+
+def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(workshop: Workshop) -> None:
+    file, lock = workshop.folder / "requirements.txt", workshop.folder / "pylock.cpu.toml"
+    file.write_text("torch\n", encoding="utf-8")
+    words = ("lock", "numpy", "-r", "requirements.txt", "--target", "cpu")
+    workshop.document(*words)
+    before = lock.read_text(encoding="utf-8")
+    assert workshop.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
+    assert workshop.document(*words)["data"]["locks"][0]["status"] == "unchanged"
+    file.write_text("torch\ncowsay\n", encoding="utf-8")
+    stale = workshop.document("lock", "--check", "--offline", exit_code=6)
+    assert stale["data"]["locks"][0]["reasons"] == [
+        {"code": "inputs-changed", "message": "requirements.txt has changed since it was made"}
+    ]
+    assert stale["errors"][0]["hint"] == "gpuinstall lock --upgrade -r requirements.txt"
+    file.unlink()
+    gone = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
+    assert [reason["code"] for reason in gone] == ["inputs-gone"]
+    assert workshop.document("lock", "torch", "numpy", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "torch", "numpy", "--target", "cpu")["data"]["locks"][0]["status"] == "written"
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    file.write_text("torch\n", encoding="utf-8")
+    workshop.document(*words)
+    assert lock.read_text(encoding="utf-8") == before
+
+
+def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Workshop) -> None:
+    workshop.document("lock", "torch", "--target", "cpu")
+    lock = workshop.folder / "pylock.cpu.toml"
+    text = lock.read_text(encoding="utf-8")
+    for inputs in ("5", '["torch==", 7]', "{}"):
+        odd = re.sub(r"inputs = \[.*?\]", f"inputs = {inputs}\nrequirements-files = 3", text, flags=re.DOTALL)
+        assert odd != text
+        lock.write_text(odd, encoding="utf-8")
+        assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+        assert workshop.document("lock", "torch", "--target", "cpu")["data"]["locks"][0]["status"] == "unchanged"
+
+
+@pytest.mark.parametrize("damage", [b"[[packages", b"\xff\xfe"])
+def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(workshop: Workshop, damage: bytes) -> None:
+    lock = workshop.folder / "pylock.cpu.toml"
+    lock.write_bytes(damage)
+    for words in (("lock", "--target", "cpu"), ("lock", "--check"), ("sync",), ("lock", "--download", "wheels")):
+        assert "gpuinstall lock --upgrade" in workshop.document(*words, exit_code=6)["errors"][0]["hint"]
+    workshop.document("lock", "--target", "cpu", "--upgrade")
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+
+
+def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop: Workshop) -> None:
+    workshop.document("lock", "torch", "--target", "cpu")
+    (workshop.folder / "pylock.cpu.toml").rename(workshop.folder / "pylock.prod.toml")
+    (lock,) = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    assert [reason["code"] for reason in lock["reasons"]] == ["misnamed"]
+
+
+def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(workshop: Workshop, play: Play) -> None:
+    play(NOTHING)
+    workshop.document("lock", "torch", "--target", "cpu")
+    lock = workshop.folder / "pylock.cpu.toml"
+    evil = '[[packages]]\nname = "evil"\nvcs = { type = "git", url = "https://index.example/e", commit-id = "1" }\n\n'
+    lock.write_text(lock.read_text(encoding="utf-8").replace("[tool.gpuinstall]", f"{evil}[tool.gpuinstall]"), "utf-8")
+    refused = workshop.document("sync", exit_code=6)
+    assert [misfit["code"] for misfit in refused["data"]["rejected"]] == ["unpinned"]
+    assert "evil" in refused["data"]["rejected"][0]["message"]
+    assert not (workshop.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize("words", [("lock",), ("lock", "--check"), ("lock", "--check", "--offline")])
+def test_a_malformed_requirement_is_named_beside_a_lock_too(workshop: Workshop, words: tuple[str, ...]) -> None:
+    workshop.document("lock", "torch", "--target", "cpu")
+    error = workshop.document(*words, "torch==", exit_code=2)["errors"][0]
+    assert error["code"] == "requirement-malformed"
 
 
 def test_only_the_named_package_moves(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> None:

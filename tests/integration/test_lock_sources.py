@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from base64 import b64encode
+from collections import Counter
 from dataclasses import replace
+from functools import partial
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +16,7 @@ import tomli
 
 from gpuinstall import process
 from gpuinstall.install import uv
+from gpuinstall.lock.lock import parse
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
@@ -19,6 +24,7 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.lab.fixtures import Play
@@ -39,6 +45,19 @@ def bench(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return workshop(stand_in, tmp_path)
 
 
+@pytest.mark.parametrize("habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)])
+def test_what_each_member_of_the_family_demands_is_locked(
+    stand_in_folder: Path, tmp_path: Path, habits: Habits
+) -> None:
+    with StandInIndex(stand_in_folder, habits) as index:
+        here = workshop(index, tmp_path)
+        here.document("lock", "torch", "torchvision", "--target", "cu126", "--target", "cu130-windows-x86_64")
+    demanded = {"torch", "torchvision", "filelock", "typing-extensions", "numpy"}
+    assert parse("x", here.lock("pylock.cu130-windows-x86_64.toml")).versions.keys() == demanded
+    linux = {*demanded, "triton", "nvidia-cudnn-cu12"}
+    assert parse("x", here.lock("pylock.cu126.toml")).versions.keys() == linux
+
+
 def test_an_index_without_hashes_metadata_and_ranges_still_locks(
     stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -46,7 +65,7 @@ def test_an_index_without_hashes_metadata_and_ranges_still_locks(
     with StandInIndex(stand_in_folder, Habits(metadata=False, ranges=False)) as index:
         here = workshop(index, tmp_path)
         here.document("lock", "torch", "torchvision", "--target", "cu126")
-        assert "0" * 64 not in here.lock("pylock.cu126.toml")
+        assert "0" * 32 not in here.lock("pylock.cu126.toml")
         assert here.document("sync")["data"]["verdict"]["status"] == "passed"
         wheels = {name: sent for name, sent in index.sent().items() if name.startswith(("torch", "triton"))}
         assert {name.partition("-")[0] for name in wheels} == {"torch", "torchvision", "triton"}
@@ -64,12 +83,29 @@ def test_locking_and_then_installing_fetches_each_file_once(
     )
 
 
-def test_what_torch_itself_demands_is_known_before_uv_is_asked(bench: Workshop, stand_in: StandInIndex) -> None:
+def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(bench: Workshop, stand_in: StandInIndex) -> None:
     bench.document("lock", "torch", "--target", "cu126")
-    asked = [each.path for each in stand_in.log if each.path.endswith(".metadata")]
-    torch = next(path for path in asked if "/torch-2.14.1" in path)
-    assert asked.count(torch) == 2
+    asked = Counter(each.path for each in stand_in.log if each.path.endswith(".metadata"))
+    assert [times for path, times in asked.items() if "/torch-2.14.1" in path] == [1]
     assert not any(each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"] for each in stand_in.log)
+
+
+def test_all_pages_are_asked_for_at_the_same_time_and_each_once(bench: Workshop, stand_in: StandInIndex) -> None:
+    together = Barrier(6)
+    for host in (stand_in.torch, stand_in.default):
+        host.respond = partial(_together, together, host.respond)
+    bench.document("lock", "torch", "--target", "cu126", "--target", "cu130", "--target", "cu130-windows-x86_64")
+    pages = Counter(each.path for each in stand_in.log if each.path.endswith(("/torch/", "/triton/")))
+    listed = {f"/whl/{tag}/{package}/" for tag in ("cu126", "cu130") for package in ("torch", "triton")}
+    assert pages == dict.fromkeys((*listed, "/simple/torch/", "/simple/triton/"), 1)
+
+
+def _together(
+    barrier: Barrier, respond: Callable[[str, dict[str, str]], Answer], path: str, headers: dict[str, str]
+) -> Answer:
+    if path.endswith(("/torch/", "/triton/")):
+        barrier.wait(5)
+    return respond(path, headers)
 
 
 def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:
@@ -177,6 +213,29 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     assert stand_in.log == []
 
 
+def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
+    bench: Workshop, stand_in_folder: Path
+) -> None:
+    wheels = {**bench.variables, "UV_FIND_LINKS": str(stand_in_folder / "whl" / "cpu"), **SILENT}
+    here = replace(bench, variables=wheels)
+    here.document("lock", "torch==2.14.1", "--target", "cpu")
+    (bench.folder / "file").write_text("in the way", encoding="utf-8")
+    blocked = here.document("lock", "--download", "file", exit_code=4)["errors"][0]
+    assert blocked["code"] == "not-writable"
+    assert here.document("lock", "--download", "wheels")["data"]["files"]
+    torch = next((stand_in_folder / "whl" / "cpu").glob(f"torch-2.14.1+cpu-cp{PYTHON.replace('.', '')}-*x86_64.whl"))
+    (bench.folder / "wheels" / torch.name).unlink()
+    torch.unlink()
+    torch.write_bytes(b"another")
+    assert here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"] == "hash-mismatch"
+    torch.unlink()
+    assert here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"] == "file-unreadable"
+    assert not (bench.folder / "wheels" / torch.name).exists()
+    lock = bench.folder / "pylock.cpu.toml"
+    lock.write_text(re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8")
+    assert here.document("lock", "--download", "wheels", exit_code=6)["errors"][0]["code"] == "lock-unhashed"
+
+
 def by_uv(here: Workshop, index: StandInIndex) -> list[object]:
     (here.folder / "r.in").write_text("torch==2.14.1", encoding="utf-8")
     family = ["--index", f"{index.torch_index}/cpu", "--index-strategy", "unsafe-best-match"]
@@ -245,6 +304,8 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
     [
         (("torch==", "--target", "cu126", "--target", "cpu"), "requirement-malformed", 2),
         (("--target", "cu126.1"), "target-malformed", 2),
+        (("--backend", "cu126", "--target", "cu126", "--target", "cpu"), "backend-and-target", 2),
+        (("--offline", "--target", "cpu"), "offline", 4),
         (("--target", "cu999"), "", 3),
         (("--target", "cu126-macos-arm64"), "", 3),
         (("--diff", "a.toml", "b.toml"), "lock-missing", 6),

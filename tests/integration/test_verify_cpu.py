@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,16 +17,17 @@ from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.bench import Bench, Benched, Measurement
 from gpuinstall.verify.environment import KERNELS
+from gpuinstall.verify.faults import Fault, fixes
 from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.pace import slowness
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.verify import Check, Verdict
 
 pytestmark = pytest.mark.network
 
 HERE = Machine("linux", "x86_64")
+LOST = "torch has lost all or part of a file since it was installed: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 
@@ -52,6 +54,10 @@ def the_fault(verdict: Verdict) -> Check:
     return fault
 
 
+def fixes_of(check: Check) -> tuple[str, ...]:
+    return fixes(Fault((check.name,), str(check.message), check.cause), HERE, Path("bin/python"))
+
+
 def test_a_sound_environment_passes_quickly(torch: Path) -> None:
     verdict = verify(torch)
     assert verdict.status == "passed"
@@ -62,7 +68,7 @@ def test_a_sound_environment_passes_quickly(torch: Path) -> None:
     assert {"import", "elementwise", "matmul-float32", "matmul-bfloat16", "convolution", "optimizer-step"} <= set(
         passed
     )
-    assert sum(check.seconds for check in device.checks if check.name != "import") < 5
+    assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
 
 
 def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +123,18 @@ def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
     fault = the_fault(verify(broken))
     assert fault.name == "import"
     assert fault.message is not None
-    assert fault.message.endswith("torch has lost a file since it was installed: torch/lib/libtorch_cpu.so")
+    assert fault.message.endswith(f"{LOST}torch/lib/libtorch_cpu.so")
     assert fault.cause is None
+
+
+def test_a_file_of_torch_that_was_cut_is_named(broken: Path) -> None:
+    library = packages(broken) / "torch" / "lib" / "libc10.so"
+    start = library.read_bytes()[:1000]
+    library.unlink()
+    library.write_bytes(start)
+    fault = the_fault(verify(broken))
+    assert fault.name == "import"
+    assert str(fault.message).endswith(f"{LOST}torch/lib/libc10.so")
 
 
 def test_a_file_of_torch_that_is_damaged_fails_the_import(broken: Path) -> None:
@@ -142,7 +158,10 @@ def test_a_torch_in_the_working_folder_is_found_out(
     monkeypatch.chdir(tmp_path)
     fault = the_fault(verify(torch))
     assert (fault.name, fault.cause) == ("surroundings", "F46")
-    assert fault.message == f"a program started in this folder would import another torch: {tmp_path / 'torch.py'}"
+    torch_py = tmp_path / "torch.py"
+    said = f"a program started in this folder would import another torch: {torch_py}, which lies in it"
+    assert fault.message == said
+    assert fixes_of(fault) == (f"mv {torch_py} {torch_py}.away",)
 
 
 def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
@@ -153,20 +172,49 @@ def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     verdict = verify(torch)
     assert the_fault(verdict).cause == "F46"
-    assert str(tmp_path / "torch") in str(the_fault(verdict).message)
+    assert str(the_fault(verdict).message).endswith(f": {tmp_path / 'torch'}, from PYTHONPATH")
+    assert fixes_of(the_fault(verdict)) == ("unset PYTHONPATH",)
     assert verdict.environment.torch == VERSION
     assert verify(torch, surroundings=False).status == "passed"
 
 
-def test_a_pythonpath_that_stops_the_interpreter_is_found_out(
+@pytest.mark.parametrize("module", ["json.py", "random.py", "numpy/__init__.py"])
+def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    (tmp_path / module).parent.mkdir(exist_ok=True)
+    (tmp_path / module).write_text("raise RuntimeError('another one')")
+    monkeypatch.chdir(tmp_path)
+    fault, top = the_fault(verify(torch)), tmp_path / module.removesuffix("/__init__.py")
+    said = f"a program started in this folder cannot import torch (RuntimeError: another one): {top}"
+    assert (fault.cause, fault.message) == ("F46", f"{said}, which lies in it")
+    assert fixes_of(fault) == (f"mv {top} {top}.away",)
+
+
+def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "json.py").write_text("raise ImportError('an old json')")
+    (tmp_path / "test.py").write_text("assert True")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert verify(torch).status == "passed"
+
+
+def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))
     assert fault.cause == "F46"
-    assert fault.message is not None
-    assert fault.message.endswith("(python -I): ImportError: an old json")
+    assert "(python -I): Fatal Python error" in str(fault.message)
+    assert fixes_of(fault) == ("unset PYTHONHOME",)
+
+
+def test_a_folder_for_temporary_files_that_is_not_there_is_named(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    fault = the_fault(verify(torch))
+    assert fault.message == f"TMPDIR names {tmp_path / 'gone'}, which cannot be written to"
+    assert fixes_of(fault) == ("unset TMPDIR",)
 
 
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:

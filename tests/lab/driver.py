@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 HERE = Path(__file__).parent
-COMPILE = ("cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wno-unused-function")
+COMPILE = ("cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-result")
 LIBRARIES = {"nvml": ("fake_libnvidia_ml.c", "libnvidia-ml.so.1"), "cuda": ("fake_libcuda.c", "libcuda.so.1")}
 
 
@@ -85,12 +85,21 @@ def uuid_of(index: int) -> str:
 
 def build(folder: Path) -> Path:
     """Compile each library of the lab into its own folder below ``folder``."""
-    for room, (source, library) in LIBRARIES.items():
-        target = folder / room / library
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            subprocess.run([*COMPILE, "-o", target, HERE / source], check=True)
+    for room in LIBRARIES:
+        compiled(folder, room)
     return folder
+
+
+def compiled(folder: Path, room: str, lacking: Iterable[str] = (), more: str = "") -> Path:
+    """Compile one library of the lab; ``lacking`` names functions that it hides, ``more`` is C text added to it."""
+    source, library = LIBRARIES[room]
+    target = folder / room / library
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        hidden = [f"-D{name}=hidden_{name}" for name in lacking]
+        text = f'#include "{HERE / source}"\n' + "".join(f"#undef {name}\n" for name in lacking) + more
+        subprocess.run([*COMPILE, *hidden, "-x", "c", "-", "-o", target], input=text, text=True, check=True)
+    return target
 
 
 def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, str]:

@@ -1,15 +1,15 @@
-"""``python -m tests.lab.dying N …`` runs gpuinstall and kills it at the Nth line of what builds and swaps."""
+"""``python -m tests.lab.dying N SIGNAL …`` runs gpuinstall and signals it at the Nth line of what builds and swaps."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall import files, install
 from gpuinstall.cli.main import run
+from gpuinstall.interruption import heed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,8 +20,8 @@ ROOM = {str(path) for path in Path(install.__path__[0]).glob("*.py")} | {files._
 class Countdown:
     """A trace function that counts the lines of the room."""
 
-    def __init__(self, last: int) -> None:
-        self.last = last
+    def __init__(self, last: int, number: int) -> None:
+        self.last, self.number = last, number
         self.seen = 0
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Countdown | None:
@@ -31,14 +31,15 @@ class Countdown:
         if event == "line":
             self.seen += 1
             if self.seen == self.last:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self.number)
         return self
 
 
 if __name__ == "__main__":
-    countdown = Countdown(int(sys.argv[1]))
+    countdown = Countdown(int(sys.argv[1]), int(sys.argv[2]))
+    heed()
     sys.settrace(countdown)
-    status = run(sys.argv[2:])
+    status = run(sys.argv[3:])
     sys.settrace(None)
     sys.stderr.write(f"lines: {countdown.seen}")
     sys.exit(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -38,9 +39,9 @@ class Workshop:
         """Run ``gpuinstall`` with ``arguments``."""
         return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
 
-    def dying(self, line: int, *arguments: str) -> Finished:
-        """Run until SIGKILL at a line of the code that builds and swaps environments."""
-        words = [sys.executable, "-m", "tests.lab.dying", str(line), *arguments]
+    def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:
+        """Run until a signal at a line of the code that builds and swaps environments."""
+        words = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number)), *arguments]
         return process.run(words, env={**self.environment, "PYTHONPATH": str(ROOT)}, cwd=self.folder)
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:

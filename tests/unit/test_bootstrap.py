@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 
 import bootstrap
@@ -140,3 +142,22 @@ def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody: Path, mon
     assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert bootstrap.data_folder() == Path("/data/gpuinstall")
+
+
+def test_a_program_that_does_not_answer_is_passed_over() -> None:
+    with pytest.raises(bootstrap.PassedOverError, match="no answer in 1 s"):
+        bootstrap.run([sys.executable, "-c", "import time; time.sleep(60)"], seconds=1)
+
+
+class Gone(io.StringIO):
+    """A stream whose reader has gone away."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [None, Gone()])
+def test_work_goes_on_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, stream: Gone | None) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stream)
+        bootstrap.Screen(quiet=False).step("tool", "made")

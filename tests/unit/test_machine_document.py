@@ -115,3 +115,10 @@ JSON = st.recursive(
 def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong: dict[str, Any]) -> None:
     with suppress(UsageError):
         assert isinstance(Machine.from_dict({**LEAST, **wrong}), Machine)
+
+
+@pytest.mark.parametrize("jetson", [{}, {"l4t": None}])
+def test_a_jetson_of_an_unknown_release_is_still_a_jetson(jetson: dict[str, Any]) -> None:
+    machine = Machine.from_dict({**LEAST, "arch": "aarch64", "environment": {"jetson": jetson}})
+    assert machine.environment.l4t == "unknown"
+    assert Machine.from_dict(machine.to_dict()) == machine

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 from gpuinstall import process
 
 
@@ -25,3 +27,14 @@ def test_a_program_gets_its_text_and_nothing_of_our_stdin() -> None:
     code = "import sys; print(sys.stdin.read())"
     assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
     assert process.run([sys.executable, "-c", code]).out == "\n"
+
+
+def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
+    def heard(line: str) -> None:
+        raise RuntimeError(line)
+
+    code = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
+    with pytest.raises(RuntimeError) as caught:
+        process.follow([sys.executable, "-c", code], heard, env=os.environ)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(str(caught.value)), 0)

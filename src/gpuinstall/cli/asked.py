@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +15,7 @@ from gpuinstall.cli.machine_file import read_machine_file
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.request import Request
+from gpuinstall.requirements_file import read_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,31 +117,6 @@ def asked_index(asked: AskedRequest, config: Config) -> str | None:
 def here() -> Config:
     """Read the settings of the project in the working folder."""
     return read_config(Path.cwd())
-
-
-def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:
-    """Read a requirements file: one requirement a line, comments, ``-r`` of another file; nothing else."""
-    if path.resolve() in inside:
-        raise UsageError("requirements-circular", f"{path} includes itself")
-    try:
-        lines = path.read_text("utf-8-sig").replace("\\\n", " ").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
-    files = (*inside, path.resolve())
-    words = (line.partition(" #")[0].strip() for line in lines)
-    return [requirement for line in words for requirement in _requirement(line, path, files)]
-
-
-def _requirement(line: str, path: Path, inside: tuple[Path, ...]) -> list[str]:
-    if not line or line.startswith("#"):
-        return []
-    if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
-        return read_requirements(path.parent / further[1], inside)
-    if option := re.search(r"(?:^|\s)(--?[a-z][\w-]*)", line):
-        hint = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
-        raise UsageError("requirements-option", f"{path}: the option {option[1]} is not read here", hint=hint)
-    return [line]
 
 
 def _gpus(text: str | None) -> tuple[str, ...] | None:

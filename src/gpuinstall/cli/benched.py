@@ -25,11 +25,12 @@ def show_bench(terminal: Terminal, bench: Bench) -> None:
             terminal.line(f"  {name:<24} left out: {reason}")
 
 
-def show_changes(terminal: Terminal, changes: Sequence[Change]) -> None:
+def show_changes(terminal: Terminal, changes: Sequence[Change], earlier: Bench) -> None:
     """Write what changed since an earlier run, the slower in red."""
-    if changes:
-        terminal.line()
-        terminal.field("Against", "the earlier run")
+    names = ", ".join(device.name for device in earlier.devices)
+    other = "" if changes else ": it measured nothing that was measured now"
+    terminal.line()
+    terminal.field("Against", f"{names}, torch {earlier.torch}{other}")
     for change in changes:
         text = f"  {change.name:<24} {change.before:>10.4g} → {change.now:<10.4g} {change.unit:<8} {change.gain:+.0%}"
         terminal.line(terminal.style(text, "red") if change.worse else text)

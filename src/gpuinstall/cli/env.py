@@ -22,7 +22,7 @@ def command() -> None:
     """Manage environments."""
 
 
-@command.command("list", help="List the environments that this user made, and the one in this folder.")
+@command.command("list", help="List the environments of this user, and this folder's.")
 @options.command("env")
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
@@ -44,12 +44,14 @@ def listed(_terminal: Terminal) -> Outcome:
     return Outcome({"environments": rows}, show)
 
 
-@command.command("remove", help="Remove the environment and the previous one that is kept for it; locks stay.")
+@command.command("remove", help="Remove the environment and its previous one; locks stay.")
 @click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
 )
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@click.option("--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for others.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
+)
 @options.command("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 @click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
 @click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
-@click.option("--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for others.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
+)
 @click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
 @options.command("install")
 def command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from gpuinstall.cli.envelope import Outcome, written
 from gpuinstall.cli.install import named
 from gpuinstall.cli.lock_view import show_changes, show_checked, show_written
 from gpuinstall.cli.machine_file import read_machine_file
-from gpuinstall.errors import LockError
+from gpuinstall.errors import LockError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,7 @@ def command(
         return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.catalog import load_catalog
     from gpuinstall.lock.freshness import Declared
+    from gpuinstall.lock.inputs import plain, recorded
     from gpuinstall.lock.means import open_means
     from gpuinstall.lock.writing import Order
     from gpuinstall.plan.requirement import normalised
@@ -80,14 +82,16 @@ def command(
     catalog = replace(catalog, torch_index=sources.torch_index)
     words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
     wanted = asked.asked_request(request, config, machine=words)
+    plain(wanted.requirements)
     meant = [read_machine_file(name, terminal) for name in machines]
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
     moving = tuple(map(normalised, packages))
-    order = Order(folder, (), named(request, config), upgrade, moving, per_target == "newest")
+    files = recorded(request.files, folder)
+    order = Order(folder, (), named(request, config), files, upgrade, moving, per_target == "newest")
     with open_means(sources, terminal, offline=offline) as means:
         chosen = targets or (() if meant else config.targets or ())
         if check:
-            declared = Declared(tuple(chosen), tuple(meant))
+            declared = Declared(tuple(chosen), tuple(meant), bool(request.requirements or request.files))
             return _check(order, wanted, catalog, declared, None if offline else means)
         if download:
             return _download(folder, download, means)
@@ -116,6 +120,9 @@ def _aims(
     if len(machines) == 1 and not targets:
         return (Aim(machines[0], request, catalog),)
     named_targets = [Target.parse(text) for text in targets]
+    if request.backend and any(target.backend != request.backend for target in named_targets):
+        message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
+        raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
     covering = cover(machines, request, catalog) if machines else ()
     every = dict.fromkeys((*named_targets, *covering))
     if every:
@@ -159,7 +166,9 @@ def _download(folder: Path, destination: Path, means: Means) -> Outcome:
 
 def _stale(checked: Checked) -> LockError:
     reasons = "; ".join(reason.message for reason in checked.reasons)
-    return LockError("lock-stale", f"{checked.lock.name} is stale: {reasons}", hint="gpuinstall lock --upgrade")
+    files = "".join(f" -r {shlex.quote(name)}" for name in checked.lock.requirements_files)
+    message = f"{checked.lock.name} is stale: {reasons}"
+    return LockError("lock-stale", message, hint=f"gpuinstall lock --upgrade{files}")
 
 
 def _diff(old: Path, new: Path) -> Outcome:

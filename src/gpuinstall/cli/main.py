@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -21,9 +22,9 @@ COMMANDS = {
     "verify": "Run kernels on every GPU of any environment.",
     "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
     "explain": "Find the cause in an error message.",
-    "table": "Which build runs where.",
+    "table": "Show which build runs where.",
     "export": "Write the lock in the formats that other tools read.",
-    "shellenv": "Print what plain uv and pip have to know, for a shell to evaluate.",
+    "shellenv": "Print what plain uv has to know, for a shell to evaluate.",
 }
 
 
@@ -64,6 +65,8 @@ def run(arguments: list[str]) -> int:
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:
+        if _is_nowhere():
+            return _fail(arguments, UsageError("folder-missing", "the working folder was removed", hint="cd"))
         if "--verbose" in arguments or "-v" in arguments:
             raise
         message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
@@ -79,6 +82,14 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as wanted:
         click.echo(wanted.ctx.get_help())
         return UsageError.exit_code
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:

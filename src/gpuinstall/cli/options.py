@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from gpuinstall.cli.envelope import Outcome, envelope, failure
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.terminal import OutputError, Terminal
 from gpuinstall.errors import GpuInstallError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; return its exit status."""
-    if terminal.json:
+    if terminal.json and not isinstance(error, OutputError):
         terminal.line(json.dumps(failure(name, error), indent=2))
     else:
         terminal.fault(error)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TextIO
+
+from gpuinstall.errors import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 Color = Literal["auto", "always", "never"]
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+
+
+class OutputError(InternalError):
+    """The result cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,13 @@ class Terminal:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
     def line(self, text: str = "") -> None:
-        """Write one line of the result."""
-        print(text, file=self.out)
+        """Write one line of the result; a reader who has seen enough is no fault."""
+        try:
+            print(text, file=self.out, flush=True)
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            raise OutputError("output", f"the result cannot be written: {error.strerror}") from None
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
@@ -58,16 +69,16 @@ class Terminal:
         if self.quiet:
             return
         time = "" if seconds is None else f"{duration(seconds):>{max(1, 72 - 12 - len(text)) + 8}}"
-        print(f"{self.style(f'{label:<11}', 'bold', self.err)} {text}{time}", file=self.err, flush=True)
+        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {text}{time}")
 
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:
-            print(self.style(f"{'':11} {text}", "dim", self.err), file=self.err, flush=True)
+            self._say(self.style(f"{'':11} {text}", "dim", self.err))
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
-        print(f"{self.style('warning:', 'yellow', self.err)} {text}", file=self.err, flush=True)
+        self._say(f"{self.style('warning:', 'yellow', self.err)} {text}")
 
     @contextmanager
     def transfer(self, label: str, size: int | None) -> Iterator[Meter]:
@@ -86,10 +97,15 @@ class Terminal:
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
-        print(f"{self.style('error:', 'red', self.err)} {error.message}{mark}", file=self.err)
+        self._say(f"{self.style('error:', 'red', self.err)} {error.message}{mark}")
         for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint)):
             if text:
-                print(_hanging(label, text), file=self.err)
+                self._say(_hanging(label, text))
+
+    def _say(self, text: str) -> None:
+        """Write a line that nothing depends on: where it cannot be written, the work goes on."""
+        with suppress(OSError):
+            print(text, file=self.err, flush=True)
 
 
 def duration(seconds: float) -> str:

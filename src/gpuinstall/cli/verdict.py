@@ -25,7 +25,7 @@ def show_verdict(terminal: Terminal, verdict: Verdict, machine: Machine, python:
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in faults(device):
-            _show_fault(terminal, fault, machine)
+            _show_fault(terminal, fault, machine, python)
     unproven = [place(device) for device in verdict.devices if device.status == "unproven"]
     if unproven:
         terminal.warn(f"unproven: {', '.join(unproven)}; gpuinstall verify proves it when it can be tried")
@@ -63,11 +63,11 @@ def _detail(device: Device) -> str:
     return f", {count['passed']} checks{skipped}, {sum(check.seconds for check in device.checks):.1f} s"
 
 
-def _show_fault(terminal: Terminal, fault: Fault, machine: Machine) -> None:
+def _show_fault(terminal: Terminal, fault: Fault, machine: Machine, python: Path) -> None:
     mark = f"   [{fault.cause}]" if fault.cause else ""
     terminal.line(f"  {', '.join(fault.names)}: {fault.message}{mark}")
     title = title_of(fault)
     if title:
         terminal.line(f"    why   {title}")
-    for label, command in zip(("do   ", "or   ", "or   "), fixes(fault, machine), strict=False):
-        terminal.line(f"    {label} " + command.replace("\n", "\n" + " " * 10))
+    for label, command in zip(("do   ", "or   ", "or   "), fixes(fault, machine, python), strict=False):
+        terminal.line(f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10))

@@ -55,6 +55,7 @@ def command(
     if (against or save or chart) and not bench:
         raise UsageError("usage", "--against, --save and --chart belong to --bench", hint="gpuinstall verify --bench")
     earlier = _read_bench(Path(against)) if against else None
+    _demand_folders(save, chart)
     target = _interpreter(python, Path(venv))
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
@@ -100,7 +101,7 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
         {
             "code": machine.refusing[0].code if MACHINE in fault.names else "kernel-failed",
             "message": f"{place(device)}: {', '.join(fault.names)}: {fault.message}",
-            "hint": next(iter(fixes(fault, machine)), None),
+            "hint": next(iter(fixes(fault, machine, python)), None),
         }
         for device in verdict.devices
         for fault in faults(device)
@@ -120,7 +121,8 @@ def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
     def show(terminal: Terminal) -> None:
         outcome.show(terminal)
         show_bench(terminal, run)
-        show_changes(terminal, changes)
+        if earlier:
+            show_changes(terminal, changes, earlier)
 
     return replace(outcome, data=data, show=show)
 
@@ -132,8 +134,15 @@ def _read_bench(path: Path) -> Bench:
         return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError("bench-malformed", f"{path} is not a JSON file written by --save") from None
+
+
+def _demand_folders(*paths: str | None) -> None:
+    """Refuse before the minutes of measuring what could not be written after them."""
+    for path in filter(None, paths):
+        if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
+            raise UsageError("file-unwritable", f"{path} cannot be written: its folder is missing, or it is one")
 
 
 def _keep(run: Bench, save: str | None, chart: str | None) -> None:

@@ -87,7 +87,7 @@ def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Envi
     except UsageError as error:
         broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
         return Environment(venv, None), (*listed, broken)
-    return Environment(venv, verdict), merged(listed, tuple(_failed(verdict, machine)))
+    return Environment(venv, verdict), merged(listed, tuple(_failed(verdict, machine, python)))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
@@ -100,7 +100,7 @@ def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> 
     )
 
 
-def _failed(verdict: Verdict, machine: Machine) -> Iterator[Finding]:
+def _failed(verdict: Verdict, machine: Machine, python: Path) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
     from gpuinstall.verify.faults import faults, fixes, title_of
     from gpuinstall.verify.verdict import MACHINE
@@ -110,7 +110,7 @@ def _failed(verdict: Verdict, machine: Machine) -> Iterator[Finding]:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = next(iter(fixes(fault, machine)), "gpuinstall verify --verbose")
+            fix = next(iter(fixes(fault, machine, python)), "gpuinstall verify --verbose")
             yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)
 
 

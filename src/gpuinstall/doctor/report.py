@@ -20,12 +20,17 @@ _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _SECRETS = (
     (re.compile(r"(?<=://)[^/\s@\"]+@"), ""),
     (
-        re.compile(r"(?i)\b([\w-]*(?:token|secret|password|passwd|api[_-]?key)[\w-]*)(\"?\s*[=:]\s*\"?)[^\s\",;]+"),
+        re.compile(
+            r"(?i)\b([\w-]*(?:token|secret|password|passwd|api[_-]?key|signature|credential|authorization)[\w-]*)"
+            r"(\"?\s*[=:]\s*\"?(?:bearer |basic )?)[^\s\",;&]+"
+        ),
         r"\1\2removed",
     ),
+    (re.compile(r"(?i)(--[\w-]*(?:token|secret|password)[\w-]* |\bbearer )[^\s\"]+"), r"\1removed"),
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}"), "GPU-removed"),
     (re.compile(rf"{_ADDRESS}(?=:\d)|(?:(?<=://)|(?<=\bto )|(?<=\bhost )){_ADDRESS}"), "address-removed"),
-    (re.compile(r"\b(?:hf|gh[opsu]|github_pat|glpat|pypi|sk|xox[abp])[-_]\w{16,}"), "removed"),
+    (re.compile(r"\b(?:hf|gh[opsu]|github_pat|glpat|pypi|npm|sk|xox[abp])[-_][\w-]{16,}"), "removed"),
+    (re.compile(r"\bAKIA[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w.-]+"), "removed"),
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "address-removed"),
     (re.compile(r"(?<=/home/)[^/\s\"]+|(?<=/Users/)[^/\s\"]+|(?<=\\Users\\)[^\\\s\"]+"), "user"),
 )

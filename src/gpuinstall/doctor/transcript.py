@@ -30,7 +30,7 @@ _FRAMES = (
     r"\[(?:!|pod/[^\]\s]+|[^\]\s]+\.\w+:\d+)\]",  # kubectl, a file's line
     r"##\[\w+\]",  # GitHub Actions
     r"\([^()\n]{0,40}pid=[^()\n]{0,40}\)",  # Ray, vLLM
-    r"[\w.-]{1,40}\s+\|(?=\s)",  # Compose
+    r"[\w-]{1,40}\s+\|(?=\s)",  # Compose
     r"\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?",
     r"(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?",
     r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?:",  # syslog
@@ -43,6 +43,11 @@ _FRAMES = (
 )
 _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
 _BORDERS = (" |", " │", " ┃")
+_TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
+_URL_ESCAPES = {"%20": " ", "%2B": "+", "%2b": "+"}
+_QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
+_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
+_BREAKS = 2
 
 
 class Transcript:
@@ -114,8 +119,19 @@ def _without_frame(line: str) -> str:
 def _lines(text: str) -> list[str]:
     if len(text) > LONG_TEXT:
         text = "\n".join(_thinned(text.replace("\r", "\n").split("\n")))
-    plain = html.unescape(_ESCAPES.sub("", text.replace("\r", "\n")))
-    return [piece for line in plain.split("\n") for piece in _pieces(line) if piece.strip()]
+    plain = html.unescape(_ESCAPES.sub("", text.replace("\r", "\n"))).translate(_TYPOGRAPHY)
+    for code, sign in _URL_ESCAPES.items():
+        plain = plain.replace(code, sign)
+    lines = (line for quoted in plain.split("\n") for line in _unquoted(quoted))
+    return [piece for line in lines for piece in _pieces(line) if piece.strip()]
+
+
+def _unquoted(line: str) -> list[str]:
+    """Part the lines of a text that was pasted as one string, of JSON or Python."""
+    breaks = _QUOTED_BREAK.split(line)
+    if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
+        return [line]
+    return [part.replace('\\"', '"').replace("\\t", " ").replace("\\\\", "\\") for part in breaks]
 
 
 def _pieces(line: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from gpuinstall.install.proof import failure, prove
 from gpuinstall.install.records import remember
 from gpuinstall.install.stage import stage
 from gpuinstall.install.standing import intact, standing
-from gpuinstall.install.swap import discard, publish_lock, repair, size_of, swap_in, sweep
+from gpuinstall.install.swap import discard, publish_lock, size_of, swap_in
 from gpuinstall.install.turn import at_rest, turn
 from gpuinstall.plan import choose
 
@@ -43,14 +43,10 @@ def install(order: Order, catalog: Catalog, means: Means) -> Installed:
     if found and found.proven:
         return _left_alone(order, found, start)
     with turn(order.place, order.wait, means.reporter):
-        repair(order.place)
         found = _checked(order, catalog)
         if found and found.proven:
             return _left_alone(order, found, start)
-        try:
-            done = _install(preflighted(order, means), catalog, means)
-        finally:
-            sweep(order.place)
+        done = _install(preflighted(order, means), catalog, means)
     return replace(done, seconds=monotonic() - start)
 
 
@@ -131,7 +127,6 @@ def _proven(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> I
 def roll_back(place: Place, wait: float, reporter: Reporter) -> Marker:
     """Exchange the environment, and its lock, for the previous one; raise UsageError where there is none."""
     with turn(place, wait, reporter):
-        repair(place)
         marker = read_marker(place.previous)
         if marker is None:
             raise UsageError("no-previous", f"there is no previous environment of {place.venv}")

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpuinstall.errors import UsageError
+
+_STAGING = "staging-"
+_RUN = os.urandom(4).hex()
 
 
 @dataclass(frozen=True)
@@ -19,8 +26,26 @@ class Place:
 
     @classmethod
     def at(cls, venv: Path) -> Place:
-        """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays."""
-        return cls(venv.resolve() if venv.is_symlink() else Path(os.path.abspath(venv)))  # noqa: PTH100  keeps links above
+        """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays.
+
+        Raise UsageError where no environment can lie.
+        """
+        try:
+            place = cls(venv.resolve() if venv.is_symlink() else _absolute(venv))
+            place._check()
+        except UnicodeEncodeError:
+            raise _unusable(venv, "its path is not UTF-8, which uv needs") from None
+        except (OSError, RuntimeError) as error:
+            raise _unusable(venv, getattr(error, "strerror", "a link leads to itself")) from None
+        return place
+
+    def _check(self) -> None:
+        str(self.venv).encode("utf-8")
+        if os.pathsep in str(self.venv):
+            raise _unusable(self.venv, f"PATH cannot hold a folder with {os.pathsep!r} in its name")
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISDIR(self.work.lstat().st_mode):
+                raise _unusable(self.venv, f"{self.work.name} beside it is no folder")
 
     @property
     def folder(self) -> Path:
@@ -34,8 +59,13 @@ class Place:
 
     @property
     def staging(self) -> Path:
-        """The environment being built."""
-        return self.work / "staging"
+        """The environment being built, in a folder of this run alone: a uv whose run was killed may still write."""
+        return self.work / f"{_STAGING}{_RUN}"
+
+    @property
+    def stagings(self) -> list[Path]:
+        """The environments that were being built, by this run or by runs that died."""
+        return sorted(self.work.glob(f"{_STAGING}*"))
 
     @property
     def previous(self) -> Path:
@@ -61,6 +91,15 @@ class Place:
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100  keeps links above
+
+
+def _unusable(venv: Path, reason: str) -> UsageError:
+    hint = "gpuinstall install --venv DIR   with a folder elsewhere"
+    return UsageError("unusable-place", f"{venv} cannot hold an environment: {reason}", hint=hint)
 
 
 def interpreter(venv: Path) -> Path:

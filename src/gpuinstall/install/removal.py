@@ -8,7 +8,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.install.order import Previous
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.records import forget
-from gpuinstall.install.swap import discard, repair, size_of
+from gpuinstall.install.swap import discard, size_of
 from gpuinstall.install.turn import turn
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ def remove(place: Place, wait: float, reporter: Reporter, *, previous_only: bool
     """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none."""
     check_place(place)
     with turn(place, wait, reporter):
-        repair(place)
         if not previous_only:
             _check(place)
         folders = [folder for folder in _folders(place, previous_only=previous_only) if folder.exists()]

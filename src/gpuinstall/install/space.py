@@ -67,7 +67,7 @@ def bill(
     On one file system the environment is made of links into uv's cache; on two, of copies.
     """
     through = set(unhashed)
-    new = {file: size for file, size in sizes.items() if not _held(file, uv_cache, cache)}
+    new = {file: size for file, size in sizes.items() if not held(file, uv_cache, cache)}
     unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
     folders = {
         uv_cache: unpacked_new,
@@ -92,7 +92,7 @@ def _size(file: LockedFile, client: Client) -> int:
         return 0
 
 
-def _held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
+def held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
     """Say whether our cache or uv's has a wheel.
 
     uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/*.http``, or for other indexes than

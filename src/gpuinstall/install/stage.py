@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import tomli
@@ -16,8 +17,10 @@ from gpuinstall.install import uv
 from gpuinstall.install.activate import settle_activate
 from gpuinstall.install.pip_settings import settle_pip
 from gpuinstall.install.place import interpreter
+from gpuinstall.install.space import held
 from gpuinstall.install.swap import discard
 from gpuinstall.lock.document import LockedFile
+from gpuinstall.lock.fit import selected
 from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.plan.values import Choice
+    from gpuinstall.web import UnreachableError
 
 
 def stage(order: Order, prepared: Prepared, means: Means) -> None:
@@ -40,7 +44,7 @@ def stage(order: Order, prepared: Prepared, means: Means) -> None:
     write_atomically(place.private_lock, private(lock, place.folder, means.cache, order.wheels, indexes))
     try:
         _run(uv.create(base_python(python, means), place.staging), means)
-        _run(uv.sync(interpreter(place.staging), place.private_lock), means)
+        _sync(uv.sync(interpreter(place.staging), place.private_lock), order, prepared, means)
     finally:
         place.private_lock.unlink()
     write_atomically(place.staging / lock.name, lock.text)
@@ -92,6 +96,25 @@ def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: 
     if near := next((place for place in places if place.is_file()), None):
         del entry["url"]
         entry["path"] = str(near)
+
+
+def _sync(command: list[str], order: Order, prepared: Prepared, means: Means) -> None:
+    """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
+    silent = _silence(order, prepared, means)
+    if silent is None:
+        return _run(command, means)
+    try:
+        _run(command, replace(means, environment={**means.environment, "UV_OFFLINE": "1"}))
+    except InstallationError:
+        raise silent from None
+
+
+def _silence(order: Order, prepared: Prepared, means: Means) -> UnreachableError | None:
+    """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
+    files = selected(prepared.lock, prepared.choice.python, order.machine)
+    silent = {file: error for file in files if (error := means.client.silence(file.url))}
+    uv_cache = uv.cache_folder(means.environment) if silent else order.place.work
+    return next((error for file, error in silent.items() if not held(file, uv_cache, means.cache)), None)
 
 
 def _run(command: list[str], means: Means) -> None:

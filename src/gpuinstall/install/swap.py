@@ -2,7 +2,7 @@
 
 ::
 
-    build     work/staging                             a run that dies here leaves the old environment as it was
+    build     work/staging-…                           a run that dies here leaves the old environment as it was
     journal   work/journal.json names the newcomer
     exchange  newcomer <-> venv                        one stroke, or venv -> work/aside, newcomer -> venv
     lock      the newcomer's lock goes into the folder
@@ -15,12 +15,13 @@ import errno
 import json
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable, write_atomically
 from gpuinstall.install.exchange import exchange
 from gpuinstall.install.marker import read_marker
+from gpuinstall.interruption import undisturbed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,36 +31,47 @@ if TYPE_CHECKING:
 _FIXED = {errno.EXDEV, errno.EBUSY}
 
 
+class _Journal(NamedTuple):
+    """An exchange that has begun: the newcomer's id and the name of its folder."""
+
+    id: str | None
+    newcomer: str
+    keep: bool
+
+
 def swap_in(place: Place, newcomer: Path, *, keep: bool = True) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
+    with undisturbed():
+        _swap_in(place, newcomer, keep=keep)
+
+
+def _swap_in(place: Place, newcomer: Path, *, keep: bool) -> None:
     marker = read_marker(newcomer)
-    write_atomically(place.journal, json.dumps({"id": marker and marker.id, "from": newcomer.name, "keep": keep}))
+    journal = _Journal(marker.id if marker else None, newcomer.name, keep)
+    write_atomically(place.journal, json.dumps(journal._asdict()))
     try:
         _put(place, newcomer)
     except OSError as error:
         repair(place)
         raise _refused(place, error) from None
-    _finish(place, newcomer, keep=keep)
+    try:
+        _finish(place, newcomer, keep=keep)
+    except OSError as error:
+        raise unwritable(place.previous, error) from None
 
 
 def repair(place: Place) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
-    with suppress(OSError, ValueError, KeyError):
-        journal = json.loads(place.journal.read_text(encoding="utf-8"))
-        marker = read_marker(place.venv)
-        if marker and marker.id == journal["id"]:
-            _finish(place, place.work / journal["from"], keep=journal["keep"])
+    journal, marker = _read_journal(place), read_marker(place.venv)
+    if journal and marker and marker.id == journal.id:
+        _finish(place, place.work / journal.newcomer, keep=journal.keep)
     if place.aside.exists() and not place.venv.exists():
         place.aside.rename(place.venv)
     place.journal.unlink(missing_ok=True)
-    place.private_lock.unlink(missing_ok=True)
-    discard(place.staging)
-
-
-def sweep(place: Place) -> None:
-    """Clear away what was being built; an exchange that has begun is left to ``repair``."""
-    if not place.journal.exists():
-        discard(place.staging)
+    for part in (place.private_lock, *place.work.glob(".*.*")):
+        part.unlink(missing_ok=True)
+    for folder in place.stagings:
+        discard(folder)
 
 
 def discard(folder: Path) -> None:
@@ -72,6 +84,12 @@ def size_of(folder: Path) -> int:
     """The bytes of a folder tree."""
     files = (entry for entry in folder.rglob("*") if entry.is_file() and not entry.is_symlink())
     return sum(entry.stat().st_size for entry in files)
+
+
+def _read_journal(place: Place) -> _Journal | None:
+    with suppress(OSError, ValueError, TypeError):
+        return _Journal(**json.loads(place.journal.read_text(encoding="utf-8")))
+    return None
 
 
 def _put(place: Place, newcomer: Path) -> None:
@@ -101,7 +119,7 @@ def publish_lock(place: Place) -> None:
     text = (place.venv / marker.lock).read_text(encoding="utf-8")
     beside = place.folder / marker.lock
     if not beside.is_file() or beside.read_text(encoding="utf-8") != text:
-        write_atomically(beside, text)
+        write_atomically(beside, text, place.work if place.work.exists() else None)
 
 
 def _refused(place: Place, error: OSError) -> InstallationError:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
+from gpuinstall.install.swap import repair
+from gpuinstall.interruption import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,28 +29,46 @@ _KEPT = {".gitignore", "lock"}
 
 @contextmanager
 def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
-    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another."""
+    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another.
+
+    What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
+    """
     from filelock import FileLock
 
     guard = FileLock(place.guard)
     made = [folder for folder in place.work.parents if not folder.exists()]
     try:
-        _acquire(guard, place, wait, reporter)
-        _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
-    except OSError as error:
-        _tidy(place, made)
-        raise unwritable(place.work, error) from None
-    try:
+        _begin(guard, place, made, wait, reporter)
         yield
     finally:
-        _owner_file(place).unlink(missing_ok=True)
-        _tidy(place, made)
-        guard.release()
+        if guard.is_locked:
+            with undisturbed():
+                _end(place, made)
+                guard.release()
 
 
 def at_rest(place: Place) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
     return not place.work.exists() or {entry.name for entry in place.work.iterdir()} == _KEPT | {place.previous.name}
+
+
+def _begin(guard: FileLock, place: Place, made: list[Path], wait: float, reporter: Reporter) -> None:
+    try:
+        _acquire(guard, place, wait, reporter)
+        _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
+        repair(place)
+    except OSError as error:
+        _tidy(place, made)
+        raise unwritable(place.work, error) from None
+
+
+def _end(place: Place, made: list[Path]) -> None:
+    """Leave the environment whole; what cannot be done now is left to the next run."""
+    with suppress(OSError, InstallationError):
+        repair(place)
+    with suppress(OSError):
+        _owner_file(place).unlink(missing_ok=True)
+    _tidy(place, made)
 
 
 def _acquire(guard: FileLock, place: Place, wait: float, reporter: Reporter) -> None:

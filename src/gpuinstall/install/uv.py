@@ -63,13 +63,22 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
 
 
 def compile_lock(python: Path, version: str, platform: str) -> list[str]:
-    """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock."""
-    return [*_compile(python, version, platform), "--format", "pylock.toml", "--no-annotate", "pyproject.toml"]
+    """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock.
+
+    The folder's own index, ``family``, comes first.
+    """
+    form = ["--format", "pylock.toml", "--no-annotate"]
+    return [*_compile(python, version, platform), "--index", "./family", *form, "pyproject.toml"]
 
 
 def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
     return [*_compile(python, version, platform), "--annotation-style", "line", "pyproject.toml"]
+
+
+def look(python: Path) -> list[str]:
+    """Look at the interpreter at ``python``, and remember what it is."""
+    return [str(uv()), "python", "find", str(python)]
 
 
 def create(python: Path, folder: Path) -> list[str]:

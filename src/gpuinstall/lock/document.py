@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InternalError
-from gpuinstall.lock.project import UNKNOWN
+from gpuinstall.lock.inputs import digest
+from gpuinstall.lock.project import is_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +32,10 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the lock was made from and for. By the standard it may not steer an installation."""
+    """What the lock was made from and for. By the standard it may not steer an installation.
+
+    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder.
+    """
 
     inputs: tuple[str, ...]
     torch: str
@@ -42,24 +44,21 @@ class Evidence:
     asked: str | None = None
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for ``[tool.gpuinstall]``."""
         written: dict[str, Any] = {
             "inputs": list(self.inputs),
-            "inputs-digest": inputs_digest(self.inputs),
+            "inputs-digest": digest(self.inputs),
             "torch": self.torch,
             "backend": self.backend,
             "catalogue": self.catalogue,
         }
         written |= {"asked": self.asked} if self.asked else {}
         written |= {"architectures": list(self.architectures)} if self.architectures else {}
-        return written | ({"floors": dict(self.floors)} if self.floors else {})
-
-
-def inputs_digest(inputs: tuple[str, ...]) -> str:
-    """The digest of the requirements that a lock was made from, in any order."""
-    return hashlib.sha256(json.dumps(sorted(inputs)).encode()).hexdigest()
+        written |= {"floors": dict(self.floors)} if self.floors else {}
+        return written | ({"requirements-files": dict(self.files)} if self.files else {})
 
 
 def files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
@@ -92,8 +91,8 @@ def _package(package: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str,
 
 
 def _file(entry: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:
-    sha256 = hashes.get(entry["url"], UNKNOWN)
-    if sha256 == UNKNOWN:
+    sha256 = hashes.get(entry["url"])
+    if sha256 is None or is_unknown(sha256):
         raise InternalError("hash-missing", f"{entry['url']} has no hash")
     return {"url": entry["url"], "hashes": {"sha256": sha256}}
 
@@ -103,8 +102,8 @@ def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
     if not entries or not all("url" in entry for entry in entries):
         raise _unhashable(package)
     for entry in entries:
-        sha256 = entry.get("hashes", {}).get("sha256", UNKNOWN)
-        yield LockedFile(package["name"], entry["url"], None if sha256 == UNKNOWN else sha256)
+        sha256 = entry.get("hashes", {}).get("sha256")
+        yield LockedFile(package["name"], entry["url"], None if sha256 and is_unknown(sha256) else sha256)
 
 
 def _unhashable(package: Mapping[str, Any]) -> InstallationError:

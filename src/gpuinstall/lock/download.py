@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.files import written
 from gpuinstall.lock.hashes import transfers
 from gpuinstall.lock.wheels import local_path, sha256_of
 
@@ -24,12 +25,13 @@ def download(locks: Sequence[Lock], folder: Path, means: Means) -> list[str]:
     """Bring every file into ``folder`` by its name, its hash checked, and return the names.
 
     Where two files have one name, the second lies below its hash; what is there already stays. Raise LockError where
-    there is no lock, InstallationError where a file is another.
+    there is no lock or a file has no sha256 in it, InstallationError where a file is another.
     """
     if not locks:
         raise LockError("lock-missing", "there is no lock to fetch the files of", hint="gpuinstall lock")
     files = _places(file for lock in locks for file in lock.files)
-    folder.mkdir(parents=True, exist_ok=True)
+    if unhashed := [name for name, file in files.items() if file.sha256 is None]:
+        raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
     with means.reporter.transfer("Download", None) as meter, transfers(meter) as (pool, count):
         list(pool.map(partial(_bring, means=means, meter=count), map(folder.joinpath, files), files.values()))
     return sorted(files)
@@ -49,11 +51,11 @@ def _bring(place: Path, file: LockedFile, *, means: Means, meter: Meter) -> None
     wanted = file.sha256 or ""
     if place.is_file() and sha256_of(place) == wanted:
         return
-    near = local_path(file.url) or means.cache.path(wanted, file.name)
-    if near.is_file():
-        place.parent.mkdir(exist_ok=True)
-        shutil.copyfile(near, place)
+    local, kept = local_path(file.url), means.cache.path(wanted, file.name)
+    if (local or kept.is_file()) and sha256_of(local or kept) == wanted:
+        with written(place) as copy, (local or kept).open("rb") as original:
+            shutil.copyfileobj(original, copy)
+    elif local:
+        raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
     else:
         means.client.download(file.url, place, wanted, meter)
-    if sha256_of(place) != wanted:
-        raise InstallationError("hash-mismatch", f"{near} is not the file that was locked")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.metadata import parse_email
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
-from gpuinstall.errors import GpuInstallError
+from gpuinstall.catalog.build import CPU
 from gpuinstall.lock.document import files
 from gpuinstall.lock.hashes import known_hashes
 from gpuinstall.lock.project import Project
 from gpuinstall.lock.provenance import check
 from gpuinstall.lock.resolution import Resolver
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.hashes import Hashes
     from gpuinstall.lock.means import Means
     from gpuinstall.lock.target import Target
-    from gpuinstall.web import Client
 
 
 @dataclass(frozen=True)
@@ -83,10 +78,8 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(family.wheels(package), target.backend, tags)
 
-    asked = {str(canonicalize_name(Requirement(text).name)) for text in wish.requirements} & family.names
-    pages = {package: wheels for package in sorted(asked) if (wheels := wheels_of(package))}
-    more = sorted((_demanded(wish, pages.get("torch", ()), means.client) & family.names) - set(pages))
-    pages |= {package: wheels for package in more if (wheels := wheels_of(package))}
+    wanted = expected(wish.requirements, target.backend, family.names)
+    pages = {package: wheels for package in wanted if (wheels := wheels_of(package))}
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
         project = Project(wish.requirements, wish.python, pages, wish.constraints, wish.preferred)
@@ -97,19 +90,10 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
     return Draft(target, wish.python, resolved, found, hashes)
 
 
-def _demanded(wish: Wish, torches: Sequence[Wheel], client: Client) -> set[str]:
-    """What the wheel of torch demands on the target, where its metadata are served: known so, it saves a resolution."""
-    wanted = [one.specifier for one in map(Requirement, wish.requirements) if canonicalize_name(one.name) == "torch"]
-    chosen = (wheel for wheel in torches if all(wheel.version in one for one in wanted))
-    wheel = next((wheel for wheel in chosen if wheel.metadata), None)
-    environment = {**wish.target.environment(wish.python), "extra": ""}
-    with suppress(GpuInstallError, InvalidRequirement):
-        metadata, _ = parse_email(client.text(f"{wheel.url}.metadata") or "" if wheel else "")
-        demands = map(Requirement, metadata.get("requires_dist", ()))
-        return {
-            str(canonicalize_name(one.name)) for one in demands if not one.marker or one.marker.evaluate(environment)
-        }
-    return set()
+def expected(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
+    """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
+    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU else set())
+    return sorted(asked & set(family))
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:

@@ -13,8 +13,8 @@ from packaging.version import Version
 from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.document import LockedFile
+from gpuinstall.lock.inputs import plain
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.lock.making import plain
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.values import Reason
@@ -59,7 +59,7 @@ class Misfit:
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
     python = lock.python or _python_for(lock, machine, request)
-    if reason := _not_for(lock, python, machine) or _not_held(lock, python, request, machine):
+    if reason := _not_pinned(lock) or _not_for(lock, python, machine) or _not_held(lock, python, request, machine):
         return Misfit(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
@@ -138,6 +138,11 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
     here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
     tried = (request.python, *request.preferred_pythons, *here)
     return next((python for python in tried if python and f"{python}.99" in wanted), "")
+
+
+def _not_pinned(lock: Lock) -> Reason | None:
+    message = f"{' and '.join(lock.unpinned)} would come from a folder or a repository, which no hash pins"
+    return Reason("unpinned", message) if lock.unpinned else None
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.errors import InstallationError, LockError, NoBuildError
+from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import Aim, stand_in
 from gpuinstall.lock.fit import Misfit, fit, read_locks
-from gpuinstall.lock.making import plain
+from gpuinstall.lock.inputs import moved, plain
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -47,10 +47,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Declared:
-    """What locks are said to serve: targets that each have one, machines that run theirs."""
+    """What locks are said to serve: targets that each have one, machines that run theirs.
+
+    ``named`` says that the requirements are given too; else those that a lock was made from are read again.
+    """
 
     targets: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
+    named: bool = True
 
 
 def check(order: Order, request: Request, catalog: Catalog, declared: Declared, means: Means | None) -> list[Checked]:
@@ -65,9 +69,12 @@ def check(order: Order, request: Request, catalog: Catalog, declared: Declared, 
         raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
     checked = []
     for lock in locks:
-        reasons = stale_here(lock, request, catalog, declared.machines, exact=order.exact)
+        again = {} if declared.named else lock.requirements_files
+        asked = replace(request, requirements=lock.inputs) if again else request
+        reasons = (*_misnamed(lock), *moved(again, order.folder))
+        reasons = reasons or stale_here(lock, asked, catalog, declared.machines, exact=order.exact)
         if not reasons and means:
-            reasons = stale_there(lock, request, catalog, means)
+            reasons = stale_there(lock, asked, catalog, means)
         checked.append(Checked(order.folder / lock.name, lock, reasons))
     return checked
 
@@ -96,7 +103,7 @@ def stale_there(lock: Lock, request: Request, catalog: Catalog, means: Means) ->
     try:
         draft = agree([aim], means)[0].draft
     except (NoBuildError, InstallationError) as error:
-        if error.code in {"network", "unreachable"}:
+        if error.code in {"network", "offline", "unreachable"}:
             raise
         return (Reason("withdrawn", error.why or error.message),)
     listed = {file.package: draft.hashes.known.get(file.url) for file in draft.files}
@@ -105,6 +112,13 @@ def stale_there(lock: Lock, request: Request, catalog: Catalog, means: Means) ->
         for name, sha256 in sorted(listed.items())
         if sha256 and sha256 not in lock.hashes(name)
     )
+
+
+def _misnamed(lock: Lock) -> Iterator[Reason]:
+    try:
+        Target.parse(lock.target)
+    except UsageError as error:
+        yield Reason("misnamed", f"its file is not named after what it is for: {error.message}")
 
 
 def _of(machine: Machine, target: Target) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Meter, Reporter
     from gpuinstall.web import Client
 
-AT_ONCE = 8
+AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
 
 

@@ -15,6 +15,7 @@ import tomli_w
 
 from gpuinstall.errors import LockError
 from gpuinstall.lock.document import LockedFile
+from gpuinstall.lock.inputs import is_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +53,11 @@ class Lock:
         found = {package.name: _version(package) for package in self.pylock.packages}
         return {name: version for name, version in found.items() if version}
 
+    @property
+    def unpinned(self) -> tuple[str, ...]:
+        """The packages that come from folders or repositories, which no hash can pin."""
+        return tuple(package.name for package in self.pylock.packages if package.directory or package.vcs)
+
     def hashes(self, name: str) -> frozenset[str]:
         """The sha256 of every file of one package."""
         return frozenset(file.hashes.get("sha256", "") for package, file in self._files if package == name)
@@ -79,7 +85,21 @@ class Lock:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The requirements that it was made from, where it says so."""
-        return tuple(str(text) for text in self.evidence.get("inputs", ()))
+        said = self.evidence.get("inputs")
+        return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
+
+    @property
+    def requirements_files(self) -> dict[str, str]:
+        """The digests of the requirements files that it was made from, by their paths from its folder."""
+        said = self.evidence.get("requirements-files")
+        return {name: str(digest) for name, digest in said.items()} if isinstance(said, dict) else {}
+
+    def made_from(self, files: Mapping[str, str]) -> Lock:
+        """The same, said to be made from other requirements files."""
+        document = tomli.loads(self.text)
+        own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
+        document["tool"]["gpuinstall"] = own | ({"requirements-files": dict(files)} if files else {})
+        return parse(self.name, render(document))
 
 
 def read_lock(path: Path) -> Lock:
@@ -89,23 +109,23 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise LockError("lock-unreadable", f"{path} cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise LockError("lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE) from None
     return parse(path.name, text)
 
 
 def parse(name: str, text: str) -> Lock:
     """Read the text of a lock; raise LockError where it is malformed or of another version."""
-    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+    from packaging.pylock import Pylock, PylockValidationError
 
     try:
-        pylock = Pylock.from_dict(tomli.loads(text))
+        document = tomli.loads(text)
+        _check_version(name, document.get("lock-version", "1.0"))
+        pylock = Pylock.from_dict(document)
     except tomli.TOMLDecodeError as error:
         raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
-    except PylockUnsupportedVersionError as error:
-        raise LockError("lock-version", f"{name} is from the future: {error}", hint="use a newer gpuinstall") from None
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
-    _check_version(name, pylock)
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
@@ -120,9 +140,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
 
 
-def _check_version(name: str, pylock: Pylock) -> None:
-    if str(pylock.lock_version) != "1.0":
-        message = f"{name} is a lock of version {pylock.lock_version}; this release reads 1.0"
+def _check_version(name: str, version: object) -> None:
+    if version != "1.0":
+        message = f"{name} is a lock of version {version}; this release reads 1.0"
         raise LockError("lock-version", message, hint="use a newer gpuinstall")
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-
 from gpuinstall.lock.document import Evidence, document
 from gpuinstall.lock.hashes import fetch_missing
+from gpuinstall.lock.inputs import plain
 from gpuinstall.lock.lock import parse, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
@@ -25,16 +25,24 @@ if TYPE_CHECKING:
     from gpuinstall.request import Request
 
 
-def made(agreements: Sequence[Agreement], requests: Sequence[Request], means: Means) -> list[Lock]:
-    """Fetch what has no hash, each file once, and make a lock of each agreement on what its request asked for."""
+def made(
+    agreements: Sequence[Agreement],
+    requests: Sequence[Request],
+    means: Means,
+    files: Mapping[str, str] | None = None,
+) -> list[Lock]:
+    """Fetch what has no hash, each file once, and make a lock of each agreement on what its request asked for.
+
+    ``files`` are the digests of the requirements files that the requests were read from.
+    """
     missing = reduce(or_, (agreement.draft.hashes for agreement in agreements))
     hashes = fetch_missing(missing, means.cache, means.client, means.reporter)
-    return [_made(*each, hashes) for each in zip(agreements, requests, strict=True)]
+    return [_made(*each, hashes, files or {}) for each in zip(agreements, requests, strict=True)]
 
 
-def _made(agreement: Agreement, request: Request, hashes: Mapping[str, str]) -> Lock:
+def _made(agreement: Agreement, request: Request, hashes: Mapping[str, str], files: Mapping[str, str]) -> Lock:
     draft = agreement.draft
-    made_from = evidence(agreement.settled, draft.target, request)
+    made_from = replace(evidence(agreement.settled, draft.target, request), files=files)
     text = render(document(draft.resolved, hashes, draft.target, draft.python, made_from))
     return parse(draft.target.filename, text)
 
@@ -51,11 +59,6 @@ def evidence(settled: Settled, target: Target, request: Request) -> Evidence:
         architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
         floors={**_driver_floor(build, catalog), **({"glibc": target.glibc} if target.os == "linux" else {})},
     )
-
-
-def plain(requirements: Iterable[str]) -> tuple[str, ...]:
-    """Requirements in one spelling and order."""
-    return tuple(sorted({str(Requirement(text)) for text in requirements}))
 
 
 def _driver_floor(build: Build, catalog: Catalog) -> dict[str, str]:

@@ -7,12 +7,14 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
@@ -29,6 +31,13 @@ class Means:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+
+    @cached_property
+    def listed(self) -> Callable[[str, str], tuple[Wheel, ...]]:
+        """What the sources list today for a backend and a package of the family; each is read once."""
+        from gpuinstall.catalog.listing import family_wheels
+
+        return cache(partial(family_wheels, self.sources, self.client))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One resolution of a request by uv, repeated until every member of the family in it is named with its source."""
+"""One resolution of a request by uv, repeated until every member of the family in it comes from its source."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 6
 _LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
+_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
 
 
@@ -46,10 +47,10 @@ class Resolver:
     wheels_of: Callable[[str], tuple[Wheel, ...]]
 
     def resolve(self, project: Project, target: Target) -> tuple[Project, dict[str, Any]]:
-        """Return uv's lock as a document, and the project that it came from with every source named."""
+        """Return uv's lock as a document, and the project that it came from with a page for every source."""
         for _ in range(ROUNDS):
             done = self._compile(project, target)
-            more = self._unnamed(project, done)
+            more = self._unlisted(project, done)
             if not more and done.ok:
                 return project, tomli.loads(_LOGIN.sub("", done.out))
             if not more:
@@ -63,8 +64,8 @@ class Resolver:
         command += ["--output-file", PREFERRED] if project.preferred else []
         return process.run(command, env=self.environment, cwd=self.folder)
 
-    def _unnamed(self, project: Project, done: process.Finished) -> dict[str, tuple[Wheel, ...]]:
-        """Find the members of the family in a resolution, or in its failure, that have a source and do not name it."""
+    def _unlisted(self, project: Project, done: process.Finished) -> dict[str, tuple[Wheel, ...]]:
+        """Find the members of the family in a resolution, or in its failure, that have a source and no page of it."""
         met = names(done.out) if done.ok else mentioned(done.err, self.family)
         new = sorted((met & set(self.family)) - set(project.pages))
         return {package: wheels for package in new if (wheels := self.wheels_of(package))}
@@ -100,10 +101,9 @@ def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
 def fault(message: str) -> GpuInstallError:
     """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
     cause = _cause(message)
-    if "HTTP status" in message:
-        return InstallationError("http-status", "a package index refused a file that it lists", why=cause)
-    if any(sign in message for sign in _NETWORK):
-        return InstallationError("network", "the package index cannot be reached", why=cause, hint=_RETRY)
+    for signs, code, said, hint in _OF_THE_WORLD:
+        if any(sign in message for sign in signs):
+            return InstallationError(code, said, why=cause, hint=hint)
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package = missing[1]
         return InstallationError(
@@ -119,7 +119,15 @@ def fault(message: str) -> GpuInstallError:
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
 
 
+_ONLINE = "run the same without --offline"
 _RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_OF_THE_WORLD = (
+    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
+    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
+    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
+    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
+)
 
 
 def _cause(message: str) -> str:

@@ -31,13 +31,15 @@ Status = Literal["written", "unchanged"]
 class Order:
     """Locks of ``aims`` in ``folder``; without ``upgrade`` those that still serve stay.
 
-    ``exact`` says that the requirements were named, so that only locks made from them serve; ``newest`` gives each
-    target its own newest torch; ``upgrade_packages`` are the only ones that may move.
+    ``exact`` says that the requirements were named, so that only locks made from them serve; ``files`` are the digests
+    of the files that they were read from; ``newest`` gives each target its own newest torch; ``upgrade_packages`` are
+    the only ones that may move.
     """
 
     folder: Path
     aims: tuple[Aim, ...]
     exact: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
     upgrade: bool = False
     upgrade_packages: tuple[str, ...] = ()
     newest: bool = False
@@ -71,29 +73,32 @@ class Written:
 
 def write_locks(order: Order, means: Means) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
-    held = [_held(aim, order) for aim in order.aims]
+    held = [] if order.upgrade or order.upgrade_packages else [_held(aim, order) for aim in order.aims]
     fits = [fit for fit in held if fit]
-    if not order.upgrade and not order.upgrade_packages and len(fits) == len(held) and _in_step(fits, order):
-        return [_unchanged(fit.lock, order.folder, means) for fit in fits]
+    if fits and len(fits) == len(order.aims) and _in_step(fits, order):
+        return [_unchanged(fit.lock, order, means) for fit in fits]
     kept = _kept(read_locks(order.folder), order.upgrade_packages) if order.upgrade_packages else {}
     aims = [_holding(aim, kept.get("torch")) for aim in order.aims]
     agreements = agree(aims, means, newest=order.newest, hold=_hold(kept, order.aims[0].catalog.family))
     _announce(agreements, means)
-    locks = made(agreements, [aim.request for aim in order.aims], means)
+    locks = made(agreements, [aim.request for aim in order.aims], means, order.files)
     return [
         replace(place(lock, order.folder), apart=one.apart, private=private_sources(lock, means.sources))
         for lock, one in zip(locks, agreements, strict=True)
     ]
 
 
-def _unchanged(lock: Lock, folder: Path, means: Means) -> Written:
-    return Written(folder / lock.name, lock, "unchanged", private=private_sources(lock, means.sources))
+def _unchanged(lock: Lock, order: Order, means: Means) -> Written:
+    """Leave a lock as it is, but for the files that its requirements now come from."""
+    elsewhere = order.exact and lock.inputs and lock.requirements_files != order.files
+    kept = place(lock.made_from(order.files) if elsewhere else lock, order.folder)
+    return replace(kept, private=private_sources(lock, means.sources))
 
 
 def place(lock: Lock, folder: Path) -> Written:
     """Put a lock into its folder, unless it lies there already."""
     path = folder / lock.name
-    if path.is_file() and path.read_text(encoding="utf-8") == lock.text:
+    if path.is_file() and path.read_text("utf-8", "replace") == lock.text:
         return Written(path, lock, "unchanged")
     write_atomically(path, lock.text)
     return Written(path, lock, "written")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.probe.fault import fault, fault_of_driver, held_by_nouveau
+from gpuinstall.probe.libcuda import LibcudaFacts
+from gpuinstall.probe.nvml import NvmlFacts
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Problem
@@ -49,8 +51,13 @@ def _is_refused(evidence: Evidence) -> bool:
 
 
 def _is_absent(evidence: Evidence) -> bool:
-    """NVML missing beside a libcuda that works is a healthy compute-only container."""
+    """NVML missing beside a libcuda that works is a healthy compute-only container.
+
+    Where a recording has no answer of either library, a kernel without the module has the last word.
+    """
     cuda = evidence.cuda
+    if evidence.nvml == NvmlFacts() and cuda == LibcudaFacts():
+        return evidence.host.os == "linux" and evidence.kernel.module is None
     asked = cuda.fault in ("missing", "unloadable") or cuda.init == NO_DEVICE
     return evidence.nvml.fault == "missing" and asked
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.probe import nvml, smi
 from gpuinstall.probe.child import run_children, time_limit
-from gpuinstall.probe.libcuda import LibcudaFacts, child_command, child_environment, job_devices, parse
+from gpuinstall.probe.job import job_devices
+from gpuinstall.probe.libcuda import LibcudaFacts, child_command, child_environment, parse
 from gpuinstall.process import Finished
 
 if TYPE_CHECKING:

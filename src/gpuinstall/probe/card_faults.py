@@ -65,11 +65,15 @@ def _spoiled(evidence: Evidence, gpu: NvmlGpu) -> Iterator[Problem]:
 
 
 def _hidden(evidence: Evidence) -> Iterator[Problem]:
-    """NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is."""
+    """NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is.
+
+    A device that CUDA does not identify may be any of the cards: the preflight decides.
+    """
     devices, gpus = evidence.cuda.devices, evidence.nvml.gpus
     narrowed = evidence.surroundings.job is not None and evidence.visible is not None
     sliced = any(gpu.mig for gpu in gpus) or any((device.uuid or "").startswith("MIG-") for device in devices)
-    if not evidence.cuda_works or narrowed or sliced or len(devices) >= len(gpus):
+    identified = all(device.uuid or device.bus_id for device in devices)
+    if not evidence.cuda_works or narrowed or sliced or len(devices) >= len(gpus) or not identified:
         return
     for gpu in gpus:
         if gpu.error is None and not any(is_same(device, gpu.uuid, gpu.bus_id) for device in devices):

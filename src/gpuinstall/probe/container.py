@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.probe.job import JOBS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 CGROUP = "/proc/self/cgroup"
 MOUNTS = "/proc/self/mountinfo"
-JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "_CONDOR_SLOT")
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 _ENGINES = (

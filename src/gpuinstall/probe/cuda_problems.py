@@ -188,6 +188,8 @@ def _install_fabric_manager(scene: Scene) -> str:
         return f"sudo apt-get install nvidia-fabricmanager-{scene.driver.branch}   # must be {scene.driver}"
     if any(name in distribution for name in ("red hat", "rocky", "alma", "centos", "fedora", "amazon", "oracle")):
         return f"sudo dnf install nvidia-fabricmanager-{scene.driver}"
+    if "suse" in distribution:
+        return f"sudo zypper install nvidia-fabricmanager-{scene.driver}"
     return f"install nvidia-fabricmanager {scene.driver}"
 
 

@@ -58,7 +58,7 @@ def _by_nvml(evidence: Evidence) -> tuple[Sighting, ...]:
 
 def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> Sighting:
     card, device = _card_at(evidence.cards, address), _device_of(evidence.cuda.devices, seen.uuid, address)
-    chip, jetson = card.chip if card else None, evidence.jetson
+    chip, jetson, whole = card.chip if card else None, evidence.jetson, None if seen.mig else device
     capabilities = (
         seen.compute_capability,
         device and device.compute_capability,
@@ -68,10 +68,10 @@ def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> Sightin
     gpu = Gpu(
         index=seen.index,
         name=seen.name or (device and device.name) or (chip and chip.name),
-        uuid=seen.uuid,
+        uuid=seen.uuid or (whole.uuid if whole else None),
         pci_id=seen.pci_id or (card.device.id if card else None),
         compute_capability=next((each for each in capabilities if each), None),
-        memory_mib=seen.memory_mib,
+        memory_mib=seen.memory_mib or (_memory(whole) if whole else None),
         mig=seen.mig,
         mig_devices=seen.slices,
         found_via=evidence.nvml.by,
@@ -86,7 +86,6 @@ def _by_cuda(evidence: Evidence) -> tuple[Sighting, ...]:
 def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> Sighting:
     address = device.bus_id and normal_address(device.bus_id)
     card = _card_at(evidence.cards, address)
-    memory = device.memory_bytes // MIB if device.memory_bytes and device.compute_capability not in UNIFIED else None
     sliced = (device.uuid or "").startswith("MIG-")
     gpu = Gpu(
         index=index,
@@ -94,12 +93,17 @@ def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> Sighting:
         uuid=None if sliced else device.uuid,
         pci_id=card.device.id if card else None,
         compute_capability=device.compute_capability,
-        memory_mib=None if sliced else memory,
+        memory_mib=None if sliced else _memory(device),
         mig=sliced,
-        mig_devices=(MigDevice(device.uuid, None, memory),) if sliced and device.uuid else (),
+        mig_devices=(MigDevice(device.uuid, None, _memory(device)),) if sliced and device.uuid else (),
         found_via="libcuda",
     )
     return Sighting(gpu, address)
+
+
+def _memory(device: CudaDevice) -> int | None:
+    unified = device.compute_capability in UNIFIED
+    return device.memory_bytes // MIB if device.memory_bytes and not unified else None
 
 
 def _by_chip(evidence: Evidence) -> tuple[Sighting, ...]:

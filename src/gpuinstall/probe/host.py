@@ -61,7 +61,7 @@ def read_host(source: Source) -> Host:
         libc=_libc(source, libc) if system == "Linux" else None,
         glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
         distribution=distribution(names),
-        distribution_id=names.get("ID"),
+        distribution_id=identity(names),
         manager=manager(names),
         avx=parse_avx(processor),
     )
@@ -89,6 +89,11 @@ def distribution(names: dict[str, str]) -> str | None:
     """Name the distribution as people do: ``Ubuntu 22.04``."""
     name = names.get("NAME") or names.get("ID")
     return f"{name.removesuffix(' GNU/Linux')} {names.get('VERSION_ID', '')}".strip() if name else None
+
+
+def identity(names: dict[str, str]) -> str | None:
+    """Name the distribution by its ID; what is like Ubuntu has Ubuntu's packages, not Debian's."""
+    return "ubuntu" if "ubuntu" in names.get("ID_LIKE", "").split() else names.get("ID")
 
 
 def manager(names: dict[str, str]) -> str | None:

@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.probe.child import death
-from gpuinstall.probe.container import JOBS
 from gpuinstall.probe.source import read_json
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
@@ -84,11 +83,6 @@ def child_environment(environ: Mapping[str, str], visible: str | None = None) ->
 def is_compat(library: str | None) -> bool:
     """Say whether a libcuda is NVIDIA's forward-compatibility package: ``/usr/local/cuda/compat``, ``cuda-compat``."""
     return any(part.rpartition("-")[2] == "compat" for part in PurePosixPath(library or "").parent.parts)
-
-
-def job_devices(environ: Mapping[str, str]) -> str | None:
-    """The CUDA_VISIBLE_DEVICES of a scheduler's job: no other card may be touched there. None outside a job."""
-    return environ.get("CUDA_VISIBLE_DEVICES") if any(name in environ for name in JOBS) else None
 
 
 def last_answer(finished: Finished) -> dict[str, Any] | None:

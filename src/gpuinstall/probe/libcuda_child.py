@@ -7,6 +7,7 @@
 
 ``wrong`` counts the words that are not what they should be; ``call`` was refused with the CUresult ``status``;
 ``instead`` is the answer of setting memory and reading it back.
+What the library prints for itself goes to stderr.
 Prototypes and numbers: NVIDIA's cuda.h; the suffixes are the versions that programs built with CUDA 3.2 to 13 ask for.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 import sys
 from array import array
@@ -157,10 +159,11 @@ def device(cuda: Cuda, ordinal: int) -> dict[str, Any]:
 def uuid(cuda: Cuda, handle: c_int) -> str | None:
     """The identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
     card, part = (ctypes.create_string_buffer(16) for _ in range(2))
-    if cuda.status("cuDeviceGetUuid", card, handle):
+    unknown, unversioned = cuda.status("cuDeviceGetUuid", card, handle), cuda.status("cuDeviceGetUuid_v2", part, handle)
+    if unknown and unversioned:
         return None
-    sliced = cuda.status("cuDeviceGetUuid_v2", part, handle) == 0 and part.raw != card.raw
-    return f"MIG-{UUID(bytes=part.raw)}" if sliced else f"GPU-{UUID(bytes=card.raw)}"
+    sliced = not unknown and not unversioned and part.raw != card.raw
+    return f"{'MIG' if sliced else 'GPU'}-{UUID(bytes=card.raw if unversioned else part.raw)}"
 
 
 def compute_capability(cuda: Cuda, handle: c_int) -> tuple[int, int] | None:
@@ -245,5 +248,12 @@ def answer(words: list[str]) -> dict[str, Any]:
     return {"path": path(), **facts}
 
 
+def main() -> None:
+    """Answer on what was stdout; nothing else reaches it."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+        os.dup2(2, 1)
+        stream.write(json.dumps(answer(sys.argv[1:])) + "\n")
+
+
 if __name__ == "__main__":
-    print(json.dumps(answer(sys.argv[1:])))  # noqa: T201  the answer
+    main()

@@ -57,6 +57,7 @@ class NvmlGpu:
 class NvmlFacts:
     """``init`` is what nvmlInit returned (None: nobody asked), ``library`` the file loaded, ``by`` who was asked.
 
+    ``count`` is the number of cards that it has, ``gpus`` are those about which it answered.
     Where NVML gave no answer to the end, ``fault`` says why, ``error`` says it in words, and ``at`` is the card that
     it was asked about.
     """
@@ -66,6 +67,7 @@ class NvmlFacts:
     init: int | None = None
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
+    count: int = 0
     gpus: tuple[NvmlGpu, ...] = ()
     fault: Fault | None = None
     error: str | None = None
@@ -106,7 +108,8 @@ def _with(facts: NvmlFacts, line: Mapping[str, Any]) -> NvmlFacts:
         library = _text(line.get("library"))
         return replace(facts, library=library, init=_number(line["init"]) if library else None)
     if "count" in line:
-        return replace(facts, driver=_driver(line.get("driver")), cuda=_cuda(line.get("cuda")))
+        count = _number(line["count"]) or 0
+        return replace(facts, driver=_driver(line.get("driver")), cuda=_cuda(line.get("cuda")), count=count)
     if "ask" in line:
         return replace(facts, at=_number(line["ask"]))
     if _number(line.get("index")) is not None:

@@ -11,12 +11,14 @@ a hang or a crash leaves what was known, and shows which card it happened at::
     {"index": 1, "error": 15}
     {"end": true}
 
-A fact that NVML does not give is null; where a card itself is refused, ``error`` is NVML's number.
+A fact that NVML does not give is null; where a card itself is refused, ``error`` is NVML's number. What a library
+prints for itself goes to stderr.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -29,32 +31,30 @@ import pynvml as nvml  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What NVML may answer for a card that it does not reach: no permission, not found, unknown, lost, reset required.
-REFUSALS = (4, 6, 15, 16, 23, 999)
+# What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
+# unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
+UNREACHED = (4, 6, 15, 16, 23, 999)
+GONE = (15, 16)
+FUNCTION_NOT_FOUND = 13
+
+STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def say(**facts: Any) -> None:
     """Write one line, at once."""
-    print(json.dumps(facts), flush=True)  # noqa: T201  the answer
+    STREAM.write(json.dumps(facts) + "\n")
+    STREAM.flush()
 
 
-def asked(question: Callable[..., Any], *arguments: Any) -> Any:
+def asked(question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE) -> Any:
     """Ask; None where this driver or this card has no answer. Raise where the card is not reached."""
     try:
         answer = question(*arguments)
     except nvml.NVMLError as error:
-        if error.value in REFUSALS:
+        if error.value in refusals:
             raise
         return None
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
-
-
-def optional(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Ask what a card may refuse without harm."""
-    try:
-        return asked(question, *arguments)
-    except nvml.NVMLError:
-        return None
 
 
 def library() -> str | None:
@@ -69,13 +69,18 @@ def library() -> str | None:
 
 def initialized() -> bool:
     """Initialize; say what came of it. ``library`` is null where none could be loaded."""
+    status = initialize()
+    say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
+    return status == 0
+
+
+def initialize() -> int:
+    """Initialize, by the older name where a driver before R387 has no other; return NVML's number."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        say(library=library() or (nvml.nvmlLib and "nvml"), init=error.value)
-        return False
-    say(library=library() or "nvml", init=0)
-    return True
+        return int(nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value)
+    return 0
 
 
 def card(index: int) -> dict[str, Any]:
@@ -88,21 +93,21 @@ def card(index: int) -> dict[str, Any]:
 
 def described(handle: Any) -> dict[str, Any]:
     """Ask one card for everything that a choice or a diagnosis needs."""
+    name = asked(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
     pci = asked(nvml.nvmlDeviceGetPciInfo, handle)
-    memory = asked(nvml.nvmlDeviceGetMemoryInfo, handle)
-    mig = optional(nvml.nvmlDeviceGetMigMode, handle)
+    mig = asked(nvml.nvmlDeviceGetMigMode, handle)
     return {
-        "name": asked(nvml.nvmlDeviceGetName, handle),
+        "name": name,
         "uuid": asked(nvml.nvmlDeviceGetUUID, handle),
         "bus_id": pci and text(pci.busId),
         "pci_device_id": pci and pci.pciDeviceId,
         "compute_capability": asked(nvml.nvmlDeviceGetCudaComputeCapability, handle),
-        "memory_bytes": memory and memory.total,
+        "memory_bytes": memory(handle),
         "mig": bool(mig and mig[0]),
         "slices": slices(handle) if mig and mig[0] else [],
-        "compute_mode": optional(nvml.nvmlDeviceGetComputeMode, handle),
-        "remapped_rows": optional(nvml.nvmlDeviceGetRemappedRows, handle),
-        "virtualization": optional(nvml.nvmlDeviceGetVirtualizationMode, handle),
+        "compute_mode": asked(nvml.nvmlDeviceGetComputeMode, handle),
+        "remapped_rows": asked(nvml.nvmlDeviceGetRemappedRows, handle),
+        "virtualization": asked(nvml.nvmlDeviceGetVirtualizationMode, handle),
         "licensed": licensed(handle),
     }
 
@@ -110,18 +115,25 @@ def described(handle: Any) -> dict[str, Any]:
 def slices(handle: Any) -> list[dict[str, Any]]:
     """List the MIG devices of a card."""
     found = []
-    for place in range(optional(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = optional(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+    for place in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
         if part is not None:
-            memory = optional(nvml.nvmlDeviceGetMemoryInfo, part)
-            facts = {"uuid": optional(nvml.nvmlDeviceGetUUID, part), "name": optional(nvml.nvmlDeviceGetName, part)}
-            found.append({**facts, "memory_bytes": memory and memory.total})
+            facts = {"uuid": asked(nvml.nvmlDeviceGetUUID, part), "name": asked(nvml.nvmlDeviceGetName, part)}
+            found.append({**facts, "memory_bytes": memory(part)})
     return found
+
+
+def memory(handle: Any) -> int | None:
+    """Bytes of a card or a MIG device, by either form of the question."""
+    said = asked(nvml.nvmlDeviceGetMemoryInfo, handle) or asked(
+        nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2
+    )
+    return said and int(said.total)
 
 
 def licensed(handle: Any) -> bool | None:
     """Say whether a virtual GPU has its licence; None where none is asked for."""
-    features = optional(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
+    features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
     if not features or not features.isGridLicenseSupported:
         return None
     states = [features.gridLicensableFeatures[place].featureState for place in range(features.licensableFeaturesCount)]
@@ -135,9 +147,10 @@ def text(value: Any) -> str:
 
 def main() -> None:
     """Ask NVML for everything."""
+    os.dup2(2, 1)
     if initialized():
-        count = optional(nvml.nvmlDeviceGetCount) or 0
-        driver, cuda = optional(nvml.nvmlSystemGetDriverVersion), optional(nvml.nvmlSystemGetCudaDriverVersion)
+        count = asked(nvml.nvmlDeviceGetCount) or 0
+        driver, cuda = asked(nvml.nvmlSystemGetDriverVersion), asked(nvml.nvmlSystemGetCudaDriverVersion)
         say(driver=driver, cuda=cuda, count=count)
         for index in range(count):
             say(ask=index)

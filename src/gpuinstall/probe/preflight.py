@@ -16,7 +16,8 @@ from gpuinstall.machine_document import written_problem
 from gpuinstall.probe.child import run_children, time_limit
 from gpuinstall.probe.cuda_problems import place_of
 from gpuinstall.probe.findings import OUTCOMES, Outcome, finding, problems_of
-from gpuinstall.probe.libcuda import child_command, child_environment, job_devices
+from gpuinstall.probe.job import is_given, job_devices
+from gpuinstall.probe.libcuda import child_command, child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,7 +110,7 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
         for ordinal, gpu in enumerate(machine.gpus)
         if gpu.index not in unusable
         for name in _names(gpu, ordinal)
-        if given is None or _is_listed(given, ordinal, gpu, name)
+        if given is None or is_given(given, ordinal, gpu, name)
     )
 
 
@@ -124,9 +125,3 @@ def cards_of(findings: Sequence[Finding]) -> tuple[Card, ...]:
 def _names(gpu: Gpu, ordinal: int) -> tuple[str, ...]:
     """What CUDA_VISIBLE_DEVICES must hold for each part of a GPU that a kernel can run on."""
     return tuple(part.uuid for part in gpu.mig_devices) or (gpu.uuid or str(ordinal),)
-
-
-def _is_listed(given: str, ordinal: int, gpu: Gpu, name: str) -> bool:
-    """CUDA's list has the beginnings of UUIDs, and ordinals among the cards that this process may open."""
-    entries = [entry.strip() for entry in given.split(",") if entry.strip()]
-    return str(ordinal) in entries or any(uuid.startswith(tuple(entries)) for uuid in (name, gpu.uuid or name))

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from gpuinstall.probe.source import Source
     from gpuinstall.reporter import Reporter
 
+# Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
+UNCOUNTED = 5
+
 
 def read_machine(reporter: Reporter | None = None, source: Source | None = None) -> Machine:
     """Say what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
@@ -97,7 +100,8 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
 def read_evidence(reporter: Reporter, source: Source) -> Evidence:
     """Take every step: the driver's two libraries at once, the files meanwhile, then what only a fault asks for."""
     host, devices, nodes = read_host(source), read_pci(source), card_nodes(source)
-    gpus = max(1, sum(device.is_gpu and not device.is_reserved for device in devices), len(nodes))
+    shown = max(sum(device.is_gpu and not device.is_reserved for device in devices), len(nodes))
+    gpus = shown or 1
     with ThreadPoolExecutor(3) as pool:
         asked_nvml = pool.submit(ask_nvml, source, reporter, gpus)
         asked_libcuda = pool.submit(ask_libcuda, source, reporter, gpus)
@@ -113,11 +117,28 @@ def read_evidence(reporter: Reporter, source: Source) -> Evidence:
             visible=source.variable("CUDA_VISIBLE_DEVICES"),
         )
     evidence = replace(evidence, nvml=asked_nvml.result(), cuda=asked_libcuda.result(), pythons=pythons.result())
+    evidence = evidence if shown else _given_time(evidence, source, reporter)
     if host.os == "windows" and not evidence.nvml.works:
         devices = read_adapters(source, patience(reporter, "Windows", gpus)[1])
     fabric = read_fabric(source, sum(device.is_switch for device in devices)) if evidence.cuda.init == 802 else None
     evidence = replace(evidence, fabric=fabric, foreign=tuple(device for device in devices if device.is_foreign))
     return _divided(_explained(evidence, source, reporter, gpus), source, devices)
+
+
+def _given_time(evidence: Evidence, source: Source, reporter: Reporter) -> Evidence:
+    """Ask a library again that had time for one card where there are more, which no file shows."""
+    nvml, cuda = evidence.nvml, evidence.cuda
+    silent = nvml.fault == cuda.fault == "timeout" and nvml.init is None
+    gpus = UNCOUNTED if silent else max(nvml.count, len(cuda.devices))
+    late = [each for each in (nvml, cuda) if each.fault == "timeout" and gpus > 1]
+    with ThreadPoolExecutor(2) as pool:
+        asked_nvml = pool.submit(ask_nvml, source, reporter, gpus) if nvml in late else None
+        asked_libcuda = pool.submit(ask_libcuda, source, reporter, gpus) if cuda in late else None
+    return replace(
+        evidence,
+        nvml=asked_nvml.result() if asked_nvml else nvml,
+        cuda=asked_libcuda.result() if asked_libcuda else cuda,
+    )
 
 
 def _explained(evidence: Evidence, source: Source, reporter: Reporter, gpus: int) -> Evidence:

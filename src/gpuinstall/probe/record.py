@@ -21,6 +21,9 @@ _SERIAL = re.compile(r"(?im)^(\s*(?:serial(?: number)?|board part number|board i
 PUBLIC = {"/root", "root", "localhost", "linux", "debian", "ubuntu", "fedora", "rocky", "arch", "nixos", "nvidia",
           "tegra", "jetson", "cuda", "docker"}  # fmt: skip
 
+# A process of nvidia-smi's table, whose name is a path; and the folder of any user.
+_PROCESS = re.compile(r"(?m)^\|\s+[0-9]+\s+(?:\S+\s+\S+\s+)?[0-9]+\s+[CGMO+]+\s+\S.*\|$")
+_HOME = re.compile(r"(?<=/home/)[^/\s\"|:]+")
 _BUILDER = re.compile(r"\([\w.-]+@[\w.-]+\)")
 
 
@@ -90,8 +93,9 @@ def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...
 
 
 def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:
-    """Take serial numbers, host and user names out of a text."""
-    text = _BUILDER.sub("(builder@host)", _SERIAL.sub(r"\1removed", text))
+    """Take serial numbers, host and user names, and the names of running programs out of a text."""
+    text = _PROCESS.sub("|  a process |", _SERIAL.sub(r"\1removed", text))
+    text = _HOME.sub("user", _BUILDER.sub("(builder@host)", text))
     for word, stand_in in private:
         text = re.sub(rf"(?<![\w]){re.escape(word)}(?![\w])", stand_in, text)
     return text

@@ -30,14 +30,15 @@ class Wsl:
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:
-    """Read WSL's side; None elsewhere. Containers inside WSL have the same kernel release."""
-    if "microsoft" not in release.lower():
+    """Read WSL's side; None elsewhere. Containers inside WSL have the same kernel and, with a GPU, the same device."""
+    gpu = source.access("/dev/dxg") is not None
+    if "microsoft" not in release.lower() and not gpu:
         return None
     drivers = source.names(DRIVERS)
     nvidia = any(name.lower().startswith("nv") for name in drivers)
     found = (f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so."))
     return Wsl(
-        gpu=source.access("/dev/dxg") is not None,
+        gpu=gpu,
         libraries=bool(source.names(LIBRARIES, "libcuda") or source.names(LIBRARIES, "libnvidia-ml")),
         other=not nvidia and any(_OTHER_VENDORS.match(name) for name in drivers),
         shadow=next((path for path in found if re.search(r"\.so\.[0-9]{3}\.", path)), None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
@@ -89,16 +90,23 @@ class Bench:
             raise UsageError("bench-malformed", f"the earlier run is not a {SCHEMA!r} document")
         try:
             return cls(document["torch"], tuple(map(_device, document["devices"])))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError("bench-malformed", f"the earlier run is malformed at {error}") from None
 
 
 def _device(body: Mapping[str, Any]) -> Benched:
     measured = tuple(
-        Measurement(one["name"], float(one["value"]), one["unit"], one.get("ceiling"), one.get("settings"))
+        Measurement(str(one["name"]), _finite(one["value"]), str(one["unit"]), one.get("ceiling"), one.get("settings"))
         for one in body["measurements"]
     )
     return Benched(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"the value {value!r}")
+    return number
 
 
 def bench_environment(

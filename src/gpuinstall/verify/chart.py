@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from gpuinstall.verify.bench import Bench, Benched, Measurement
 
 WIDTH, ROW, LEFT, BAR = 860, 26, 230, 380
-STYLE = "text{font:13px sans-serif;fill:#222}.title{font-weight:bold}.track{fill:#e6e6e6}.bar{fill:#4b8b3b}"
+STYLE = (
+    "text{font:13px sans-serif;fill:#222}.title{font-weight:bold}"
+    ".paper{fill:#fff}.track{fill:#e6e6e6}.bar{fill:#4b8b3b}"
+)
 
 
 def chart(bench: Bench) -> str:
@@ -20,7 +23,8 @@ def chart(bench: Bench) -> str:
     height = ROW * (len(rows) + 1)
     drawn = "\n".join(_moved(row, place) for place, row in enumerate(rows))
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n{drawn}\n</svg>\n'
+    paper = '<rect class="paper" width="100%" height="100%"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n{paper}\n{drawn}\n</svg>\n'
 
 
 def _rows(device: Benched, bench: Bench) -> Iterator[str]:

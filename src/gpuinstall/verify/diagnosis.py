@@ -71,7 +71,7 @@ def _explained(record: Record, report: Report, evidence: Evidence) -> str:
     parts = [_numpy(record.text) or record.message or "failed"]
     if record.name == "import" and evidence.missing:
         count = f"{len(evidence.missing)} files" if len(evidence.missing) > 1 else "a file"
-        parts.append(f"torch has lost {count} since it was installed: {evidence.missing[0]}")
+        parts.append(f"torch has lost all or part of {count} since it was installed: {evidence.missing[0]}")
     if report.blamed:
         parts.append(f"it passes without {report.blamed}")
     return "; ".join(parts)

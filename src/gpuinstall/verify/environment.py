@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,19 @@ from gpuinstall.verify.report import end_of, json_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuinstall.process import Finished
+
 KERNELS = Path(__file__).parent / "kernels"
 LOOK_SECONDS = 60.0
+OLDEST_PYTHON = (3, 8)
 
 
 @dataclass(frozen=True)
 class Found:
     """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it lost since.
 
-    ``narrow`` says that the interpreter has 32 bits.
+    ``narrow`` says that the interpreter has 32 bits, ``doubled`` names the modules of the working folder and of
+    PYTHONPATH that stand before others of the same name.
     """
 
     python: str
@@ -33,6 +38,7 @@ class Found:
     cuda: str | None = None
     hip: str | None = None
     missing: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
     narrow: bool = False
 
     @property
@@ -92,7 +98,7 @@ def look(python: Path) -> Surroundings:
 
 
 def missing_files(python: Path, flags: Sequence[str]) -> tuple[str, ...]:
-    """List the files of torch that its installation recorded and that are gone."""
+    """List the files of torch that its installation recorded and that are gone or cut."""
     return _look([python, *flags, KERNELS / "look.py", "damage"]).missing
 
 
@@ -102,7 +108,7 @@ def _isolated(python: Path) -> Found:
 
 def _plain(python: Path) -> Found:
     """Start it as ``python -c`` does, with the working folder on its path."""
-    return _look([python, "-B", "-c", (KERNELS / "look.py").read_text(encoding="utf-8")])
+    return _look([python, "-B", "-c", (KERNELS / "look.py").read_text(encoding="utf-8"), "plain"])
 
 
 def _look(argv: Sequence[str | Path]) -> Found:
@@ -112,10 +118,25 @@ def _look(argv: Sequence[str | Path]) -> Found:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
         found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        return Found(**found | {"missing": tuple(found.get("missing", ()))})
+        return Found(**found | {key: tuple(found.get(key, ())) for key in ("missing", "doubled")})
     except (StopIteration, TypeError):
-        said = done.err.strip().splitlines() or [end_of(done, LOOK_SECONDS)]
-        raise _unusable(Path(argv[0]), said[-1]) from None
+        raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, LOOK_SECONDS)) from None
+
+
+def last_words(finished: Finished, seconds: float) -> str:
+    """Say why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
+    lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
+    fatal = (line for line in lines if line.startswith("Fatal Python error"))
+    return next(fatal, lines[-1] if lines else end_of(finished, seconds))
+
+
+def _too_old(python: str | Path) -> str | None:
+    """Say that an interpreter is older than the kernels can be."""
+    done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=LOOK_SECONDS)
+    version = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
+    if version is None or (int(version[1]), int(version[2])) >= OLDEST_PYTHON:
+        return None
+    return f"it is Python {version[0]}, and the checks need {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer"
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuinstall.machine import Machine
     from gpuinstall.verify.verdict import Device
 
-REBUILD = (
-    "rm -r .venv && gpuinstall install   # the same lock, made anew",
-    "an environment that is not ours: reinstall torch with the tool that made it",
-)
 OWN_FIXES = {
     "torch is not installed": ("gpuinstall install",),
-    "torch has lost": REBUILD,
-    "NumPy cannot be loaded": ("uv pip install --reinstall numpy",),
-    "would import another torch": (
-        "unset PYTHONPATH   # where the other torch comes from there",
-        "where it lies in this folder: give it another name",
-    ),
-    "does not start here unless isolated": ("unset PYTHONPATH PYTHONHOME",),
+    "NumPy cannot be loaded": ("uv pip install --python {python} --reinstall numpy",),
+    ", from PYTHONPATH": ("unset PYTHONPATH",),
+    ", from packages of the user": ("export PYTHONNOUSERSITE=1",),
+    "; PYTHONHOME=": ("unset PYTHONHOME",),
+    "does not start here unless isolated": ("unset PYTHONPATH",),
+    "TMPDIR names": ("unset TMPDIR",),
+    "killed by SIGKILL": ("sudo dmesg | grep -i -e oom -e 'killed process'",),
     "it passes without LD_PRELOAD": ("unset LD_PRELOAD",),
     "it passes without LD_LIBRARY_PATH": ("unset LD_LIBRARY_PATH",),
 }
+
+IN_THE_WAY = re.compile(r"(?s).*: (.+), which lies in it$")
 
 
 class Fault(NamedTuple):
@@ -53,8 +55,8 @@ def title_of(fault: Fault) -> str | None:
     return load_failures()[fault.cause].title if fault.cause else None
 
 
-def fixes(fault: Fault, machine: Machine) -> tuple[str, ...]:
-    """Give the commands that mend it on this machine, the most certain first."""
+def fixes(fault: Fault, machine: Machine, python: Path) -> tuple[str, ...]:
+    """Give the commands that mend the environment of ``python`` on this machine, the most certain first."""
     if MACHINE in fault.names:
         return tuple(filter(None, [machine.refusing[0].fix]))
     from gpuinstall.doctor.circumstances import Circumstances
@@ -62,8 +64,28 @@ def fixes(fault: Fault, machine: Machine) -> tuple[str, ...]:
     from gpuinstall.doctor.repair import repair
     from gpuinstall.doctor.transcript import Transcript
 
-    own = next((commands for sign, commands in OWN_FIXES.items() if sign in fault.message), ())
+    own = _own_fixes(fault.message)
+    if not own and fault.cause is None and "import" in fault.names:
+        own = (_rebuilding(python),)
+    own = tuple(command.replace("{python}", quote(str(python))) for command in own)
     if own or fault.cause is None:
         return own
     circumstances = Circumstances(Transcript(fault.message), machine)
     return repair(load_failures()[fault.cause].fix, machine, circumstances)
+
+
+def _rebuilding(python: Path) -> str:
+    """Make an environment of ours anew from its lock, or the torch of another's by whatever made it."""
+    from gpuinstall.install.marker import read_marker
+
+    venv = python.parent.parent
+    if read_marker(venv) is None:
+        return "uv pip install --python {python} --reinstall torch   # or with the tool that made the environment"
+    return f"rm -r {quote(str(venv))} && gpuinstall install --venv {quote(str(venv))}   # the same lock, made anew"
+
+
+def _own_fixes(message: str) -> tuple[str, ...]:
+    """Give the commands for what only we can have seen."""
+    if found := IN_THE_WAY.search(message):
+        return (f"mv {quote(found[1])} {quote(found[1] + '.away')}",)
+    return next((commands for sign, commands in OWN_FIXES.items() if sign in message), ())

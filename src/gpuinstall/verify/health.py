@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.probe.child import run_children, time_limit
+from gpuinstall.verify.report import json_object
 from gpuinstall.verify.verdict import Check
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def read_cards(gpus: int) -> dict[int, dict[str, Any]]:
     folder = str(Path(spec.origin).parent) if spec and spec.origin else ""
     argv = [sys.executable, "-I", str(Path(__file__).with_name("health_child.py")), folder]
     (done,) = run_children([(argv, os.environ)], time_limit(gpus), waiting=lambda: None)
-    facts = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    return {card["index"]: card for card in facts}
+    facts = filter(None, map(json_object, done.out.splitlines()))
+    return {card["index"]: card for card in facts if "index" in card}
 
 
 def link_rate(card: Mapping[str, Any]) -> float | None:

@@ -1,8 +1,12 @@
-"""A program of its own that asks NVML how each card fares: one JSON line a card. Its argument is pynvml's folder."""
+"""A program of its own that asks NVML how each card fares: one JSON line a card that is reached.
+
+Its argument is pynvml's folder. What the library prints for itself goes to stderr.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +26,9 @@ def asked(question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-nvml.nvmlInit()
-for index in range(nvml.nvmlDeviceGetCount()):
-    card = nvml.nvmlDeviceGetHandleByIndex(index)
-    facts = {
-        "index": index,
+def described(card: Any) -> dict[str, Any]:
+    """Ask one card."""
+    return {
         "uncorrected": asked(nvml.nvmlDeviceGetTotalEccErrors, card, 1, 0),
         "pages_pending": asked(nvml.nvmlDeviceGetRetiredPagesPendingStatus, card),
         "rows": asked(nvml.nvmlDeviceGetRemappedRows, card),
@@ -35,4 +37,13 @@ for index in range(nvml.nvmlDeviceGetCount()):
         "generation": asked(nvml.nvmlDeviceGetMaxPcieLinkGeneration, card),
         "widest": asked(nvml.nvmlDeviceGetMaxPcieLinkWidth, card),
     }
-    print(json.dumps(facts), flush=True)  # noqa: T201  the answer
+
+
+with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+    os.dup2(2, 1)
+    nvml.nvmlInit()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        reached = asked(nvml.nvmlDeviceGetHandleByIndex, index)
+        if reached is not None:
+            stream.write(json.dumps({"index": index, **described(reached)}) + "\n")
+            stream.flush()

@@ -20,9 +20,10 @@ A crash, a hang or an error ends one process: its device fails, and the others g
 
 The process is isolated (`python -I`): a `torch.py` in the working folder or a folder on PYTHONPATH does not disturb the
 proof. That a program started in this folder *would* import that other torch is a fault of its own, `surroundings`; an
-installation warns of it, verify fails. An interpreter that is no virtual environment and has torch only outside of
-itself (user packages, a module system's PYTHONPATH) is tested as it starts. LD_LIBRARY_PATH and LD_PRELOAD stay as
-they are; where a device fails and passes without them, the message says so.
+installation warns of it, verify fails. So it is with a module there that keeps torch from being imported, and with a
+PYTHONHOME that keeps the interpreter from starting. An interpreter that is no virtual environment and has torch only
+outside of itself (user packages, a module system's PYTHONPATH) is tested as it starts. LD_LIBRARY_PATH and LD_PRELOAD
+stay as they are; where a device fails and passes without them, the message says so.
 
 A check passes, fails (with the entry of [the failure catalogue](failures.md) where one is recognised) or is skipped
 (with the reason). A device that cannot be tried (in use, no free memory, not this job's, no GPU here) is `unproven`.

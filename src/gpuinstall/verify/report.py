@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import CheckStatus
 
 TIMEOUT = "Timeout ("
+# What a shell adds to the number of the signal that ended its program.
+SHELL = 128
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def end_of(finished: Finished, seconds: float) -> str:
     """Say in one line how a child ended."""
     if finished.status is None or TIMEOUT in finished.err:
         return f"no end within {seconds:.0f} s"
-    if finished.status < 0:
-        return _signalled(-finished.status)
+    if finished.status < 0 or SHELL < finished.status <= SHELL + signal.NSIG:
+        return _signalled(finished.status % SHELL if finished.status > 0 else -finished.status)
     if finished.status > 0x80000000:
         return f"ended by Windows exception 0x{finished.status:08X}"
     lines = finished.err.strip().splitlines() or ["without a word"]

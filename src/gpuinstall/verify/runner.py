@@ -11,6 +11,7 @@ from gpuinstall.verify.child import SECONDS, Child
 from gpuinstall.verify.diagnosis import Evidence, device, wrong_build
 from gpuinstall.verify.environment import look, missing_files
 from gpuinstall.verify.health import health_checks, read_cards
+from gpuinstall.verify.shadow import disturbance
 from gpuinstall.verify.targets import targets, together
 from gpuinstall.verify.verdict import MACHINE, Check, Device, Subject, Verdict
 
@@ -45,7 +46,7 @@ def verify_environment(
     reporter = reporter or SilentReporter()
     around = look(python)
     nvidia = bool(machine.gpus or machine.refusing)
-    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend == "cpu" and not nvidia)
+    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend in (None, "cpu") and not nvidia)
     wanted = targets(machine, for_cpu=for_cpu, gpus=gpus, environ=os.environ)
     if around.tested.without_cuda and nvidia and not for_cpu:
         idle = [wrong_build(target, around.tested.backend) for target in wanted]
@@ -54,7 +55,9 @@ def verify_environment(
     work = "deep" if deep else "quick"
     child = Child(python, around.flags, work, seconds or SECONDS[work])
     reports = child.run_all(wanted)
-    evidence = Evidence(machine, around.tested.cuda, _missing(python, around, reports), around.tested.narrow)
+    imported = all(report.architectures is not None for report in reports)
+    missing = () if imported else _missing(python, around)
+    evidence = Evidence(machine, around.tested.cuda, missing, around.tested.narrow)
     devices = _devices(wanted, reports, evidence)
     if deep:
         devices = _deepened(devices, wanted, child, evidence)
@@ -62,8 +65,8 @@ def verify_environment(
         devices = _refused(devices, machine)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
-    if around.shadow or around.disturbed:
-        devices = _with_shadow(devices, around, surroundings, reporter)
+    if said := disturbance(python, around, imported=imported):
+        devices = _disturbed(devices, said, surroundings, reporter)
     return Verdict(_subject(around, reports), tuple(devices))
 
 
@@ -85,10 +88,9 @@ def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evi
     ]
 
 
-def _missing(python: Path, around: Surroundings, reports: Sequence[Report]) -> tuple[str, ...]:
-    """Look for lost files only where the import failed and there is a torch that can have lost them."""
-    imported = all(report.architectures is not None for report in reports)
-    return () if imported or around.tested.torch is None else missing_files(python, around.flags)
+def _missing(python: Path, around: Surroundings) -> tuple[str, ...]:
+    """Look for lost files where there is a torch that can have lost them."""
+    return () if around.tested.torch is None else missing_files(python, around.flags)
 
 
 def _subject(around: Surroundings, reports: Sequence[Report]) -> Subject:
@@ -112,10 +114,7 @@ def _with_idle(devices: list[Device], machine: Machine, reporter: Reporter) -> l
     return [one.with_checks([Check("build", "passed", message=message)]) for one in devices]
 
 
-def _with_shadow(devices: list[Device], around: Surroundings, fault: bool, reporter: Reporter) -> list[Device]:
-    message = f"a program started in this folder would import another torch: {around.shadow}"
-    if around.disturbed:
-        message = f"the interpreter does not start here unless isolated (python -I): {around.disturbed}"
+def _disturbed(devices: list[Device], message: str, fault: bool, reporter: Reporter) -> list[Device]:
     if not fault:
         reporter.warn(message)
         return devices

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.probe.job import is_given, job_devices
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.machine import Gpu, Machine
-
-JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,15 @@ def targets(
     """List the devices: the CPU for an environment made for it, else every GPU asked for."""
     if for_cpu:
         return (CPU,)
+    given = job_devices(environ)
+    broken = {index: each.message for each in machine.problems if each.blocking for index in each.gpus}
     found = [
-        target
-        for position, gpu in enumerate(sorted(machine.gpus, key=lambda gpu: gpu.index))
+        _unless(target, broken.get(gpu.index) or _withheld(given, ordinal, target))
+        for ordinal, gpu in enumerate(sorted(machine.gpus, key=lambda gpu: gpu.index))
         if gpus is None or gpu.index in gpus
-        for target in _slices(gpu, position)
+        for target in _parts(gpu, ordinal)
     ]
-    return tuple(_narrowed(target, position, environ) for position, target in enumerate(found)) or (_nowhere(machine),)
+    return tuple(found) or (_nowhere(machine),)
 
 
 def together(wanted: Sequence[Target]) -> Target | None:
@@ -62,23 +64,20 @@ def _nowhere(machine: Machine) -> Target:
     return replace(NOWHERE, name="NVIDIA GPU", unproven=machine.refusing[0].message)
 
 
-def _slices(gpu: Gpu, position: int) -> Iterator[Target]:
+def _parts(gpu: Gpu, ordinal: int) -> Iterator[Target]:
     if not gpu.mig_devices:
-        yield Target(gpu.index, gpu.name or gpu.label, "cuda", gpu.uuid or str(position), gpu)
+        yield Target(gpu.index, gpu.name or gpu.label, "cuda", gpu.uuid or str(ordinal), gpu)
     for piece in gpu.mig_devices:
         yield Target(gpu.index, f"{gpu.name or gpu.label} MIG {piece.profile or piece.uuid}", "cuda", piece.uuid, gpu)
 
 
-def _narrowed(target: Target, position: int, environ: Mapping[str, str]) -> Target:
-    """Inside a scheduler's job, leave alone what CUDA_VISIBLE_DEVICES does not give to this process."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None or not any(environ.get(job) for job in JOBS):
-        return target
-    if any(_names(token.strip(), target, position) for token in visible.split(",")):
-        return target
-    reason = f"not this job's: CUDA_VISIBLE_DEVICES={visible}"
-    return Target(target.index, target.name, "none", gpu=target.gpu, unproven=reason)
+def _unless(target: Target, reason: str | None) -> Target:
+    """Leave a device alone where there is a reason to."""
+    return target if reason is None else replace(target, device="none", visible="", unproven=reason)
 
 
-def _names(token: str, target: Target, position: int) -> bool:
-    return token == str(position) or (token.startswith(("GPU-", "MIG-")) and target.visible.startswith(token))
+def _withheld(given: str | None, ordinal: int, target: Target) -> str | None:
+    """Say that a scheduler's job does not give a device to this process."""
+    if given is None or target.gpu is None or is_given(given, ordinal, target.gpu, target.visible):
+        return None
+    return f"not this job's: CUDA_VISIBLE_DEVICES={given}"

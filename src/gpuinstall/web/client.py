@@ -62,6 +62,7 @@ class Client:
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._doors: dict[str, Door] = {}
+        self._turns: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
     def __enter__(self) -> Self:
@@ -73,17 +74,12 @@ class Client:
 
     def page(self, url: str) -> Page | None:
         """Fetch an index page once, None where there is none; one held from earlier is asked whether it still holds."""
-        if url not in self._read:
-            self._read[url] = self._page(url)
-        return self._read[url]
-
-    def text(self, url: str) -> str | None:
-        """Fetch a small text such as a wheel's ``.metadata``, None where there is none."""
-        response, text = self._fetch(url, {})
-        if response.status_code in _ABSENT:
-            return None
-        _check(response, url)
-        return text
+        with self._lock:
+            turn = self._turns.setdefault(url, threading.Lock())
+        with turn:
+            if url not in self._read:
+                self._read[url] = self._page(url)
+            return self._read[url]
 
     def head(self, url: str) -> Head:
         """Ask what a file is without fetching it."""
@@ -93,6 +89,11 @@ class Client:
             return Head()
         length = response.headers.get("Content-Length", "")
         return Head(int(length) if length.isdecimal() else None, response.headers.get("ETag"))
+
+    def silence(self, url: str) -> UnreachableError | None:
+        """What is known of the host of an address, where it did not answer."""
+        door = self._doors.get(urlsplit(url).netloc)
+        return door.silence if door else None
 
     def download(self, url: str, destination: Path, sha256: str | None, meter: Meter) -> str:
         """Stream a file to ``destination``, where it appears once it is complete; return its sha256.
@@ -134,6 +135,7 @@ class Client:
         host = urlsplit(url).netloc
         if self._offline:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
+        self._opened()
         with self._lock:
             door = self._doors.setdefault(host, Door(host))
         return door.ask(lambda: self._send(method, url, headers))
@@ -162,10 +164,11 @@ class Client:
         )
 
     def _opened(self) -> Session:
-        import requests
-        from requests.adapters import HTTPAdapter
-
+        """Import requests in one thread alone: where several do, CPython may find a deadlock between their imports."""
         with self._lock:
+            import requests
+            from requests.adapters import HTTPAdapter
+
             if self._session is None:
                 self._session = requests.Session()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
@@ -202,10 +205,12 @@ def _compare(url: str, wanted: str | None, found: str) -> None:
 
 @contextmanager
 def _transfer(url: str) -> Iterator[None]:
-    from requests import RequestException
-
     try:
         yield
-    except RequestException as error:
+    except OSError as error:
+        from requests import RequestException
+
+        if not isinstance(error, RequestException):
+            raise
         message = f"the transfer of {url} broke off"
         raise InstallationError("transfer", message, hint="run the same again") from error

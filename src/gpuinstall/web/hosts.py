@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.interruption import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,25 +31,27 @@ class UnreachableError(InstallationError):
     def __init__(self, host: str, cause: Cause) -> None:
         super().__init__("unreachable", f"{host} cannot be reached", why=cause.why, hint=cause.hint)
         self.host = host
+        self.untrusted = cause is _UNTRUSTED
 
 
 class Door:
-    """The way to one host: the first request goes alone, and once one has failed nobody else tries."""
+    """The way to one host: requests wait only so long for its first answer, and once one has failed nobody tries."""
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._lock = threading.Lock()
         self._answered = False
         self._closed: Cause | None = None
 
+    @property
+    def silence(self) -> UnreachableError | None:
+        """What is known of a host that did not answer."""
+        return UnreachableError(self._host, self._closed) if self._closed else None
+
     def ask(self, send: Callable[[], Response]) -> Response:
         """Send a request; raise UnreachableError where the host does not answer, or did not before."""
-        with self._lock:
-            if not self._answered:
-                response = self._try(lambda: _within(FIRST_ANSWER_S, send))
-                self._answered = True
-                return response
-        return self._try(send)
+        response = self._try(send if self._answered else lambda: _within(FIRST_ANSWER_S, send))
+        self._answered = True
+        return response
 
     def _try(self, send: Callable[[], Response]) -> Response:
         if self._closed is not None:
@@ -70,7 +74,9 @@ def _within(seconds: float, send: Callable[[], Response]) -> Response:
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(seconds)
+    deadline = monotonic() + seconds
+    while thread.is_alive() and monotonic() < deadline and not interrupted():
+        thread.join(0.1)
     if not outcome:
         raise TimeoutError
     if isinstance(outcome[0], Exception):
@@ -79,6 +85,7 @@ def _within(seconds: float, send: Callable[[], Response]) -> Response:
 
 
 _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"
+_UNTRUSTED = Cause("its certificate could not be verified", _CERTIFICATES)
 _BY_TEXT = {
     "CA certificate": Cause("the file of certificates to trust cannot be read", _CERTIFICATES),
     "Failed to resolve": Cause("its name is not known here", "look at the network and its name server"),
@@ -91,7 +98,7 @@ def _cause(error: OSError) -> Cause:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
     if isinstance(error, SSLError):
-        return Cause("its certificate could not be verified", _CERTIFICATES)
+        return _UNTRUSTED
     if isinstance(error, ProxyError):
         return Cause("the proxy did not let us through", "look at HTTPS_PROXY and NO_PROXY")
     if isinstance(error, (Timeout, TimeoutError)):

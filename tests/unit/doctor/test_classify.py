@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,7 @@ BREAKS: dict[str, Callable[[str], str]] = {
     "by kubectl": lambda text: prefixed("[pod/trainer-0/main] ")(wrapped(text, 100)),
     "on a page of HTML": html.escape,
     "coloured, without the escapes": lambda text: "\n".join(f"[0;31m{line}[0m" for line in text.split("\n")),
+    "as one string of JSON": lambda text: json.dumps({"log": f"{text}\nend\n"}),
     "indented": prefixed("        "),
     "below a list of packages": lambda text: PACKAGES + text,
     "above a list of packages": lambda text: f"{text}\n{PACKAGES}",
@@ -149,11 +151,14 @@ def test_there_are_thirty_healthy_logs_and_more() -> None:
         (f"NVIDIA GeForce RTX 5090\n{TOO_OLD}", "F39"),
         ("Found no NVIDIA driver on your system.", "F01"),
         ("root@3f9c21d0aa71:/app# python x.py\nFound no NVIDIA driver on your system.", "F25"),
+        ("#12 [6/8] RUN python x.py\n#12 3.2 Found no NVIDIA driver on your system.", "F28"),
         ("5.15.167.4-microsoft-standard-WSL2\nFound no NVIDIA driver on your system.", "F23"),
         ("Failed to initialize NVML: Unknown Error", "F27"),
         ("Failed to initialize NVML: Driver/library version mismatch\nFound no NVIDIA driver on your system", "F03"),
         (f"Tesla P100\n{NO_KERNEL}", "F37"),
         (f"GeForce RTX 5070 Ti\n{NO_KERNEL}", "F38"),
+        (f"00000040: 3f2a b200 a100 17c4\n{NO_KERNEL}", "F37"),
+        (f"on a B200\n{NO_KERNEL}", "F38"),
         (f"{NO_KERNEL}\nin flash_attn/flash_attn_interface.py", "F56"),
         ("Error no kernel image is available for execution on the device at line 167 in file /src/csrc/ops.cu", "F71"),
         ("version `GLIBC_2.28' not found (required by libtorch_cpu.so)", "F58"),

@@ -24,6 +24,14 @@ from gpuinstall.doctor.report import without_secrets
         ("cannot connect to 10.1.2.3", "cannot connect to address-removed"),
         ("by alice.b@lab.example", "by address-removed"),
         ("cloned with ghp_0123456789abcdefghij", "cloned with removed"),
+        ("key sk-proj-abcd-efgh-ijkl-mnop", "key removed"),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer removed"),
+        ("authorization=Basic dXNlcjpwYXNz", "authorization=Basic removed"),
+        ("curl -H 'bearer abc.def'", "curl -H 'bearer removed"),
+        ("https://bucket.example/x?X-Amz-Signature=dead&n=1", "https://bucket.example/x?X-Amz-Signature=removed&n=1"),
+        ("uv publish --password hunter2", "uv publish --password removed"),
+        ("AKIAIOSFODNN7EXAMPLE", "removed"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "removed"),
     ],
 )
 def test_secrets_are_taken_out(text: str, left: str) -> None:

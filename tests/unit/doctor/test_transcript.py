@@ -34,6 +34,8 @@ LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
         "E0305 20:23:38.779000 745 b.py:5] Found no NVIDIA\nE0305 20:23:38.779000 745 b.py:5] driver on your system",
         "│ RuntimeError: Found no NVIDIA           │\n│ driver on your system                   │",
         "Found no&nbsp;NVIDIA driver on your&#32;system",
+        "?q=Found%20no%20NVIDIA%20driver%20on%20your%20system",
+        r'{"log": "Traceback\n  File \"x.py\"\nFound no NVIDIA\n\tdriver on your system\n"}',
         "[1;31mFound no NVIDIA[0m driver on your system",
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
     ],
@@ -50,6 +52,15 @@ def test_the_evidence_of_a_wrapped_message_is_its_lines() -> None:
     assert Transcript("one\nFound no NVIDIA\ndriver on your system\ntwo").find(SAYS) == (
         "Found no NVIDIA\ndriver on your system"
     )
+
+
+def test_the_backslashes_of_a_windows_path_break_no_line() -> None:
+    path = r"C:\nvidia\new\numpy\torch.dll"
+    assert Transcript(path).lines == [path]
+
+
+def test_an_apostrophe_is_one_however_it_is_set() -> None:
+    assert Transcript("it couldn’t communicate").find(Pattern("couldn't communicate"))
 
 
 def test_an_ellipsis_does_not_cross_lines() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
 from gpuinstall.install.place import Place
-from gpuinstall.install.swap import repair, swap_in, sweep
+from gpuinstall.install.swap import repair, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:
@@ -137,10 +137,14 @@ def test_going_back_killed_between_two_renames_loses_neither(
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
-def test_leftovers_of_a_run_that_died_while_building_are_cleared(replaced: Place) -> None:
+def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Place) -> None:
+    (replaced.work / "staging-of another run").mkdir()
+    (replaced.work / ".journal.json.0123abcd").touch()
+    (replaced.work / ".gitignore").touch()
     repair(replaced)
+    assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
-    assert not replaced.staging.exists()
+    assert replaced.stagings == []
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
@@ -165,11 +169,25 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Place) -> 
     (replaced.folder / "pylock.cu126.toml").mkdir()
     with pytest.raises(InstallationError):
         swap_in(replaced, replaced.staging)
-    sweep(replaced)
+    with pytest.raises(InstallationError):
+        repair(replaced)
     (replaced.folder / "pylock.cu126.toml").rmdir()
     repair(replaced)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
+
+
+def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
+    replaced: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(swap, "discard", lambda _folder: None)
+        with pytest.raises(InstallationError, match="previous cannot be written"):
+            swap_in(replaced, replaced.staging)
+        with pytest.raises(OSError, match="not empty"):
+            repair(replaced)
+    repair(replaced)
+    assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
 def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: Place) -> None:

@@ -46,6 +46,20 @@ def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> Non
     assert not at_rest(place)
 
 
+def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / ".venv")
+
+    def interrupted() -> None:
+        with turn(place, 0, SilentReporter()):
+            place.staging.mkdir()
+            place.private_lock.touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
     place, listener = Place.at(tmp_path / ".venv"), Listener()
     with (

@@ -80,10 +80,27 @@ def test_a_lock_that_cannot_be_trusted_is_refused(text: str, code: str) -> None:
     assert caught.value.hint
 
 
+def test_a_lock_of_another_version_is_refused_in_our_own_words(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(LockError):
+        parse("pylock.cu126.toml", LOCK.replace('"1.0"', '"1.1"'))
+    assert caplog.records == []
+
+
+def test_packages_that_no_hash_can_pin_are_known() -> None:
+    wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
+    folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
+    repository = LOCK.replace(wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n')
+    assert parse("pylock.cu126.toml", LOCK).unpinned == ()
+    assert [parse("pylock.cu126.toml", text).unpinned for text in (folder, repository)] == [("torch",)] * 2
+
+
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(LockError) as missing:
         read_lock(tmp_path / "pylock.cpu.toml")
     (tmp_path / "pylock.cpu.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(LockError) as unreadable:
-        read_lock(tmp_path / "pylock.cpu.toml")
-    assert (missing.value.code, unreadable.value.code) == ("lock-missing", "lock-unreadable")
+    (tmp_path / "pylock.cu126.toml").mkdir()
+    for name in ("pylock.cpu.toml", "pylock.cu126.toml"):
+        with pytest.raises(LockError) as unreadable:
+            read_lock(tmp_path / name)
+        assert (missing.value.code, unreadable.value.code) == ("lock-missing", "lock-unreadable")
+        assert unreadable.value.hint

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import tomli
 
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.project import UNKNOWN, Project, page
+from gpuinstall.lock.project import Project, is_unknown, page, unknown
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_every_package_with_a_page_is_named_with_its_source() -> None:
+def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
     project = Project(("torch==2.14.1+cu126", "numpy"), "3.12", {"torch": (torch(),), "triton": (TRITON,)})
-    document = tomli.loads(project.document("file:///private/family"))
-    assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy", "triton"]
+    document = tomli.loads(project.document)
+    assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy"]
     assert document["project"]["requires-python"] == "==3.12.*"
-    assert document["tool"]["uv"]["sources"] == {"torch": {"index": "family"}, "triton": {"index": "family"}}
-    assert document["tool"]["uv"]["index"] == [{"name": "family", "url": "file:///private/family", "explicit": True}]
-
-
-def test_a_package_asked_for_under_another_spelling_is_not_asked_for_twice() -> None:
-    project = Project(("Torch_TensorRT>2",), "3.12", {"torch-tensorrt": ()})
-    assert tomli.loads(project.document("file:///x"))["project"]["dependencies"] == ["Torch_TensorRT>2"]
 
 
 def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
     back = parse_page(page(wheels), "text/html", "https://elsewhere.example/")
     assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
-    assert [wheel.sha256 for wheel in back] == [UNKNOWN, "a" * 64]
+    assert [wheel.sha256 for wheel in back] == [unknown(wheels[0].url), "a" * 64]
     assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
+
+
+def test_what_stands_for_a_hash_is_each_files_own() -> None:
+    first, second = unknown("https://index.example/a.whl"), unknown("https://index.example/b.whl")
+    assert first != second
+    assert is_unknown(first)
+    assert len(first) == 64
+    assert not is_unknown("a" * 64)
 
 
 def test_an_address_cannot_break_out_of_its_page() -> None:

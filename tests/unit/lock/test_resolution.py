@@ -64,3 +64,9 @@ def test_anything_else_is_an_installation_that_failed() -> None:
     error = fault("error: the sky is falling")
     assert isinstance(error, InstallationError)
     assert error.why == "the sky is falling"
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
+    error = fault("error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`")
+    assert (error.code, error.exit_code) == ("not-writable", 4)
+    assert "UV_CACHE_DIR" in (error.hint or "")

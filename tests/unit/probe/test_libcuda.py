@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.probe import libcuda_child
 from gpuinstall.probe.child import time_limit
-from gpuinstall.probe.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, job_devices, parse
+from gpuinstall.probe.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse
 from gpuinstall.probe.libcuda_child import Cuda, mapped
 from gpuinstall.process import Finished
 from gpuinstall.versions import ComputeCapability, CudaVersion
@@ -98,13 +98,6 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> Non
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
     assert child_environment(misleading, "GPU-1") == steady | {"CUDA_VISIBLE_DEVICES": "GPU-1"}
-
-
-@pytest.mark.parametrize("scheduler", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
-def test_only_a_schedulers_job_keeps_its_cards(scheduler: str) -> None:
-    assert job_devices({scheduler: "42", "CUDA_VISIBLE_DEVICES": "3"}) == "3"
-    assert job_devices({scheduler: "42"}) is None
-    assert job_devices({"CUDA_VISIBLE_DEVICES": "3"}) is None
 
 
 def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:

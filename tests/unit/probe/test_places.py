@@ -76,8 +76,10 @@ def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path: P
     assert machine.problems == ()
 
 
-def test_wsl_is_known_by_its_kernel(tmp_path: Path) -> None:
+def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path: Path) -> None:
     assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
+    assert read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
+    assert read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic") is not None
     wsl = read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2")
     assert wsl is not None
     assert (wsl.gpu, wsl.libraries, wsl.shadow) == (True, False, None)
@@ -159,3 +161,8 @@ def test_a_mac_has_no_gpu_to_plan_for(tmp_path: Path) -> None:
     mac = {"platform.json": platform("Darwin", "arm64", "24.6.0")}
     machine = read_machine(source=recording(tmp_path, mac, no_nvml(), no_libcuda()))
     assert (machine.os, machine.arch, machine.gpus, machine.problems) == ("macos", "arm64", (), ())
+
+
+def test_a_recording_without_any_librarys_answer_is_judged_by_the_kernel(tmp_path: Path) -> None:
+    (problem,) = read_machine(source=recording(tmp_path, card(1, driver=None))).problems
+    assert (problem.code, problem.id, problem.gpus) == ("driver-missing", "F01", ())

@@ -11,7 +11,7 @@ from gpuinstall.probe.problems import FILE, Place, codes, fix_of, problem
 
 ROWS = tomli.loads(FILE.read_text(encoding="utf-8"))
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc", "container")
-SYSTEMS = ("wsl", "jetson", "ubuntu", "debian", "fedora", "apt", "dnf", "zypper", "pacman", "nixos", "windows", "linux")
+SYSTEMS = ("wsl", "jetson", "ubuntu", "debian", "fedora", "apt", "dnf", "zypper", "pacman", "apk", "nixos", "windows")
 
 
 def test_a_slug_that_is_not_on_the_list_is_refused() -> None:
@@ -44,6 +44,7 @@ def test_an_entry_of_the_catalogue_is_well_formed(code: str) -> None:
         (("opensuse-leap", "zypper", "linux"), False, "sudo zypper install nvidia-open"),
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
         (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
+        (("alpine", "apk", "linux"), True, "install a distribution with glibc"),
         (("wsl", "ubuntu", "apt", "linux"), False, "install the driver in Windows"),
         (("windows",), False, "install NVIDIA driver 580 or newer"),
         (("docker", "container", "ubuntu", "apt"), False, "on the host: install NVIDIA driver 580"),

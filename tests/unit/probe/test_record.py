@@ -63,6 +63,20 @@ def test_serials_and_names_are_taken_out() -> None:
     )
 
 
+def test_what_runs_on_the_cards_and_whose_it_is_is_taken_out() -> None:
+    table = (
+        "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n"
+        "|    0   N/A  N/A          4711      C   ...ob/miniconda3/envs/secret/bin/python       1234MiB |\n"
+        "|    1     5    0            99    C+G   /home/bob/train                               1234MiB |\n"
+        "|    0      4711      C   python                                      1234MiB |\n"
+        "|   0  NVIDIA H200         On  | 00000000:01:00.0 Off |                    0 |\n"
+    )
+    kept = scrubbed(table, ()).splitlines()
+    assert kept[1:4] == ["|  a process |"] * 3
+    assert (kept[0], kept[4]) == (table.splitlines()[0], table.splitlines()[4])
+    assert scrubbed("LD_LIBRARY_PATH=/home/bob/lib:/home/eve", ()) == "LD_LIBRARY_PATH=/home/user/lib:/home/user"
+
+
 def test_the_administrators_own_name_says_nothing() -> None:
     assert private_words("gpu-07", "root", "/root") == (("gpu-07", "host"), ("gpu-07", "host"))
 

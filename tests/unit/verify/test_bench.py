@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuinstall.errors import UsageError
 from gpuinstall.verify.bench import Bench, Benched, Measurement
@@ -34,6 +37,28 @@ def test_another_document_is_a_usage_error(document: Any) -> None:
         Bench.from_dict(document)
 
 
+@pytest.mark.parametrize("value", [None, "fast", "NaN", float("inf"), []])
+def test_a_number_that_is_none_is_a_usage_error(value: object) -> None:
+    document = run(150.0).to_dict()
+    document["devices"][0]["measurements"][0]["value"] = value
+    with pytest.raises(UsageError, match="malformed"):
+        Bench.from_dict(document)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["name", "value", "unit", "index"]), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["index", "name", "left_out"]), JSON), st.lists(JSON, max_size=3))
+def test_no_document_of_an_earlier_run_ends_in_anything_but_our_error(device: dict[str, Any], measured: Any) -> None:
+    devices = [device | {"measurements": measured}]
+    with suppress(UsageError):
+        compare(run(1.0), Bench.from_dict({"schema": "gpuinstall.bench/1", "torch": "2", "devices": devices}))
+
+
 def test_a_measurement_says_how_far_it_got() -> None:
     assert run(150.0).devices[0].measurements[0].share == pytest.approx(0.908, abs=0.001)
     assert run(150.0).devices[0].measurements[1].share is None
@@ -52,8 +77,8 @@ def test_only_the_same_device_is_compared() -> None:
 
 def test_the_chart_is_an_svg_with_a_bar_towards_each_ceiling() -> None:
     drawn = ET.fromstring(chart(run(82.6)))  # noqa: S314  our own text
-    bars = [float(bar.attrib["width"]) for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
-    assert bars == [380, 190.0]
+    bars = [bar.attrib["width"] for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+    assert bars == ["100%", "380", "190.0"]
     texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "NVIDIA <GeForce> RTX 4090, torch 2.14.1+cu126" in texts
     assert "82.6 TFLOP/s of 165.2 (50%)" in texts

@@ -74,6 +74,16 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
     assert caught.value.why == "No such file or directory"
 
 
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
+def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) -> None:
+    python = next(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), None)
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    with pytest.raises(UsageError) as caught:
+        look(python)
+    assert caught.value.why == f"it is Python {version}, and the checks need 3.8 or newer"
+
+
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
     python = next((path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))), None)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpuinstall.machine import Gpu, Machine, MigDevice
+from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
 from gpuinstall.verify.targets import targets, together
 
 MACHINE = Machine("linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa")))
@@ -51,6 +51,19 @@ def test_a_job_is_given_slices_by_uuid() -> None:
     machine = Machine("linux", "x86_64", gpus=(SLICED,))
     found = names({"PBS_JOBID": "7", "CUDA_VISIBLE_DEVICES": "MIG-2"}, machine)
     assert [name for name, unproven in found if unproven is None] == ["NVIDIA H100 MIG MIG-2"]
+
+
+def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
+    second = Gpu(1, "NVIDIA H100", "GPU-b")
+    machine = Machine("linux", "x86_64", gpus=(SLICED, second))
+    found = targets(machine, for_cpu=False, gpus=None, environ={"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"})
+    assert [(target.device, target.visible) for target in found] == [("none", ""), ("none", ""), ("cuda", "GPU-b")]
+
+
+def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
+    lost = Problem("gpu-lost", "GPU 1 is lost", gpus=(1,))
+    machine = Machine("linux", "x86_64", gpus=(Gpu(0, "NVIDIA A", "GPU-aaa"), Gpu(1), Gpu(2, "NVIDIA C")))
+    assert [unproven for _, unproven in names({}, machine.with_problems([lost]))] == [None, "GPU 1 is lost", None]
 
 
 def test_only_whole_gpus_that_can_be_tried_work_together() -> None:

@@ -1,25 +1,45 @@
 """Says which torch this interpreter would import, without importing it. One JSON object on stdout, a script by itself.
 
-With the argument ``damage`` it also names the files of torch's own list (RECORD) that are not there.
+With the argument ``damage`` it also names the files of torch's own list (RECORD) that are gone or cut; with ``plain``
+the modules of the working folder and of PYTHONPATH that stand before others of the same name. None of those is
+imported here: until all imports are made, these folders are off the path.
 """
 
+# ruff: noqa: E402, PTH100  before anything else is imported, the path is set
 from __future__ import annotations
+
+import os
+import sys
+
+
+def _absolute(entry: str) -> str:
+    try:
+        return os.path.abspath(entry)
+    except OSError:  # the working folder was removed
+        return entry
+
+
+PATH = list(sys.path)
+ADDED = [_absolute(entry) for entry in ("", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 
 import importlib.util
 import json
 import platform
 import runpy
-import sys
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 
 def main() -> None:
     """Print what is found."""
+    doubled = list(map(str, _doubled())) if sys.argv[1:] == ["plain"] else []
+    sys.path[:] = PATH
     origin = _origin()
     found: dict[str, Any] = {"python": platform.python_version(), "prefix": sys.prefix, "torch": origin}
-    found.update(venv=sys.prefix != sys.base_prefix, narrow=sys.maxsize <= 1 << 32)
+    found.update(venv=sys.prefix != sys.base_prefix, narrow=sys.maxsize <= 1 << 32, doubled=doubled)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
     if sys.argv[1:] == ["damage"]:
@@ -32,6 +52,23 @@ def _origin() -> str | None:
     if spec is None:
         return None
     return spec.origin or next(iter(spec.submodule_search_locations or []), None)
+
+
+def _doubled() -> list[Path]:
+    modules = [path for folder in ADDED for path in _modules(Path(folder))]
+    return [path for path in modules if _stands_before(path.name.partition(".")[0])]
+
+
+def _modules(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.suffix in (".py", ".so") or (path / "__init__.py").is_file()]
+    except OSError:
+        return []
+
+
+def _stands_before(name: str) -> bool:
+    """Say whether there is another of this name, or torch looks for it whether it is installed or not."""
+    return name == "numpy" or PathFinder.find_spec(name, sys.path) is not None
 
 
 def _version(path: Path) -> dict[str, Any]:
@@ -49,7 +86,14 @@ def _missing() -> list[str]:
         files = metadata.files("torch") or []
     except metadata.PackageNotFoundError:
         return []
-    return [str(file) for file in files if file.suffix != ".pyc" and not Path(str(file.locate())).exists()]
+    return [str(file) for file in files if file.suffix != ".pyc" and not _is_whole(Path(str(file.locate())), file.size)]
+
+
+def _is_whole(path: Path, size: int | None) -> bool:
+    try:
+        return path.stat().st_size >= (size or 0)
+    except OSError:
+        return False
 
 
 main()

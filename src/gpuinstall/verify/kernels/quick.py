@@ -158,9 +158,14 @@ def temporary(_bed: Bed) -> str:
     import tempfile
 
     folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(bytes(1 << 20))
-        file.flush()
+    if not os.access(folder, os.W_OK):
+        raise Wrong(f"TMPDIR names {folder}, which cannot be written to")
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(1 << 20))
+            file.flush()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, folder) from None
     return folder
 
 

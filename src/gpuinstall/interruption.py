@@ -1,0 +1,71 @@
+"""SIGINT, SIGTERM and SIGHUP end a run alike: first the programs that it has started, then, in order, itself."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from subprocess import Popen
+    from types import FrameType
+
+
+class _Run:
+    """What there is to end, whether it is to, and how many blocks want to be finished first."""
+
+    programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
+    interrupted = False
+    unfinished = 0
+
+
+def heed() -> None:
+    """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
+            signal.signal(number, _interrupt)
+
+
+def interrupted() -> bool:
+    """Say whether this run is to end, for threads that wait for something else than a program."""
+    return _Run.interrupted
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Finish a short block first; an interrupt that came meanwhile counts at its end."""
+    _Run.unfinished += 1
+    try:
+        yield
+    finally:
+        _Run.unfinished -= 1
+        _end_if_interrupted()
+
+
+@contextmanager
+def ending_with_us(program: Popen[str]) -> Iterator[None]:
+    """Kill a program where its caller leaves early, by whatever exception."""
+    _Run.programs.add(program)
+    try:
+        if _Run.interrupted:
+            program.kill()
+        yield
+    finally:
+        _Run.programs.discard(program)
+        if program.poll() is None:
+            program.kill()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Kill at once what other threads wait for; they could not be told otherwise."""
+    _Run.interrupted = True
+    for program in tuple(_Run.programs):
+        program.kill()
+    _end_if_interrupted()
+
+
+def _end_if_interrupted() -> None:
+    if _Run.interrupted and not _Run.unfinished:
+        raise KeyboardInterrupt

@@ -1,0 +1,170 @@
+"""Drivers that answer less than ours does, or otherwise: old ones, minimal ones, ones that talk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from gpuinstall.probe import probe as steps
+from gpuinstall.probe import read_machine
+from gpuinstall.probe.preflight import preflight
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.verify.health import read_cards
+from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.machine import Machine
+
+TWO = FakeDriver((FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80")))
+
+
+class PlayOther(Protocol):
+    """Plays a driver whose libraries lack functions, or have others in their place (C text)."""
+
+    def __call__(self, *lacking: str, driver: FakeDriver = TWO, nvml: str = "", cuda: str = "") -> Machine: ...
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayOther:
+    monkeypatch.setattr(steps, "read_folders", lambda _source: {})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def start(*lacking: str, driver: FakeDriver = TWO, nvml: str = "", cuda: str = "") -> Machine:
+        libraries = tmp_path / f"libraries-{len(list(tmp_path.glob('libraries-*')))}"
+        for room, more in (("nvml", nvml), ("cuda", cuda)):
+            compiled(libraries, room, lacking, more)
+        played = environment(driver, libraries, tmp_path)
+        for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
+            monkeypatch.setenv(name, played[name])
+        return read_machine()
+
+    return start
+
+
+def described(machine: Machine) -> list[tuple[str | None, str | None, str | None, int | None]]:
+    return [
+        (gpu.uuid, gpu.pci_id, gpu.compute_capability and gpu.compute_capability.sm, gpu.memory_mib)
+        for gpu in machine.gpus
+    ]
+
+
+WHOLE = [(uuid_of(0), "10de:2684", "sm_89", 24564), (uuid_of(1), "10de:1b80", "sm_61", 8192)]
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetComputeMode",
+        "nvmlErrorString",
+        "nvmlShutdown",
+        "cuDeviceGetUuid",
+        "cuDeviceGetUuid_v2",
+        "cuDeviceGetPCIBusId",
+        "cuDeviceTotalMem_v2",
+        "cuDeviceGetName",
+    ],
+)
+def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play: PlayOther, lacking: str) -> None:
+    machine = play(lacking)
+    assert machine.problems == ()
+    assert described(machine) == WHOLE
+    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+
+
+@pytest.mark.parametrize("status", [3, 4, 13, 999])
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("nvmlDeviceGetMemoryInfo", "void *card, void *memory"),
+        ("nvmlDeviceGetUUID", "void *card, char *text, unsigned size"),
+        ("nvmlDeviceGetCudaComputeCapability", "void *card, int *major, int *minor"),
+        ("nvmlDeviceGetMigMode", "void *card, unsigned *now, unsigned *later"),
+    ],
+)
+def test_a_fact_that_nvml_refuses_takes_nothing_from_a_healthy_machine(
+    play: PlayOther, function: str, arguments: str, status: int
+) -> None:
+    machine = play(function, nvml=f"int {function}({arguments}) {{ return {status}; }}")
+    assert machine.problems == ()
+    assert described(machine) == WHOLE
+
+
+def test_memory_is_asked_for_in_its_newer_form_too(play: PlayOther) -> None:
+    newer = """
+    typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
+    int nvmlDeviceGetMemoryInfo_v2(void *card, memory_v2_t *memory) {
+        memory->total = 4096ull << 20;
+        return memory->version == 0x02000028 ? 0 : 25;
+    }"""
+    machine = play("nvmlDeviceGetMemoryInfo", nvml=newer)
+    assert [gpu.memory_mib for gpu in machine.gpus] == [4096, 4096]
+
+
+def test_an_old_nvml_is_initialized_by_its_older_name(play: PlayOther) -> None:
+    machine = play("nvmlInitWithFlags")
+    assert (machine.problems, described(machine)) == ((), WHOLE)
+    (problem,) = play("nvmlInitWithFlags", driver=FakeDriver((FakeGpu(),), nvml_init=18)).problems
+    assert problem.code == "driver-library-mismatch"
+
+
+def test_nvml_and_cuda_may_count_in_different_orders(play: PlayOther) -> None:
+    backwards = """
+    nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+        return hidden_nvmlDeviceGetHandleByIndex_v2(lab_gpus() - 1 - index, device);
+    }"""
+    machine = play("nvmlDeviceGetHandleByIndex_v2", "cuDeviceTotalMem_v2", nvml=backwards)
+    assert machine.problems == ()
+    assert described(machine) == WHOLE[::-1]
+    assert [gpu.index for gpu in machine.gpus] == [0, 1]
+    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+
+
+CHATTER = '#include <unistd.h>\n__attribute__((constructor)) static void talk(void) { write(1, "{} loaded", 9); }\n'
+DIES = "#include <signal.h>\n__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }\n"
+LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(void) { _Exit(0); }\n"
+
+
+def test_what_a_library_prints_is_no_answer(play: PlayOther) -> None:
+    machine = play(nvml=CHATTER, cuda=CHATTER)
+    assert (machine.problems, described(machine)) == ((), WHOLE)
+    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+
+
+@pytest.mark.parametrize(("death", "words"), [(DIES, "SIGSEGV"), (LEAVES, "status 0")])
+def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(play: PlayOther, death: str, words: str) -> None:
+    for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
+        (problem,) = machine.problems
+        assert (problem.code, problem.blocking) == ("driver-crashes", True)
+        assert words in str(problem.why)
+
+
+def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_talks(
+    play: PlayOther, capfd: pytest.CaptureFixture[str]
+) -> None:
+    play(driver=FakeDriver((FakeGpu(), FakeGpu(nvml_error=15), FakeGpu())), nvml=CHATTER)
+    assert sorted(read_cards(3)) == [0, 2]
+    assert capfd.readouterr().out == ""
+
+
+def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(play: PlayOther) -> None:
+    nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
+    machine = play(*nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True))))
+    assert machine.problems == ()
+    result = preflight(machine, SilentReporter())
+    assert [(problem.code, problem.gpus) for problem in result.problems] == [("gpu-hidden-from-cuda", (1,))]
+
+
+def test_the_least_nvml_that_lists_cards_is_enough(play: PlayOther) -> None:
+    least = ("nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability")
+    rest = ("nvmlDeviceGetMigMode", "nvmlDeviceGetComputeMode", "nvmlDeviceGetRemappedRows", "nvmlShutdown")
+    system = ("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlErrorString")
+    machine = play(*least, *rest, *system)
+    assert (machine.problems, described(machine)) == ((), WHOLE)
+    assert str(machine.driver and machine.driver.cuda) == "13.0"

@@ -1,0 +1,36 @@
+"""Time limits that hold on a busy machine too: seconds as an idle one has them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+USUAL_S = 0.03
+"""What starting Python takes at most on an idle machine."""
+
+
+def slowness() -> float:
+    """How many times slower than an idle machine this one is now, by what starting Python takes; at least 1."""
+    return max(1.0, *(_start() / USUAL_S for _ in range(3)))
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail where a block takes longer than ``seconds`` of an idle machine."""
+    before, began = slowness(), perf_counter()
+    yield
+    took = perf_counter() - began
+    allowed = seconds * max(before, slowness())
+    assert took < allowed, f"{took:.2f} s instead of {seconds} s, which are {allowed:.2f} s on this machine now"
+
+
+def _start() -> float:
+    began = perf_counter()
+    subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, stdin=subprocess.DEVNULL)
+    return perf_counter() - began

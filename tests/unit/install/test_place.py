@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.install.place import Place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to("real")
+    assert Place.at(tmp_path / ".venv").venv == tmp_path / "real"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rules for names")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("x" * 250, "File name too long"),
+        ("x" * 300, "File name too long"),
+        ("a:b", "PATH cannot hold"),
+        (os.fsdecode(b"\xff"), "not UTF-8"),
+    ],
+)
+def test_a_name_that_no_environment_can_have_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        Place.at(tmp_path / name)
+
+
+def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".venv.gpuinstall").touch()
+    with pytest.raises(UsageError, match="is no folder"):
+        Place.at(tmp_path / ".venv")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python follows such a link without complaint")
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(".venv")
+    with pytest.raises(UsageError, match="cannot hold an environment"):
+        Place.at(tmp_path / ".venv")

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.inputs import digest, is_requirement, moved, plain, recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_digest_does_not_depend_on_the_order() -> None:
+    assert digest(("torch", "numpy")) == digest(("numpy", "torch"))
+    assert digest(("torch", "numpy")) != digest(("torch",))
+
+
+def test_requirements_have_one_spelling_and_order() -> None:
+    assert plain(("torch >=2", "NumPy", "Torch>=2")) == ("numpy", "torch>=2")
+    assert plain(('Typing_Extensions[a]; os_name == "nt"',)) == ('typing-extensions[a]; os_name == "nt"',)
+    with pytest.raises(UsageError) as caught:
+        plain(("torch==",))
+    assert caught.value.code == "requirement-malformed"
+    assert [is_requirement(text) for text in ("torch>=2", "torch==", 5)] == [True, False, False]
+
+
+def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "in.txt").write_text("torch\n", encoding="utf-8")
+    (tmp_path / "base.txt").write_text("torch\n", encoding="utf-8")
+    assert list(recorded([str(folder / "in.txt"), str(tmp_path / "base.txt")], folder)) == ["../base.txt", "in.txt"]
+    assert recorded(["/dev/null"], folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("# the same, said otherwise\n\nnumpy\ntorch >=2\n", []),
+        ("-r more.txt\nnumpy\n", []),
+        ("torch>=2\n", ["inputs-changed"]),
+        ("torch==\n", ["inputs-changed"]),
+        ("--index-url https://index.example/\n", ["inputs-changed"]),
+        (None, ["inputs-gone"]),
+    ],
+)
+def test_a_file_that_asks_for_something_else_or_is_gone_has_moved(
+    tmp_path: Path, text: str | None, codes: list[str]
+) -> None:
+    file = tmp_path / "in.txt"
+    (tmp_path / "more.txt").write_text("torch>=2", encoding="utf-8")
+    file.write_text("torch>=2\nnumpy\n", encoding="utf-8")
+    before = recorded([str(file)], tmp_path)
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text, encoding="utf-8")
+    assert [reason.code for reason in moved(before, tmp_path)] == codes
+
+
+def test_a_record_of_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    reasons = moved({"/dev/zero": "0", "..": "0", "a\0b": "0"}, tmp_path)
+    assert {reason.code for reason in reasons} == {"inputs-gone"}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
+PREFACE = "import os, signal, sys, threading, time\nfrom gpuinstall import interruption, process\ninterruption.heed()\n"
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    """Run code after ``heed``, up to its first line of output."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PREFACE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    return running
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_every_signal_that_ends_a_program_is_an_interrupt(name: str) -> None:
+    running = start("try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)")
+    running.send_signal(signal.Signals[name])
+    running.communicate(timeout=30)
+    assert running.returncode == 130
+
+
+def test_a_program_that_a_thread_waits_for_is_ended_at_once() -> None:
+    code = f"""
+waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
+waiting.start()
+while not interruption._Run.programs: time.sleep(0.01)
+try:
+    print('ready', flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    waiting.join()
+"""
+    running = start(code)
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=30)
+    assert out == f"{-signal.SIGKILL}\n"
+
+
+def test_a_block_is_finished_first() -> None:
+    code = """
+try:
+    with interruption.undisturbed():
+        print('ready', flush=True)
+        while not interruption._Run.interrupted: time.sleep(0.01)
+        print('finished', flush=True)
+    print('too far')
+except KeyboardInterrupt:
+    print('interrupted')
+"""
+    running = start(code)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=30)
+    assert out == "finished\ninterrupted\n"
+
+
+def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
+    code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    words = ["nohup", sys.executable, "-c", PREFACE + code]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ)
+    assert done.stdout == "ready\nTrue\n"

@@ -197,6 +197,30 @@ def test_check_says_fresh_or_stale_and_why(workshop: Workshop, stand_in: StandIn
     assert gone["errors"][0]["code"] == "lock-stale"
 
 
+def test_check_reads_the_requirements_files_again_that_an_installation_was_made_from(
+    workshop: Workshop, play: Play
+) -> None:
+    play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
+    file = workshop.folder / "requirements.txt"
+    file.write_text("torch\n", encoding="utf-8")
+    workshop.document("install", "-r", "requirements.txt")
+    assert workshop.document("lock", "--check", "--offline")["data"]["locks"][0]["status"] == "fresh"
+    file.write_text("torch\ncowsay\n", encoding="utf-8")
+    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]
+    assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
+
+
+def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Workshop) -> None:
+    workshop.document("lock", "torch", "--target", "cu126")
+    lock = workshop.folder / "pylock.cu126.toml"
+    head, *packages = lock.read_text(encoding="utf-8").split("[[packages]]\n")
+    kept = [package for package in packages if not package.startswith('name = "filelock"')]
+    assert len(kept) == len(packages) - 1
+    lock.write_text("[[packages]]\n".join((head, *kept)), encoding="utf-8")
+    stale = workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]
+    assert stale["reasons"] == [{"code": "incomplete", "message": "filelock, which its packages demand, is not in it"}]
+
+
 def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(workshop: Workshop) -> None:
     file, lock = workshop.folder / "requirements.txt", workshop.folder / "pylock.cpu.toml"
     file.write_text("torch\n", encoding="utf-8")

@@ -80,6 +80,7 @@ def _ordered(
     from gpuinstall.install.marker import read_marker
     from gpuinstall.install.order import Order
     from gpuinstall.install.place import Place
+    from gpuinstall.lock.inputs import recorded
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
@@ -101,6 +102,7 @@ def _ordered(
         None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
         wanted,
         exact=named(request, config),
+        files=recorded(request.files, place.folder),
     )
     return order, replace(catalog, torch_index=sources.torch_index), sources
 

@@ -42,14 +42,15 @@ def uv_findings(project: Project, torch: str | None) -> Iterator[Finding]:
     local = (torch or "").partition("+")[2]
     if not local.startswith("cu") or not _asks_for_torch(project.pyproject) or _names_index(project.pyproject):
         return
-    yield Finding(
-        "project",
-        "uv-undoes-build",
-        f"the next uv run or uv sync replaces torch {torch} by the default index's build",
-        "pyproject.toml asks for torch and [tool.uv.sources] does not say from where",
-        "gpuinstall export uv   # writes the index; for one run: UV_NO_SYNC=1 uv run …",
-        "F44",
-    )
+    group = f"torch-{local}"
+    if group in _table(project.pyproject, "dependency-groups"):
+        why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
+        fix = f"uv sync --group {group}   # and so: uv run --group {group} …"
+    else:
+        why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
+        fix = "gpuinstall export uv   # writes the index; for one run: UV_NO_SYNC=1 uv run …"
+    title = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
+    yield Finding("project", "uv-undoes-build", title, why, fix, "F44")
 
 
 def lock_findings(project: Project, machine: Machine, catalog: Catalog) -> Iterator[Finding]:
@@ -87,10 +88,18 @@ def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
 
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:
+    """Say whether a plain ``uv sync`` takes torch from an index that the project names."""
     own = _table(pyproject, "tool", "uv")
-    indexes = own.get("index")
-    default = isinstance(indexes, list) and any(isinstance(each, dict) and each.get("default") for each in indexes)
-    return default or "torch" in _table(own, "sources")
+    default = any(index.get("default") for index in _tables(own.get("index")))
+    groups = own.get("default-groups", ["dev"])
+    return default or any(
+        "extra" not in source and ("group" not in source or groups == "all" or source["group"] in groups)
+        for source in _tables(_table(own, "sources").get("torch"))
+    )
+
+
+def _tables(found: object) -> list[Mapping[str, Any]]:
+    return [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
 
 
 def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

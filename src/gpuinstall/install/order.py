@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.install.turn import WAIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.install.place import Place
@@ -27,8 +28,9 @@ class Order:
     """What to install where.
 
     ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
-    ``exact`` says that the requirements were named, so that only a lock made from them will do; ``locked`` that no
-    new lock is made, ``target`` which one is meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
+    ``exact`` says that the requirements were named, so that only a lock made from them will do; ``files`` are the
+    digests of the files that they were read from. ``locked`` says that no new lock is made, ``target`` which one is
+    meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
     """
 
     place: Place
@@ -36,6 +38,7 @@ class Order:
     here: Machine | None
     request: Request
     exact: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
     locked: bool = False
     target: str | None = None
     wheels: Path | None = None

@@ -64,7 +64,7 @@ def _not_ours(place: Place) -> UsageError:
     return UsageError(
         "not-ours",
         f"{place.venv} is {kind}",
-        hint=f"gpuinstall install --replace (it stays in {place.previous}) or --venv DIR",
+        hint=f"the same with --replace (it stays in {place.previous}), or with --venv DIR",
     )
 
 
@@ -74,6 +74,6 @@ def _users_packages(place: Place, extra: tuple[str, ...]) -> UsageError:
         "users-packages",
         f"{place.venv} holds packages that its lock does not: {', '.join(extra)}",
         why="they were installed by hand and would be lost with the environment that is replaced",
-        hint=f"gpuinstall install --replace   to go on; they remain in {place.previous}\n"
+        hint=f"the same with --replace to go on; they remain in {place.previous}\n"
         f"gpuinstall install --replace torch {names}   to have them locked too",
     )

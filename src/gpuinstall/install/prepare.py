@@ -81,7 +81,7 @@ def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
     size |= {file: listed[file.url] for file in files if file.url in listed}
     size |= sizes([file for file in files if file not in size], means.client)
     price = _announce(order, choice, size, missing, means)
-    return Prepared(made([agreement], [order.request], means)[0], plan, choice, price.fetch, price.caches)
+    return Prepared(made([agreement], [order.request], means, order.files)[0], plan, choice, price.fetch, price.caches)
 
 
 def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

@@ -14,7 +14,7 @@ from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -106,12 +106,16 @@ def stale_there(lock: Lock, request: Request, catalog: Catalog, means: Means) ->
         if error.code in {"network", "offline", "unreachable"}:
             raise
         return (Reason("withdrawn", error.why or error.message),)
-    listed = {file.package: draft.hashes.known.get(file.url) for file in draft.files}
-    return tuple(
-        Reason("hash-differs", f"{name} {lock.versions[name]} is another file today")
-        for name, sha256 in sorted(listed.items())
-        if sha256 and sha256 not in lock.hashes(name)
-    )
+    return tuple(_differing(lock, {file.package: draft.hashes.known.get(file.url) for file in draft.files}))
+
+
+def _differing(lock: Lock, listed: Mapping[str, str | None]) -> Iterator[Reason]:
+    """Compare a lock with the sha256 that each package of today's resolution has, where one is known."""
+    for name, sha256 in sorted(listed.items()):
+        if name not in lock.versions:
+            yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
+        elif sha256 and sha256 not in lock.hashes(name):
+            yield Reason("hash-differs", f"{name} {lock.versions[name]} is another file today")
 
 
 def _misnamed(lock: Lock) -> Iterator[Reason]:

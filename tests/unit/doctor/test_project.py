@@ -24,6 +24,17 @@ SOURCES = """
 [tool.uv.sources]
 torch = [{ index = "pytorch-cu126" }]
 """
+EXPORTED = """
+[dependency-groups]
+torch-cu126 = ["torch==2.14.1"]
+torch-cu130 = ["torch==2.14.1"]
+[tool.uv.sources]
+torch = [{ index = "gpuinstall-cu126", group = "torch-cu126" }, { index = "gpuinstall-cu130", group = "torch-cu130" }]
+"""
+BY_DEFAULT = """
+[tool.uv]
+default-groups = ["torch-cu126"]
+"""
 LOCK = """
 lock-version = "1.0"
 environments = ["sys_platform == 'linux' and platform_machine == 'x86_64' and implementation_name == 'cpython'"]
@@ -55,6 +66,7 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> No
     [
         (UV + SOURCES, "2.11.0+cu126"),
         (UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n', "2.11.0+cu126"),
+        (UV + EXPORTED + BY_DEFAULT, "2.14.1+cu126"),
         (UV, "2.11.0"),
         (UV, "2.11.0+cpu"),
         (UV, None),
@@ -66,6 +78,13 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> No
 )
 def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path: Path, text: str, torch: str | None) -> None:
     assert uv_codes(tmp_path, text, torch) == []
+
+
+def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(UV + EXPORTED)
+    (found,) = uv_findings(read_project(tmp_path), "2.14.1+cu126")
+    assert found.fix is not None
+    assert found.fix.startswith("uv sync --group torch-cu126 ")
 
 
 def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:

@@ -29,8 +29,8 @@ def read_config(folder: Path) -> Config:
     """Read the settings of the project in ``folder``; raise UsageError where they are malformed."""
     project, pinned = folder / "pyproject.toml", folder / ".python-version"
     try:
-        pyproject = _toml(project.read_text("utf-8")) if project.is_file() else {}
-        version = pinned.read_text("utf-8") if pinned.is_file() else ""
+        pyproject = _toml(project.read_text("utf-8-sig")) if project.is_file() else {}
+        version = pinned.read_text("utf-8-sig") if pinned.is_file() else ""
     except (OSError, ValueError) as error:
         raise _malformed(f"cannot be read: {str(error).splitlines()[0]}") from None
     return parse_config(pyproject, version)

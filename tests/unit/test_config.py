@@ -41,6 +41,13 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS, encoding="utf-8-sig")
+    (tmp_path / ".python-version").write_text("3.12", encoding="utf-8-sig")
+
+    assert read_config(tmp_path).targets == ("cu126", "cpu")
+
+
 def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")

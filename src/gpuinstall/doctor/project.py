@@ -31,7 +31,7 @@ def read_project(folder: Path) -> Project:
     import tomli
 
     try:
-        pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         pyproject = {}
     return Project(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))

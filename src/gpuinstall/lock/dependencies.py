@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:
     """Read those of the project in ``folder``, none where there is no project; raise UsageError for malformed ones."""
     path = folder / "pyproject.toml"
-    return parse_dependencies(tomli.loads(path.read_text("utf-8")), family) if path.is_file() else ()
+    return parse_dependencies(tomli.loads(path.read_text("utf-8-sig")), family) if path.is_file() else ()
 
 
 def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _uv_table(path: Path) -> dict[str, Any] | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -51,7 +51,8 @@ def verify_environment(
     if around.tested.without_cuda and nvidia and not for_cpu:
         idle = [wrong_build(target, around.tested.backend) for target in wanted]
         return Verdict(_subject(around, ()), tuple(_refused(idle, machine)))
-    reporter.wait(f"running kernels on {', '.join(target.name for target in wanted)}")
+    if tried := [target.name for target in wanted if target.unproven is None]:
+        reporter.wait(f"running kernels on {', '.join(tried)}")
     work = "deep" if deep else "quick"
     child = Child(python, around.flags, work, seconds or SECONDS[work])
     reports = child.run_all(wanted)

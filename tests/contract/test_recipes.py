@@ -13,7 +13,7 @@ import yaml
 
 from gpuinstall import process
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.install.uv import uv
+from gpuinstall.uv import uv
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"

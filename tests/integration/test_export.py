@@ -13,7 +13,7 @@ import yaml
 from packaging.pylock import Pylock
 
 from gpuinstall import process
-from gpuinstall.install.uv import uv
+from gpuinstall.uv import uv
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.install import uv
+from gpuinstall import process, uv
 from tests.lab.pace import slowness
 from tests.lab.workshop import Workshop
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.install import uv
+from gpuinstall import process, uv
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.install import uv
+from gpuinstall import process, uv
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe.pythons import find_python
 from tests.lab.driver import FakeDriver

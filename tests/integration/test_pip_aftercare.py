@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process
-from gpuinstall.install.uv import uv
+from gpuinstall.uv import uv
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:

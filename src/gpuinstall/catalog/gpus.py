@@ -43,9 +43,9 @@ def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
     """Read the products of ``gpus.toml`` that a name means; names with a slash stand for several."""
     chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
     rare = {row["id"] for row in table["rare"]}
-    for key, text in table["pci"].items():
+    for text in (text for key, text in table["pci"].items() if key not in rare):
         chip, _, listed = text.partition(": ")
-        for name in _names(listed) if key not in rare else ():
+        for name in _names(listed):
             yield Product(name, chip, chips[chip])
     for chip, capability in chips.items():
         yield Product(chip, chip, capability)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.cli import options
 from gpuinstall.cli.machine_file import read_machine_file
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
@@ -37,7 +38,7 @@ _REQUEST = (
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option("--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build, such as cu126 or cpu."),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
-    click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."),
+    options.torch_index,
 )
 
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--report", metavar="FILE", help="Write a Markdown report without secrets and names.")
 @options.command("doctor")
 def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:

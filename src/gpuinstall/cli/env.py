@@ -45,9 +45,7 @@ def listed(_terminal: Terminal) -> Outcome:
 
 
 @command.command("remove", help="Remove the environment and its previous one; locks stay.")
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
 @click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."

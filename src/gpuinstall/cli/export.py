@@ -14,7 +14,7 @@ from gpuinstall.cli.envelope import Outcome
 from gpuinstall.errors import LockError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.lock import Lock
@@ -88,7 +88,7 @@ def dockerfile(
     metavar="FILE",
     help="Only this lock; may be repeated.",
 )
-@click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index.")
+@options.torch_index
 @click.option("--remove", is_flag=True, help="Take out what an earlier export wrote.")
 @options.command("export")
 def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
@@ -114,7 +114,7 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
     return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
 
 
-def _choices(names: Any) -> str:
+def _choices(names: Iterable[str]) -> str:
     return f"choose by: {' | '.join(f'uv sync --group {name}' for name in names)}"
 
 
@@ -132,9 +132,8 @@ def _lock(path: Path | None) -> Lock:
 
 def _shared(lock: Lock, terminal: Terminal) -> Lock:
     """Say it of a lock that nobody else can install from."""
-    from gpuinstall.export.origin import unserved
-
-    if names := unserved(lock):
+    if lock.unserved:
+        names = ", ".join(lock.unserved)
         terminal.warn(f"{names} in {lock.name}: from a folder, so that what is written serves this machine alone")
     return lock
 

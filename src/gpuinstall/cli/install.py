@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
 @asked.request_options
 @asked.machine_options
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
 @click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
 @click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
-@click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+@options.offline
 @options.command("install")
 def command(
     terminal: Terminal,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
-@click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+@options.offline
 @options.command("lock")
 def command(
     terminal: Terminal,
@@ -82,7 +82,7 @@ def command(
     catalog = replace(catalog, torch_index=sources.torch_index)
     words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
     wanted = asked.asked_request(request, config, machine=words)
-    plain(wanted.requirements)
+    plain(wanted.requirements)  # a malformed one is refused before anything is asked
     meant = [read_machine_file(name, terminal) for name in machines]
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
     moving = tuple(map(normalised, packages))

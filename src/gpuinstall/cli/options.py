@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 F = TypeVar("F", bound="Callable[..., Any]")
 
+venv = click.option(
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+)
+offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+torch_index = click.option(
+    "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
+)
+
 _OUTPUT = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
     click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print no progress."),

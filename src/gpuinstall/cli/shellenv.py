@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command("shellenv", help='Print what plain uv has to know: eval "$(gpuinstall shellenv)".')
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell that evaluates it (sh).")
-@click.option("--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index.")
+@options.torch_index
 @options.command("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""

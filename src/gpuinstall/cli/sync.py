@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
 @asked.machine_options
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
 @click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
-@click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+@options.offline
 @options.command("sync")
 def command(
     terminal: Terminal,

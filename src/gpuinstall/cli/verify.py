@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 @click.command("verify")
 @click.option("--python", metavar="PATH", help="The interpreter of the environment: any, ours or not.")
-@click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
-)
+@options.venv
 @click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
 @click.option("--bench", is_flag=True, help="Measure how fast it is, beside what the card is published to reach.")
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.export.backend import backend_of
-from gpuinstall.export.origin import unserved
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
@@ -95,7 +94,8 @@ def _platform(lock: Lock) -> str:
     """Docker's name for the platform of a lock; raise UsageError where no image can be made of it."""
     if lock.python is None:
         raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
-    if names := unserved(lock):
+    if lock.unserved:
+        names = ", ".join(lock.unserved)
         message = f"{names} in {lock.name}: from a folder or a repository, which the image does not have"
         raise UsageError("not-exportable", message, hint="make the lock from an index: gpuinstall lock --upgrade")
     places = lock.pylock.environments

@@ -5,8 +5,8 @@ uv's lock cannot choose by GPU, so the person does: ``uv sync --group torch-cu12
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -122,15 +122,15 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _check(text: str) -> None:
     """Raise UsageError where what was added does not go with what is there: inline tables, dotted keys."""
-    with suppress(tomli.TOMLDecodeError):
+    try:
         tomli.loads(text)
-        return
-    raise UsageError(
-        "pyproject-inline",
-        "pyproject.toml cannot be patched: it has groups, indexes or sources in a form that takes no further line",
-        hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their own,\n"
-        "each package's source as one line of [tool.uv.sources], and run the same again",
-    )
+    except tomli.TOMLDecodeError:
+        raise UsageError(
+            "pyproject-inline",
+            "pyproject.toml cannot be patched: it has groups, indexes or sources in a form that takes no further line",
+            hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
+            "own,\neach package's source as one line of [tool.uv.sources], and run the same again",
+        ) from None
 
 
 def _array(items: Iterable[str]) -> list[str]:
@@ -147,6 +147,4 @@ def _members(table: dict[str, Any]) -> Iterator[str]:
 
 
 def _string(text: str) -> str:
-    import json
-
     return json.dumps(text)

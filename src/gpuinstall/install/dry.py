@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall import uv
 from gpuinstall.catalog.live import live_catalog
-from gpuinstall.install import uv
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.place import interpreter
 from gpuinstall.install.prepare import fits

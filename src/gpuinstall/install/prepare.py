@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall import uv
 from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.install import uv
 from gpuinstall.install.order import Prepared
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.lock.agreement import agree

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import tomli
 import tomli_w
 
-from gpuinstall import process
+from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
-from gpuinstall.install import uv
 from gpuinstall.install.activate import settle_activate
 from gpuinstall.install.pip_settings import settle_pip
 from gpuinstall.install.place import interpreter
@@ -101,19 +99,19 @@ def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: 
 def _sync(command: list[str], order: Order, prepared: Prepared, means: Means) -> None:
     """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
     silent = _silence(order, prepared, means)
-    if silent is None:
-        return _run(command, means)
     try:
-        _run(command, replace(means, environment={**means.environment, "UV_OFFLINE": "1"}))
-    except InstallationError:
-        raise silent from None
+        _run(command, means.from_cache() if silent else means)
+    except InstallationError as error:
+        raise silent or error from None
 
 
 def _silence(order: Order, prepared: Prepared, means: Means) -> UnreachableError | None:
     """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
     files = selected(prepared.lock, prepared.choice.python, order.machine)
     silent = {file: error for file in files if (error := means.client.silence(file.url))}
-    uv_cache = uv.cache_folder(means.environment) if silent else order.place.work
+    if not silent:
+        return None
+    uv_cache = uv.cache_folder(means.environment)
     return next((error for file, error in silent.items() if not held(file, uv_cache, means.cache)), None)
 
 

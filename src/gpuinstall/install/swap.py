@@ -39,13 +39,9 @@ class _Journal(NamedTuple):
     keep: bool
 
 
+@undisturbed()
 def swap_in(place: Place, newcomer: Path, *, keep: bool = True) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
-    with undisturbed():
-        _swap_in(place, newcomer, keep=keep)
-
-
-def _swap_in(place: Place, newcomer: Path, *, keep: bool) -> None:
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
     write_atomically(place.journal, json.dumps(journal._asdict()))

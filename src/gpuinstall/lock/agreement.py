@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall import process
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import InstallationError, InternalError, NoBuildError
-from gpuinstall.install import uv
 from gpuinstall.lock.aims import is_torch, pinned, settle
 from gpuinstall.lock.alignment import Agreement, aligned, side_by_side
-from gpuinstall.lock.draft import Draft, Family, Wish, draft, expected
+from gpuinstall.lock.draft import Draft, Family, Wish, draft
 from gpuinstall.lock.project import Project
-from gpuinstall.lock.reach import Postponed, silence
 from gpuinstall.lock.resolution import ConflictError, Resolver
 from gpuinstall.lock.target import GLIBC, Target, minor
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.lock.today import today
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +44,7 @@ def agree(aims: Sequence[Aim], means: Means, *, newest: bool = False, hold: Hold
 
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
-    aims, silent = _today(aims, means)
+    aims, silent = today(aims, means)
     if silent is None:
         return _agree(aims, means, hold or Hold(), newest=newest)
     return _agree_from_cache(aims, means, hold or Hold(), silent, newest=newest)
@@ -59,13 +54,12 @@ def _agree_from_cache(
     aims: Sequence[Aim], means: Means, hold: Hold, silent: UnreachableError, *, newest: bool
 ) -> list[Agreement]:
     """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
-    cached = replace(means, environment={**means.environment, "UV_OFFLINE": "1"})
     try:
         settle(aims, newest=newest)
     except InstallationError:
         raise silent from None
     try:
-        agreed = _agree(aims, cached, hold, newest=newest)
+        agreed = _agree(aims, means.from_cache(), hold, newest=newest)
     except (InstallationError, NoBuildError):
         raise silent from None
     means.reporter.warn(f"{silent.host} cannot be reached, {silent.why}; uv's cache serves instead")
@@ -94,43 +88,6 @@ def target_for(choice: Choice, machine: Machine) -> Target:
     """What a lock of a choice is for; its glibc is old enough for every machine that runs the build."""
     glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
     return Target(choice.build.backend, machine.os, machine.arch, glibc)
-
-
-def _today(aims: Sequence[Aim], means: Means) -> tuple[list[Aim], UnreachableError | None]:
-    """Narrow each aim's catalogue to what the sources list; what is to be said of them is said once.
-
-    Every page that is known to be needed is asked for at once, and meanwhile uv looks at its interpreter. With it
-    comes what is known of a default index that does not answer; of the other sources nothing is said then.
-    """
-    postponed = Postponed()
-
-    def narrowed(aim: Aim) -> Aim:
-        reporter = postponed if aim is aims[0] else SilentReporter()
-        catalog = live_catalog(
-            aim.catalog, aim.machine, aim.request, reporter, sources=means.sources, client=means.client
-        )
-        return replace(aim, catalog=catalog)
-
-    with ThreadPoolExecutor() as meanwhile:
-        meanwhile.submit(process.run, uv.look(means.python), env=means.environment)
-        asked = meanwhile.submit(silence, means)
-        side_by_side([partial(means.listed, *page) for page in _pages(aims)])
-        today = [narrowed(aim) for aim in aims]
-    silent = asked.result()
-    if silent is None:
-        postponed.say(means.reporter)
-    return today, silent
-
-
-def _pages(aims: Sequence[Aim]) -> list[tuple[str, str]]:
-    """The backends and packages of the pages that the aims will need, as far as their backends are given."""
-    wanted = {
-        (aim.request.backend, package)
-        for aim in aims
-        if aim.request.backend
-        for package in ("torch", *expected(aim.request.requirements, aim.request.backend, aim.catalog.family))
-    }
-    return sorted(wanted)
 
 
 def _asking(aim: Aim, torch: str) -> Aim:

@@ -51,9 +51,10 @@ def _bring(place: Path, file: LockedFile, *, means: Means, meter: Meter) -> None
     wanted = file.sha256 or ""
     if place.is_file() and sha256_of(place) == wanted:
         return
-    local, kept = local_path(file.url), means.cache.path(wanted, file.name)
-    if (local or kept.is_file()) and sha256_of(local or kept) == wanted:
-        with written(place) as copy, (local or kept).open("rb") as original:
+    local = local_path(file.url)
+    near = local or means.cache.path(wanted, file.name)
+    if (local or near.is_file()) and sha256_of(near) == wanted:
+        with written(place) as copy, near.open("rb") as original:
             shutil.copyfileobj(original, copy)
     elif local:
         raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")

@@ -79,7 +79,7 @@ def fits_in(
     ``exact`` takes only those that were made from the very requirements, as far as they say what they were made from.
     """
     return [
-        _made_for_another(lock) if exact and not _same_inputs(lock, request) else fit(lock, machine, request, catalog)
+        _made_for_another(lock) if exact and not same_inputs(lock, request) else fit(lock, machine, request, catalog)
         for lock in read_locks(folder)
     ]
 
@@ -121,6 +121,11 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
     """The files with an address that the standard's own selection takes on ``machine``."""
     files = (entry for entry in _select(lock, python, machine) if getattr(entry[1], "url", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
+
+
+def same_inputs(lock: Lock, request: Request) -> bool:
+    """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
+    return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
 
 
 def _why_not(plan: Plan, build: Build, machine: Machine) -> Reason:
@@ -188,10 +193,6 @@ def _applies(requirement: Requirement, environment: dict[str, str]) -> bool:
 def _holds(lock: Lock, requirement: Requirement) -> bool:
     version = lock.versions.get(canonicalize_name(requirement.name))
     return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _same_inputs(lock: Lock, request: Request) -> bool:
-    return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
 
 
 def _made_for_another(lock: Lock) -> Misfit:

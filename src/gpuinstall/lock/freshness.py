@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.agreement import agree
 from gpuinstall.lock.aims import Aim, stand_in
-from gpuinstall.lock.fit import Misfit, fit, read_locks
-from gpuinstall.lock.inputs import moved, plain
+from gpuinstall.lock.fit import Misfit, fit, read_locks, same_inputs
+from gpuinstall.lock.inputs import moved
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
@@ -67,16 +67,17 @@ def check(order: Order, request: Request, catalog: Catalog, declared: Declared, 
     missing = sorted(wanted - {lock.name for lock in locks}) if declared.targets or not locks else []
     if missing:
         raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
-    checked = []
-    for lock in locks:
+
+    def reasons(lock: Lock) -> tuple[Reason, ...]:
         again = {} if declared.named else lock.requirements_files
         asked = replace(request, requirements=lock.inputs) if again else request
-        reasons = (*_misnamed(lock), *moved(again, order.folder))
-        reasons = reasons or stale_here(lock, asked, catalog, declared.machines, exact=order.exact)
-        if not reasons and means:
-            reasons = stale_there(lock, asked, catalog, means)
-        checked.append(Checked(order.folder / lock.name, lock, reasons))
-    return checked
+        return (
+            (*_misnamed(lock), *moved(again, order.folder))
+            or stale_here(lock, asked, catalog, declared.machines, exact=order.exact)
+            or (stale_there(lock, asked, catalog, means) if means else ())
+        )
+
+    return [Checked(order.folder / lock.name, lock, reasons(lock)) for lock in locks]
 
 
 def stale_here(
@@ -84,7 +85,7 @@ def stale_here(
 ) -> tuple[Reason, ...]:
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
-    if exact and lock.inputs and plain(lock.inputs) != plain(request.requirements):
+    if exact and not same_inputs(lock, request):
         reasons.append(Reason("inputs-changed", f"it was made for {' '.join(lock.inputs)}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, stand_in(target), replace(request, backend=target.backend), catalog)]

@@ -58,6 +58,12 @@ class Lock:
         """The packages that come from folders or repositories, which no hash can pin."""
         return tuple(package.name for package in self.pylock.packages if package.directory or package.vcs)
 
+    @property
+    def unserved(self) -> tuple[str, ...]:
+        """The packages that no server has, so that only this machine can install them from the lock."""
+        served = {file.package for file in self.files if file.url.startswith(("https:", "http:"))}
+        return tuple(package.name for package in self.pylock.packages if package.name not in served)
+
     def hashes(self, name: str) -> frozenset[str]:
         """The sha256 of every file of one package."""
         return frozenset(file.hashes.get("sha256", "") for package, file in self._files if package == name)

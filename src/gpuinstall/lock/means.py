@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,10 @@ class Means:
     python: Path
     reporter: Reporter
 
+    def from_cache(self) -> Means:
+        """The same, with a uv that asks nobody."""
+        return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
+
     @cached_property
     def listed(self) -> Callable[[str, str], tuple[Wheel, ...]]:
         """What the sources list today for a backend and a package of the family; each is read once."""
@@ -43,8 +47,8 @@ class Means:
 @contextmanager
 def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Means]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.install.uv import environment, uv
     from gpuinstall.lock.wheels import WheelCache
+    from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
 
     uv()

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.install import uv
-from gpuinstall.reporter import SilentReporter
+from gpuinstall import uv
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
     from gpuinstall.lock.means import Means
-    from gpuinstall.reporter import Reporter
-
-
-class Postponed(SilentReporter):
-    """Keeps warnings until it is known whether they are true."""
-
-    def __init__(self) -> None:
-        self._warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        """Keep a warning."""
-        self._warnings.append(text)
-
-    def say(self, reporter: Reporter) -> None:
-        """Say what was kept."""
-        for text in self._warnings:
-            reporter.warn(text)
 
 
 def silence(means: Means) -> UnreachableError | None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tomli
 from packaging.utils import canonicalize_name
 
-from gpuinstall import process
+from gpuinstall import process, uv
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
-from gpuinstall.install import uv
 from gpuinstall.lock.project import PREFERRED
 
 if TYPE_CHECKING:

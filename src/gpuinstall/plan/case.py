@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.plan.python import python_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from packaging.version import Version
 
     from gpuinstall.catalog.build import Build
@@ -59,11 +61,10 @@ class Case:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
         return frozenset(one.version.lower() for one in self.demand.torch or () if one.operator == "!=")
 
-    def python(self, pythons: tuple[str, ...]) -> str | Reason:
-        """Return the Python to take of those that a build has wheels for, or why there is none."""
-        if pythons not in self._pythons:
-            self._pythons[pythons] = python_for(pythons, self)
-        return self._pythons[pythons]
+    @cached_property
+    def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
+        """The Python to take of those that a build has wheels for, or why there is none; each is decided once."""
+        return cache(partial(python_for, case=self))
 
     @cached_property
     def driver_version(self) -> DriverVersion | None:
@@ -98,10 +99,6 @@ class Case:
     def driver(self) -> str:
         """The driver as people name it."""
         return f"driver {self.driver_version}" if self.driver_version else f"a driver for CUDA {self.driver_cuda}"
-
-    @cached_property
-    def _pythons(self) -> dict[tuple[str, ...], str | Reason]:
-        return {}
 
     def floor(self, floor: Floor) -> DriverVersion:
         """Return the floor for the system whose driver counts: in WSL that of Windows."""

@@ -11,6 +11,8 @@ from gpuinstall.plan.values import Plan, Reason, Run
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.catalog.drivers import Generation
     from gpuinstall.machine import Gpu
     from gpuinstall.plan.case import Case
@@ -68,15 +70,20 @@ def machine_fault(case: Case) -> Plan | None:
 
 
 def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
-    """Refuse a machine whose GPUs cannot be used."""
+    """Refuse a machine whose GPUs cannot be used; one that no build was ever made for does not count as usable."""
     if _is_old_jetson(case):
         return _old_jetson(case)
     if not (usable or left_out):
         return None
-    if not _driver_is_known(case) or not usable:
-        return _unusable(case, usable, left_out)
-    others_only = bool(left_out) and all(never_served(gpu, case) for gpu in usable)
-    return _unusable(case, (), left_out) if others_only else None
+    driven = _driver_is_known(case)
+    if driven and not (left_out and all(never_served(gpu, case) for gpu in usable)):
+        return None
+    never = {gpu.index: never_made(gpu, case) for gpu in case.gpus if never_served(gpu, case)}
+    if case.gpus and len(never) == len(case.gpus):
+        return refused(case, NO_BUILD_FITS, tuple(dict.fromkeys(never.values())), None, left_out=left_out)
+    if usable and not driven:
+        return _no_driver(case)
+    return _to_mend(case, left_out, never)
 
 
 def never_served(gpu: Gpu, case: Case) -> bool:
@@ -95,18 +102,13 @@ def never_made(gpu: Gpu, case: Case) -> Reason:
     return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
 
 
-def _unusable(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan:
-    never = {gpu.index: never_made(gpu, case) for gpu in case.gpus if never_served(gpu, case)}
-    no_builds = tuple(dict.fromkeys(never.values()))
-    if case.gpus and len(never) == len(case.gpus):
-        return refused(case, NO_BUILD_FITS, no_builds, None, left_out=left_out)
-    if usable:
-        return _no_driver(case)
+def _to_mend(case: Case, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Plan:
+    """Give the fix of the newest GPU that can be mended, and say of the others that no build was ever made for them."""
     chips = {gpu.index: gpu.compute_capability for gpu in case.gpus}
     mendable = [out for out in left_out if out.gpu not in never]
     mendable.sort(key=lambda out: chips.get(out.gpu) or (0, 0), reverse=True)
     fix = next((out.fix for out in mendable if out.fix), None)
-    reasons = (*(out.reason for out in mendable), *no_builds)
+    reasons = (*(out.reason for out in mendable), *dict.fromkeys(never.values()))
     return refused(case, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
 
 

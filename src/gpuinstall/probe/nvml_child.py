@@ -125,9 +125,8 @@ def slices(handle: Any) -> list[dict[str, Any]]:
 
 def memory(handle: Any) -> int | None:
     """Bytes of a card or a MIG device, by either form of the question."""
-    said = asked(nvml.nvmlDeviceGetMemoryInfo, handle) or asked(
-        nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2
-    )
+    ask = nvml.nvmlDeviceGetMemoryInfo
+    said = asked(ask, handle) or asked(ask, handle, nvml.nvmlMemory_v2)
     return said and int(said.total)
 
 

@@ -130,10 +130,11 @@ def _given_time(evidence: Evidence, source: Source, reporter: Reporter) -> Evide
     nvml, cuda = evidence.nvml, evidence.cuda
     silent = nvml.fault == cuda.fault == "timeout" and nvml.init is None
     gpus = UNCOUNTED if silent else max(nvml.count, len(cuda.devices))
-    late = [each for each in (nvml, cuda) if each.fault == "timeout" and gpus > 1]
+    if gpus <= 1:
+        return evidence
     with ThreadPoolExecutor(2) as pool:
-        asked_nvml = pool.submit(ask_nvml, source, reporter, gpus) if nvml in late else None
-        asked_libcuda = pool.submit(ask_libcuda, source, reporter, gpus) if cuda in late else None
+        asked_nvml = pool.submit(ask_nvml, source, reporter, gpus) if nvml.fault == "timeout" else None
+        asked_libcuda = pool.submit(ask_libcuda, source, reporter, gpus) if cuda.fault == "timeout" else None
     return replace(
         evidence,
         nvml=asked_nvml.result() if asked_nvml else nvml,

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process
 from gpuinstall.errors import UsageError
-from gpuinstall.verify.report import end_of, json_object
+from gpuinstall.verify.report import json_object, last_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from gpuinstall.process import Finished
 
 KERNELS = Path(__file__).parent / "kernels"
 LOOK_SECONDS = 60.0
@@ -121,13 +119,6 @@ def _look(argv: Sequence[str | Path]) -> Found:
         return Found(**found | {key: tuple(found.get(key, ())) for key in ("missing", "doubled")})
     except (StopIteration, TypeError):
         raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, LOOK_SECONDS)) from None
-
-
-def last_words(finished: Finished, seconds: float) -> str:
-    """Say why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
-    lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
-    fatal = (line for line in lines if line.startswith("Fatal Python error"))
-    return next(fatal, lines[-1] if lines else end_of(finished, seconds))
 
 
 def _too_old(python: str | Path) -> str | None:

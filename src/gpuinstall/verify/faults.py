@@ -1,4 +1,4 @@
-"""What a verdict says to a person: its faults, gathered by what they have in common, and what mends them. Pure."""
+"""What a verdict says to a person: its faults, gathered by what they have in common, and what mends them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Device
 
 OWN_FIXES = {
-    "torch is not installed": ("gpuinstall install",),
-    "NumPy cannot be loaded": ("uv pip install --python {python} --reinstall numpy",),
-    ", from PYTHONPATH": ("unset PYTHONPATH",),
-    ", from packages of the user": ("export PYTHONNOUSERSITE=1",),
-    "; PYTHONHOME=": ("unset PYTHONHOME",),
-    "does not start here unless isolated": ("unset PYTHONPATH",),
-    "TMPDIR names": ("unset TMPDIR",),
-    "killed by SIGKILL": ("sudo dmesg | grep -i -e oom -e 'killed process'",),
-    "it passes without LD_PRELOAD": ("unset LD_PRELOAD",),
-    "it passes without LD_LIBRARY_PATH": ("unset LD_LIBRARY_PATH",),
+    "torch is not installed": "gpuinstall install",
+    "NumPy cannot be loaded": "uv pip install --python {python} --reinstall numpy",
+    ", from PYTHONPATH": "unset PYTHONPATH",
+    ", from packages of the user": "export PYTHONNOUSERSITE=1",
+    "; PYTHONHOME=": "unset PYTHONHOME",
+    "does not start here unless isolated": "unset PYTHONPATH",
+    "TMPDIR names": "unset TMPDIR",
+    "killed by SIGKILL": "sudo dmesg | grep -i -e oom -e 'killed process'",
+    "it passes without LD_PRELOAD": "unset LD_PRELOAD",
+    "it passes without LD_LIBRARY_PATH": "unset LD_LIBRARY_PATH",
 }
 
 IN_THE_WAY = re.compile(r"(?s).*: (.+), which lies in it$")
@@ -59,19 +59,28 @@ def fixes(fault: Fault, machine: Machine, python: Path) -> tuple[str, ...]:
     """Give the commands that mend the environment of ``python`` on this machine, the most certain first."""
     if MACHINE in fault.names:
         return tuple(filter(None, [machine.refusing[0].fix]))
+    if own := _own_fix(fault.message, python):
+        return (own,)
+    if fault.cause:
+        return _catalogued_fixes(fault.message, fault.cause, machine)
+    return (_rebuilding(python),) if "import" in fault.names else ()
+
+
+def _own_fix(message: str, python: Path) -> str | None:
+    """Give the command for what only we can have seen."""
+    if found := IN_THE_WAY.search(message):
+        return f"mv {quote(found[1])} {quote(found[1] + '.away')}"
+    command = next((command for sign, command in OWN_FIXES.items() if sign in message), None)
+    return command and command.replace("{python}", quote(str(python)))
+
+
+def _catalogued_fixes(message: str, cause: str, machine: Machine) -> tuple[str, ...]:
     from gpuinstall.doctor.circumstances import Circumstances
     from gpuinstall.doctor.failures import load_failures
     from gpuinstall.doctor.repair import repair
     from gpuinstall.doctor.transcript import Transcript
 
-    own = _own_fixes(fault.message)
-    if not own and fault.cause is None and "import" in fault.names:
-        own = (_rebuilding(python),)
-    own = tuple(command.replace("{python}", quote(str(python))) for command in own)
-    if own or fault.cause is None:
-        return own
-    circumstances = Circumstances(Transcript(fault.message), machine)
-    return repair(load_failures()[fault.cause].fix, machine, circumstances)
+    return repair(load_failures()[cause].fix, machine, Circumstances(Transcript(message), machine))
 
 
 def _rebuilding(python: Path) -> str:
@@ -80,12 +89,6 @@ def _rebuilding(python: Path) -> str:
 
     venv = python.parent.parent
     if read_marker(venv) is None:
-        return "uv pip install --python {python} --reinstall torch   # or with the tool that made the environment"
+        program = quote(str(python))
+        return f"uv pip install --python {program} --reinstall torch   # or with the tool that made the environment"
     return f"rm -r {quote(str(venv))} && gpuinstall install --venv {quote(str(venv))}   # the same lock, made anew"
-
-
-def _own_fixes(message: str) -> tuple[str, ...]:
-    """Give the commands for what only we can have seen."""
-    if found := IN_THE_WAY.search(message):
-        return (f"mv {quote(found[1])} {quote(found[1] + '.away')}",)
-    return next((commands for sign, commands in OWN_FIXES.items() if sign in message), ())

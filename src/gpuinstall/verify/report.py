@@ -100,6 +100,13 @@ def end_of(finished: Finished, seconds: float) -> str:
     return f"ended with status {finished.status}: {lines[-1]}"
 
 
+def last_words(finished: Finished, seconds: float) -> str:
+    """Say why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
+    lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
+    fatal = (line for line in lines if line.startswith("Fatal Python error"))
+    return next(fatal, lines[-1] if lines else end_of(finished, seconds))
+
+
 def _hung(finished: Finished) -> bool:
     return finished.status is None or (not finished.ok and TIMEOUT in finished.err)
 

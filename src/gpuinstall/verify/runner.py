@@ -57,7 +57,7 @@ def verify_environment(
     child = Child(python, around.flags, work, seconds or SECONDS[work])
     reports = child.run_all(wanted)
     imported = all(report.architectures is not None for report in reports)
-    missing = () if imported else _missing(python, around)
+    missing = missing_files(python, around.flags) if around.tested.torch and not imported else ()
     evidence = Evidence(machine, around.tested.cuda, missing, around.tested.narrow)
     devices = _devices(wanted, reports, evidence)
     if deep:
@@ -87,11 +87,6 @@ def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evi
     return [
         one.with_checks(shared if target.device == "cuda" else ()) for one, target in zip(devices, wanted, strict=True)
     ]
-
-
-def _missing(python: Path, around: Surroundings) -> tuple[str, ...]:
-    """Look for lost files where there is a torch that can have lost them."""
-    return () if around.tested.torch is None else missing_files(python, around.flags)
 
 
 def _subject(around: Surroundings, reports: Sequence[Report]) -> Subject:

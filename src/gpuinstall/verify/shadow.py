@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall import process
-from gpuinstall.verify.environment import LOOK_SECONDS, last_words
+from gpuinstall.verify.environment import LOOK_SECONDS
+from gpuinstall.verify.report import last_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

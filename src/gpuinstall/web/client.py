@@ -115,7 +115,8 @@ class Client:
         if self._offline and known is not None:
             return known
         headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
-        response, text = self._fetch(url, headers)
+        with _transfer(url), self._ask("GET", url, headers) as response:
+            text = response.content.decode("utf-8", "replace")
         if response.status_code == 304:
             return known
         if response.status_code in _ABSENT:
@@ -127,32 +128,28 @@ class Client:
             self._pages.keep(url, page)
         return page
 
-    def _fetch(self, url: str, headers: Mapping[str, str]) -> tuple[Response, str]:
-        with _transfer(url), self._ask("GET", url, headers) as response:
-            return response, response.content.decode("utf-8", "replace")
-
     def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
-        self._opened()
+        session = self._opened()
         with self._lock:
             door = self._doors.setdefault(host, Door(host))
-        return door.ask(lambda: self._send(method, url, headers))
+        return door.ask(lambda: self._send(session, method, url, headers))
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+    def _send(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
         from requests.exceptions import ConnectionError as ConnectionFailed
 
         try:
-            return self._send_once(method, url, headers)
+            return self._send_once(session, method, url, headers)
         except ConnectionFailed as error:
             if "Connection aborted" not in str(error):
                 raise
-            return self._send_once(method, url, headers)
+            return self._send_once(session, method, url, headers)
 
-    def _send_once(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+    def _send_once(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
         user, colon, password = self._logins.get(urlsplit(url).netloc, "").partition(":")
-        return self._opened().request(
+        return session.request(
             method,
             url,
             headers=headers,

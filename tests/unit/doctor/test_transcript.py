@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.doctor.pattern import Pattern
-from gpuinstall.doctor.transcript import LONG_TEXT, Transcript
+from gpuinstall.doctor.plain_text import LONG_TEXT
+from gpuinstall.doctor.transcript import Transcript
 
 SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"

@@ -9,8 +9,8 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.export.shell import UV_TAGS, Shell, lines, omissions, variables
-from gpuinstall.install.uv import uv
 from gpuinstall.sources import Sources
+from gpuinstall.uv import uv
 
 CONSTRAINTS = Path("/home/a b/it's/.venv/constraints.txt")
 PROGRAMS = {"sh": "dash", "bash": "bash", "zsh": "zsh", "fish": "fish", "powershell": "pwsh"}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.install import uv
+from gpuinstall import process, uv
 from gpuinstall.install.activate import settle_activate
 
 SHELLS = [

@@ -90,8 +90,9 @@ def test_packages_that_no_hash_can_pin_are_known() -> None:
     wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
     folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
     repository = LOCK.replace(wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n')
-    assert parse("pylock.cu126.toml", LOCK).unpinned == ()
+    assert parse("pylock.cu126.toml", LOCK).unpinned == parse("pylock.cu126.toml", LOCK).unserved == ()
     assert [parse("pylock.cu126.toml", text).unpinned for text in (folder, repository)] == [("torch",)] * 2
+    assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [("torch",)] * 2
 
 
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.install import uv
+from gpuinstall import uv
 
 
 def test_nothing_of_the_users_configuration_changes_what_is_installed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.versions import ComputeCapability
@@ -64,7 +65,7 @@ class Build:
     unknown: bool = False
     absent: str | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The build as people write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.plan.companions import missing_companion
@@ -83,5 +84,6 @@ def broken_rule(build: Build, case: Case) -> Reason | None:
     return None
 
 
+@cache
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"[0-9]+", version)]

@@ -630,3 +630,19 @@ def test_a_refusal_by_the_rules_is_the_same_without_a_network(
     nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
     deaf = replace(workshop, variables={**workshop.variables, **nowhere})
     assert deaf.document("install", *words, exit_code=status)["errors"][0]["code"] == code
+
+
+def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_nothing(
+    workshop: Workshop, play: Play
+) -> None:
+    play(FakeDriver((FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1")), driver="535.183.01", cuda=12020))
+    job = replace(workshop, variables={**workshop.variables, "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    done = job.run("install", "--json")
+    assert done.status == 0, done.err
+    devices = json.loads(done.out)["data"]["verdict"]["devices"]
+    assert {device["name"]: device["status"] for device in devices} == {
+        "NVIDIA GeForce RTX 4090": "passed",
+        "NVIDIA GeForce GTX 1080": "unproven",
+    }
+    warning = next(line for line in done.err.splitlines() if "unproven" in line)
+    assert "GTX 1080" in warning

@@ -13,7 +13,7 @@ import click
 
 from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.cli.install_view import show_installed, show_rolled_back
+from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.turn import WAIT_S
@@ -140,6 +140,7 @@ def _install(terminal: Terminal, order: Order, catalog: Catalog, sources: Source
         if order.machine.gpus and order.request.backend != "cpu":
             error.hint = _or_for_the_cpu(error.hint)
         raise
+    warn_of_unproven(terminal, done)
     status: Status = "partial" if done.prepared.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 

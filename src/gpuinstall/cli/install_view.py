@@ -35,6 +35,10 @@ def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, st
     for name in _others(done.place, environ):
         terminal.field("Untouched", f"the active environment {name}")
     terminal.field("Ready", f"{activation(done.place.venv)}   {_spent(done)}")
+
+
+def warn_of_unproven(terminal: Terminal, done: Installed) -> None:
+    """Name the devices that no kernel ran on, whatever form the result has."""
     if unproven := [device for device in done.verdict.get("devices", ()) if device["status"] == "unproven"]:
         names = ", ".join(device["name"] for device in unproven)
         terminal.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")

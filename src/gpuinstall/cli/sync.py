@@ -11,7 +11,7 @@ import click
 
 from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.cli.install_view import show_installed
+from gpuinstall.cli.install_view import show_installed, warn_of_unproven
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import LockError
 from gpuinstall.install.turn import WAIT_S
@@ -70,6 +70,7 @@ def command(
         order = _aimed(order, wanted, meant)
     with open_means(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as means:
         done = install(order, load_catalog(), means)
+    warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 
 

@@ -66,7 +66,7 @@ def _groups(plain: str) -> tuple[str, list[list[str]]]:
         elif sign == "|" and depth == 1:
             alternatives.append("")
         else:
-            alternatives[-1] += sign if depth == 1 else "\0"
+            alternatives[-1] += sign if depth == 1 and sign != ")" else "\0"
     return outside, groups
 
 

@@ -91,6 +91,13 @@ def test_a_training_log_longer_than_memory_likes_is_thinned_and_searched() -> No
     assert len(transcript.lines) < 100
 
 
+def test_needles_of_nested_groups_are_in_every_match() -> None:
+    text = "the beta two"
+    pattern = Pattern("(alpha one|the (beta|gamma) two)")
+    assert pattern.wrapped.search(text)
+    assert any(needle in text.replace(" ", "") for needle in pattern.needles)
+
+
 @pytest.mark.parametrize(
     ("says", "needles"),
     [

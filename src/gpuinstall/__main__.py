@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from gpuinstall.interruption import heed
+from gpuinstall.interruption import install_handlers
 
 INTERRUPTED = 130
 
@@ -19,7 +19,7 @@ def main() -> NoReturn:
     """Run the command line and exit with its status."""
     gc.set_threshold(100_000)  # a plan allocates and hardly frees: fewer collections make it a tenth faster
     try:
-        heed()
+        install_handlers()
         sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
 
         from gpuinstall.cli.main import run

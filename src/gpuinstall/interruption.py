@@ -20,7 +20,7 @@ class _Run:
     unfinished = 0
 
 
-def heed() -> None:
+def install_handlers() -> None:
     """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
@@ -34,7 +34,7 @@ def interrupted() -> bool:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Finish a short block first; an interrupt that came meanwhile counts at its end."""
     _Run.unfinished += 1
     try:

@@ -12,7 +12,7 @@ def readable(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Write a path from the working folder or the home folder, where it lies below."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:

@@ -110,9 +110,9 @@ def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: P
 def test_processes_sum_over_all_of_them(torch: Path) -> None:
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
-        "from kernels.bed import Bed\n"
+        "from kernels.bed import CheckContext\n"
         "from kernels.together import sum_over\n"
-        "sum_over(Bed(torch, 'cpu'), 'gloo', 3)\n"
+        "sum_over(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
     )
     done = process.run([torch / "bin" / "python", "-c", program], seconds=120)
     assert done.ok, done.err

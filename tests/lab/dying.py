@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import files, install
 from gpuinstall.cli.main import run
-from gpuinstall.interruption import heed
+from gpuinstall.interruption import install_handlers
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -37,7 +37,7 @@ class Countdown:
 
 if __name__ == "__main__":
     countdown = Countdown(int(sys.argv[1]), int(sys.argv[2]))
-    heed()
+    install_handlers()
     sys.settrace(countdown)
     status = run(sys.argv[3:])
     sys.settrace(None)

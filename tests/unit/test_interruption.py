@@ -8,12 +8,15 @@ import sys
 import pytest
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
-PREFACE = "import os, signal, sys, threading, time\nfrom gpuinstall import interruption, process\ninterruption.heed()\n"
+PREFACE = (
+    "import os, signal, sys, threading, time\n"
+    "from gpuinstall import interruption, process\ninterruption.install_handlers()\n"
+)
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 
 def start(code: str) -> subprocess.Popen[str]:
-    """Run code after ``heed``, up to its first line of output."""
+    """Run code after ``install_handlers``, up to its first line of output."""
     running = subprocess.Popen(
         [sys.executable, "-c", PREFACE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -50,7 +53,7 @@ except KeyboardInterrupt:
 def test_a_block_is_finished_first() -> None:
     code = """
 try:
-    with interruption.undisturbed():
+    with interruption.defer_interrupts():
         print('ready', flush=True)
         while not interruption._Run.interrupted: time.sleep(0.01)
         print('finished', flush=True)

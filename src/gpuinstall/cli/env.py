@@ -10,11 +10,11 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.install.turn import WAIT_S
-from gpuinstall.units import readable, shown
+from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
 
 
 @click.group("env", help="List and remove the environments that gpuinstall made.")
@@ -27,16 +27,16 @@ def command() -> None:
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
     from gpuinstall.install.marker import read_marker
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.records import remembered
 
-    here = Place.at(Path(".venv")).venv
+    here = EnvironmentPaths.at(Path(".venv")).venv
     found = sorted({*remembered(), *([here] if read_marker(here) else [])})
-    rows = [_row(Place(venv)) for venv in found]
+    rows = [_row(EnvironmentPaths(venv)) for venv in found]
 
     def show(screen: Terminal) -> None:
         for row in rows:
-            screen.line(shown(Path(row["path"])))
+            screen.line(display_path(Path(row["path"])))
             screen.line(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}")
         if not rows:
             screen.line("none; gpuinstall install makes one")
@@ -53,19 +53,19 @@ def listed(_terminal: Terminal) -> Outcome:
 @options.command("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.removal import remove
 
-    gone = remove(Place.at(Path(venv)), wait, terminal, previous_only=previous)
+    gone = remove(EnvironmentPaths.at(Path(venv)), wait, terminal, previous_only=previous)
 
     def show(screen: Terminal) -> None:
         for folder in gone:
-            screen.field("Removed", f"{shown(folder.path)}, {readable(folder.bytes)}")
+            screen.field("Removed", f"{display_path(folder.path)}, {readable(folder.bytes)}")
 
     return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
 
 
-def _row(place: Place) -> dict[str, Any]:
+def _row(place: EnvironmentPaths) -> dict[str, Any]:
     from gpuinstall.install.marker import read_marker
     from gpuinstall.install.swap import size_of
 

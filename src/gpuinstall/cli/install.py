@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.envelope import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
-    from gpuinstall.install.order import Order
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
     from gpuinstall.sources import Sources
 
@@ -72,17 +72,17 @@ def command(
 
 def _ordered(
     terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, venv: Path, *, offline: bool
-) -> tuple[Order, Catalog, Sources]:
+) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
     from gpuinstall.catalog import load_catalog
     from gpuinstall.install.marker import read_marker
-    from gpuinstall.install.order import Order
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.inputs import recorded
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
-    config, place = asked.here(), Place.at(venv)
+    config, place = asked.here(), EnvironmentPaths.at(venv)
     meant = asked.asked_machine(machine, terminal)
     if machine.elsewhere:
         _check_platform(meant)
@@ -94,7 +94,7 @@ def _ordered(
     wanted = replace(wanted, preferred_pythons=(*first, *wanted.preferred_pythons), managed_pythons=not offline)
     sources = read_sources(asked.asked_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
-    order = Order(
+    order = InstallOptions(
         place,
         meant,
         None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
@@ -129,13 +129,15 @@ def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
     return not gpus and backend is not None and backend != "cpu"
 
 
-def _install(terminal: Terminal, order: Order, catalog: Catalog, sources: Sources, *, offline: bool) -> Outcome:
+def _install(
+    terminal: Terminal, order: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
+) -> Outcome:
     from gpuinstall.install.pipeline import install
-    from gpuinstall.lock.means import open_means
+    from gpuinstall.session import open_session
 
     try:
-        with open_means(sources, terminal, offline=offline) as means:
-            done = install(order, catalog, means)
+        with open_session(sources, terminal, offline=offline) as session:
+            done = install(order, catalog, session)
     except (MachineError, NoBuildError) as error:
         if order.machine.gpus and order.request.backend != "cpu":
             error.hint = _or_for_the_cpu(error.hint)
@@ -154,11 +156,11 @@ def _or_for_the_cpu(hint: str | None) -> str:
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.pipeline import roll_back
-    from gpuinstall.install.place import Place
     from gpuinstall.install.swap import size_of
 
-    place, start = Place.at(venv), monotonic()
+    place, start = EnvironmentPaths.at(venv), monotonic()
     marker = roll_back(place, wait, terminal)
     environment = {"path": str(place.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
     data = {
@@ -173,12 +175,14 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, lambda screen: show_rolled_back(screen, place, marker))
 
 
-def _dry_run(terminal: Terminal, order: Order, catalog: Catalog, sources: Sources, *, offline: bool) -> Outcome:
+def _dry_run(
+    terminal: Terminal, order: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
+) -> Outcome:
     from gpuinstall.install.dry import rehearse
-    from gpuinstall.lock.means import open_means
+    from gpuinstall.session import open_session
 
-    with open_means(sources, terminal, offline=offline) as means:
-        plan, commands = rehearse(order, catalog, means)
+    with open_session(sources, terminal, offline=offline) as session:
+        plan, commands = rehearse(order, catalog, session)
 
     def show(screen: Terminal) -> None:
         for command_line in commands:

@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.terminal import duration
-from gpuinstall.units import readable, shown
+from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.marker import Marker
-    from gpuinstall.install.order import Installed
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.options import Installed
+    from gpuinstall.install.paths import EnvironmentPaths
 
 
 def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, str]) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
     lock, choice = done.prepared.lock, done.prepared.choice
-    venv = shown(done.place.venv)
+    venv = display_path(done.place.venv)
     terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
     if done.prepared.bytes:
-        terminal.field("Cache", " and ".join(map(shown, done.prepared.caches)))
+        terminal.field("Cache", " and ".join(map(display_path, done.prepared.caches)))
     if done.previous:
         size = readable(done.previous.bytes)
-        terminal.field("Previous", f"{shown(done.previous.path)}, {size}; back: gpuinstall install --rollback")
+        terminal.field("Previous", f"{display_path(done.previous.path)}, {size}; back: gpuinstall install --rollback")
     for name in _others(done.place, environ):
         terminal.field("Untouched", f"the active environment {name}")
     terminal.field("Ready", f"{activation(done.place.venv)}   {_spent(done)}")
@@ -44,9 +44,9 @@ def warn_of_unproven(terminal: Terminal, done: Installed) -> None:
         terminal.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
 
 
-def show_rolled_back(terminal: Terminal, place: Place, marker: Marker) -> None:
+def show_rolled_back(terminal: Terminal, place: EnvironmentPaths, marker: Marker) -> None:
     """Say what is in force again."""
-    terminal.field("Environment", f"{shown(place.venv)} · torch {marker.torch} · Python {marker.python}")
+    terminal.field("Environment", f"{display_path(place.venv)} · torch {marker.torch} · Python {marker.python}")
     terminal.field("Lock", f"{marker.lock}, as it was then")
     terminal.field("Ready", f"{activation(place.venv)}   forth again: gpuinstall install --rollback")
 
@@ -82,7 +82,7 @@ def _spent(done: Installed) -> str:
     return f"{duration(done.seconds)}, {readable(done.prepared.bytes) if done.prepared.bytes else 'nothing'} fetched"
 
 
-def _others(place: Place, environ: Mapping[str, str]) -> list[str]:
+def _others(place: EnvironmentPaths, environ: Mapping[str, str]) -> list[str]:
     """The environments that are active and are not the one installed into."""
     active = (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX"))
     return [name for name in active if name and Path(name).resolve() != place.venv]

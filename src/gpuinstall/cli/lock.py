@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
-    from gpuinstall.lock.aims import Aim
     from gpuinstall.lock.freshness import Checked, Declared
-    from gpuinstall.lock.means import Means
-    from gpuinstall.lock.writing import Order
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.writing import LockOptions
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
+    from gpuinstall.session import Session
 
 
 @click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
@@ -71,9 +71,9 @@ def command(
     from gpuinstall.catalog import load_catalog
     from gpuinstall.lock.freshness import Declared
     from gpuinstall.lock.inputs import plain, recorded
-    from gpuinstall.lock.means import open_means
-    from gpuinstall.lock.writing import Order
+    from gpuinstall.lock.writing import LockOptions
     from gpuinstall.plan.requirement import normalised
+    from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
     folder, catalog = Path.cwd(), load_catalog()
@@ -87,16 +87,16 @@ def command(
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
     moving = tuple(map(normalised, packages))
     files = recorded(request.files, folder)
-    order = Order(folder, (), named(request, config), files, upgrade, moving, per_target == "newest")
-    with open_means(sources, terminal, offline=offline) as means:
+    order = LockOptions(folder, (), named(request, config), files, upgrade, moving, per_target == "newest")
+    with open_session(sources, terminal, offline=offline) as session:
         chosen = targets or (() if meant else config.targets or ())
         if check:
             declared = Declared(tuple(chosen), tuple(meant), bool(request.requirements or request.files))
-            return _check(order, wanted, catalog, declared, None if offline else means)
+            return _check(order, wanted, catalog, declared, None if offline else session)
         if download:
-            return _download(folder, download, means)
+            return _download(folder, download, session)
         aims = _aims(chosen, meant, wanted, catalog, terminal)
-        return _write(replace(order, aims=aims), means)
+        return _write(replace(order, aims=aims), session)
 
 
 def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Config:
@@ -111,14 +111,14 @@ def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Co
 
 def _aims(
     targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
-) -> tuple[Aim, ...]:
+) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.aims import Aim, stand_in
     from gpuinstall.lock.cover import cover
+    from gpuinstall.lock.request import LockRequest, machine_for_target
     from gpuinstall.lock.target import Target
 
     if len(machines) == 1 and not targets:
-        return (Aim(machines[0], request, catalog),)
+        return (LockRequest(machines[0], request, catalog),)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
@@ -126,24 +126,28 @@ def _aims(
     covering = cover(machines, request, catalog) if machines else ()
     every = dict.fromkeys((*named_targets, *covering))
     if every:
-        return tuple(Aim(stand_in(one), replace(request, backend=one.backend), catalog) for one in every)
-    return (Aim(asked.asked_machine(asked.AskedMachine(), terminal), request, catalog),)
+        return tuple(
+            LockRequest(machine_for_target(one), replace(request, backend=one.backend), catalog) for one in every
+        )
+    return (LockRequest(asked.asked_machine(asked.AskedMachine(), terminal), request, catalog),)
 
 
-def _write(order: Order, means: Means) -> Outcome:
+def _write(order: LockOptions, session: Session) -> Outcome:
     from gpuinstall.lock.differences import differences
     from gpuinstall.lock.writing import write_locks
 
-    made = write_locks(order, means)
+    made = write_locks(order, session)
     apart = differences(made, order.aims[0].catalog.family)
     data = {"locks": [each.to_dict() for each in made], "differences": [each.to_dict() for each in apart]}
     return Outcome(data, lambda screen: show_written(screen, made, apart))
 
 
-def _check(order: Order, request: Request, catalog: Catalog, declared: Declared, means: Means | None) -> Outcome:
+def _check(
+    order: LockOptions, request: Request, catalog: Catalog, declared: Declared, session: Session | None
+) -> Outcome:
     from gpuinstall.lock.freshness import check
 
-    checked = check(order, request, catalog, declared, means)
+    checked = check(order, request, catalog, declared, session)
     stale = [each for each in checked if each.reasons]
     errors = tuple(written(_stale(each)) for each in stale)
     return Outcome(
@@ -155,11 +159,11 @@ def _check(order: Order, request: Request, catalog: Catalog, declared: Declared,
     )
 
 
-def _download(folder: Path, destination: Path, means: Means) -> Outcome:
+def _download(folder: Path, destination: Path, session: Session) -> Outcome:
     from gpuinstall.lock.download import download
     from gpuinstall.lock.fit import read_locks
 
-    names = download(read_locks(folder), destination, means)
+    names = download(read_locks(folder), destination, session)
     data = {"folder": str(destination), "files": names}
     return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
 

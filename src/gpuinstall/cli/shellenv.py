@@ -28,11 +28,11 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     """Print the variables."""
     from gpuinstall.export.constraints import NAME
     from gpuinstall.install.marker import read_marker
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.sources import read_sources
 
     sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
-    place = Place.at(Path(venv))
+    place = EnvironmentPaths.at(Path(venv))
     marker, constraints = read_marker(place.venv), place.venv / NAME
     backend = marker.backend if marker else planned_backend(sources, terminal)
     said = variables(backend, sources, constraints if marker and constraints.is_file() else None)

@@ -18,7 +18,7 @@ from gpuinstall.install.turn import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.order import Installed, Order
+    from gpuinstall.install.options import Installed, InstallOptions
     from gpuinstall.lock.target import Target
     from gpuinstall.machine import Machine
 
@@ -51,30 +51,30 @@ def command(
 ) -> Outcome:
     """Sync."""
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.install.order import Order
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.pipeline import install
-    from gpuinstall.install.place import Place
-    from gpuinstall.lock.means import open_means
     from gpuinstall.lock.target import Target
+    from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
     wanted = Target.parse(target) if target else None
     meant = asked.asked_machine(machine, terminal)
     terminal.step("Machine", machine_line(meant))
-    place = Place.at(Path(venv))
+    place = EnvironmentPaths.at(Path(venv))
     request = replace(asked.asked_request(asked.AskedRequest(), asked.here(), machine=machine), requirements=("torch",))
     here = None if machine.elsewhere else meant
-    order = Order(place, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
+    order = InstallOptions(place, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
     order = replace(order, replace=replacing, verify=verify, keep=keep, fallback=False)
     if wanted:
         order = _aimed(order, wanted, meant)
-    with open_means(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as means:
-        done = install(order, load_catalog(), means)
+    with open_session(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as session:
+        done = install(order, load_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 
 
-def _aimed(order: Order, target: Target, machine: Machine) -> Order:
+def _aimed(order: InstallOptions, target: Target, machine: Machine) -> InstallOptions:
     """Mean one lock; its build is obeyed where this machine has no GPU, and proven where it has."""
     if (target.os, target.arch) != (machine.os, machine.arch):
         raise LockError(

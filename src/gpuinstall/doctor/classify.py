@@ -117,7 +117,7 @@ def _seen(failure: Failure, transcript: Transcript, circumstances: Circumstances
 
 
 def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, float, str]]:
-    """Order the failures; one that follows from another that is as sure counts less."""
+    """LockOptions the failures; one that follows from another that is as sure counts less."""
     sure = {failure.id: confidence for failure, confidence, _ in found}
     consequences = {
         low

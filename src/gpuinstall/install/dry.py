@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 from gpuinstall import uv
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.install.ownership import check_ownership, check_place
-from gpuinstall.install.place import interpreter
+from gpuinstall.install.paths import interpreter
 from gpuinstall.install.prepare import fits
 from gpuinstall.install.standing import standing
-from gpuinstall.lock.agreement import target_for
-from gpuinstall.lock.aims import Aim, settle_one
 from gpuinstall.lock.fit import best
+from gpuinstall.lock.plan_and_resolve import target_for
+from gpuinstall.lock.request import LockRequest, settle_one
 from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.order import Order
-    from gpuinstall.lock.means import Means
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice
+    from gpuinstall.session import Session
 
 
-def rehearse(order: Order, catalog: Catalog, means: Means) -> tuple[Plan, list[list[str]]]:
+def rehearse(order: InstallOptions, catalog: Catalog, session: Session) -> tuple[Plan, list[list[str]]]:
     """Plan as an installation does and list its commands, none where nothing is left to do."""
     check_place(order.place)
     if not order.replace:
@@ -35,15 +35,15 @@ def rehearse(order: Order, catalog: Catalog, means: Means) -> tuple[Plan, list[l
     if locked:
         return locked.plan, _commands(order, locked.choice)
     live = live_catalog(
-        catalog, order.machine, order.request, means.reporter, sources=means.sources, client=means.client
+        catalog, order.machine, order.request, session.reporter, sources=session.sources, client=session.client
     )
-    settled = settle_one(Aim(order.machine, order.request, live))
+    settled = settle_one(LockRequest(order.machine, order.request, live))
     target = target_for(settled.choice, order.machine)
-    resolve = uv.compile_lock(means.python, settled.choice.python, target.uv_platform)
+    resolve = uv.compile_lock(session.python, settled.choice.python, target.uv_platform)
     return settled.plan, [resolve, *_commands(order, settled.choice)]
 
 
-def _commands(order: Order, choice: Choice) -> list[list[str]]:
+def _commands(order: InstallOptions, choice: Choice) -> list[list[str]]:
     place, python = order.place, find_python(choice.python)
     fetch = [] if python else [uv.fetch_python(choice.python)]
     return [

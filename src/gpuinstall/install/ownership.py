@@ -12,11 +12,11 @@ from gpuinstall.install.marker import read_marker
 from gpuinstall.lock.lock import read_lock
 
 if TYPE_CHECKING:
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
 
 
-def check_ownership(place: Place) -> None:
+def check_ownership(place: EnvironmentPaths) -> None:
     """Raise UsageError where the environment's place holds something of the user's."""
     if not os.path.lexists(place.venv) or _is_empty(place.venv):
         return
@@ -28,7 +28,7 @@ def check_ownership(place: Place) -> None:
         raise _users_packages(place, extra)
 
 
-def check_place(place: Place) -> None:
+def check_place(place: EnvironmentPaths) -> None:
     """Raise UsageError where no environment can be put, not even in place of what is there."""
     if place.venv.exists() and not place.venv.is_dir():
         raise UsageError("not-a-folder", f"{place.venv} is a file", hint="gpuinstall install --venv DIR")
@@ -59,7 +59,7 @@ def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and next(folder.iterdir(), None) is None
 
 
-def _not_ours(place: Place) -> UsageError:
+def _not_ours(place: EnvironmentPaths) -> UsageError:
     kind = "an environment that gpuinstall did not make" if (place.venv / "pyvenv.cfg").exists() else "not ours"
     return UsageError(
         "not-ours",
@@ -68,7 +68,7 @@ def _not_ours(place: Place) -> UsageError:
     )
 
 
-def _users_packages(place: Place, extra: tuple[str, ...]) -> UsageError:
+def _users_packages(place: EnvironmentPaths, extra: tuple[str, ...]) -> UsageError:
     names = " ".join(each.partition(" ")[0] for each in extra)
     return UsageError(
         "users-packages",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.candidates import without
 from gpuinstall.install.marker import Marker, fingerprint, read_marker
-from gpuinstall.install.order import Installed, Previous
+from gpuinstall.install.options import Installed, Previous
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.prepare import prepare
 from gpuinstall.install.proof import failure, prove
@@ -25,55 +25,55 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.order import LockChange, Order, Prepared
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.options import InstallOptions, LockChange, Prepared
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.standing import Standing
-    from gpuinstall.lock.means import Means
     from gpuinstall.reporter import Reporter
+    from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Verdict
 
 ATTEMPTS = 3
 
 
-def install(order: Order, catalog: Catalog, means: Means) -> Installed:
+def install(order: InstallOptions, catalog: Catalog, session: Session) -> Installed:
     """Make ``order.place`` hold what was ordered, proven; leave it as it was on any failure."""
     start = monotonic()
     check_place(order.place)
     found = _checked(order, catalog) if at_rest(order.place) else None
     if found and found.proven:
         return _left_alone(order, found, start)
-    with turn(order.place, order.wait, means.reporter):
+    with turn(order.place, order.wait, session.reporter):
         found = _checked(order, catalog)
         if found and found.proven:
             return _left_alone(order, found, start)
-        done = _install(preflighted(order, means), catalog, means)
+        done = _install(preflighted(order, session), catalog, session)
     return replace(done, seconds=monotonic() - start)
 
 
-def _checked(order: Order, catalog: Catalog) -> Standing | None:
+def _checked(order: InstallOptions, catalog: Catalog) -> Standing | None:
     if not order.replace:
         check_ownership(order.place)
     return standing(order, catalog)
 
 
-def preflighted(order: Order, means: Means) -> Order:
+def preflighted(order: InstallOptions, session: Session) -> InstallOptions:
     """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
     from gpuinstall.probe.preflight import preflight
 
     if order.here is None or not order.here.gpus or order.request.backend == "cpu":
         return order
-    seen = preflight(order.here, means.reporter)
+    seen = preflight(order.here, session.reporter)
     return replace(order, machine=order.machine.with_problems(seen.problems))
 
 
-def _install(order: Order, catalog: Catalog, means: Means, attempts: int = ATTEMPTS) -> Installed:
+def _install(order: InstallOptions, catalog: Catalog, session: Session, attempts: int = ATTEMPTS) -> Installed:
     """Build and prove; where a kernel fails, do so again with the builds that differ in what failed."""
     found = standing(order, catalog)
     if found:
-        _say_what_is_newer(order, found.prepared, catalog, means)
-    prepared = found.prepared if found else prepare(order, catalog, means)
-    venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, means)
-    verdict = prove(order, prepared, venv, means)
+        _say_what_is_newer(order, found.prepared, catalog, session)
+    prepared = found.prepared if found else prepare(order, catalog, session)
+    venv = order.place.venv if found or _stands(order, prepared) else _staged(order, prepared, session)
+    verdict = prove(order, prepared, venv, session)
     if verdict.status != "failed":
         return _proven(order, prepared, verdict, venv)
     discard(order.place.staging)
@@ -81,35 +81,35 @@ def _install(order: Order, catalog: Catalog, means: Means, attempts: int = ATTEM
     rest = without(catalog, prepared.choice.build, verdict) if order.fallback and attempts > 1 else None
     if rest is None:
         raise fault
-    means.reporter.warn(f"{fault.message}; the next build that differs is tried")
+    session.reporter.warn(f"{fault.message}; the next build that differs is tried")
     try:
-        return _install(replace(order, upgrade=True), rest, means, attempts - 1)
+        return _install(replace(order, upgrade=True), rest, session, attempts - 1)
     except (MachineError, NoBuildError):
         raise fault from None
 
 
-def _say_what_is_newer(order: Order, prepared: Prepared, catalog: Catalog, means: Means) -> None:
+def _say_what_is_newer(order: InstallOptions, prepared: Prepared, catalog: Catalog, session: Session) -> None:
     """Say that these GPUs and this driver would run a newer torch than the lock's; nothing is done about it."""
     plan = choose(order.machine, order.request, catalog)
     if plan.status != "cpu" and plan.choice and plan.choice.build.torch > prepared.choice.build.torch:
         better = f"torch {plan.choice.build.name} would run here too: gpuinstall install --upgrade"
-        means.reporter.step("Newer", better)
+        session.reporter.step("Newer", better)
 
 
-def _stands(order: Order, prepared: Prepared) -> bool:
+def _stands(order: InstallOptions, prepared: Prepared) -> bool:
     """Say whether a new lock is the one that the environment was made of."""
     lock = intact(order.place)
     return lock is not None and lock.sha256 == prepared.lock.sha256
 
 
-def _staged(order: Order, prepared: Prepared, means: Means) -> Path:
+def _staged(order: InstallOptions, prepared: Prepared, session: Session) -> Path:
     start = monotonic()
-    stage(order, prepared, means)
-    means.reporter.step("Installed", f"{len(prepared.lock.pylock.packages)} packages", monotonic() - start)
+    stage(order, prepared, session)
+    session.reporter.step("Installed", f"{len(prepared.lock.pylock.packages)} packages", monotonic() - start)
     return order.place.staging
 
 
-def _proven(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> Installed:
+def _proven(order: InstallOptions, prepared: Prepared, verdict: Verdict, venv: Path) -> Installed:
     place, lock = order.place, prepared.lock
     beside = place.folder / lock.name
     same = beside.is_file() and beside.read_text(encoding="utf-8") == lock.text
@@ -124,7 +124,7 @@ def _proven(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> I
     return Installed(place, order.machine, prepared, lock_change, verdict.to_dict(), previous=previous)
 
 
-def roll_back(place: Place, wait: float, reporter: Reporter) -> Marker:
+def roll_back(place: EnvironmentPaths, wait: float, reporter: Reporter) -> Marker:
     """Exchange the environment, and its lock, for the previous one; raise UsageError where there is none."""
     with turn(place, wait, reporter):
         marker = read_marker(place.previous)
@@ -134,7 +134,7 @@ def roll_back(place: Place, wait: float, reporter: Reporter) -> Marker:
     return marker
 
 
-def _mark(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> None:
+def _mark(order: InstallOptions, prepared: Prepared, verdict: Verdict, venv: Path) -> None:
     """Write into an environment, last of all, what it is."""
     lock, choice = prepared.lock, prepared.choice
     Marker(
@@ -149,7 +149,7 @@ def _mark(order: Order, prepared: Prepared, verdict: Verdict, venv: Path) -> Non
     ).write(venv)
 
 
-def _left_alone(order: Order, found: Standing, start: float) -> Installed:
+def _left_alone(order: InstallOptions, found: Standing, start: float) -> Installed:
     publish_lock(order.place)
     seconds = monotonic() - start
     return Installed(order.place, order.machine, found.prepared, "unchanged", found.verdict, "none", seconds=seconds)

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
 from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.install.order import Prepared
+from gpuinstall.install.options import Prepared
 from gpuinstall.install.space import bill, sizes
-from gpuinstall.lock.agreement import agree
-from gpuinstall.lock.aims import Aim, settle_one
+from gpuinstall.lock.build import build_locks
 from gpuinstall.lock.fit import Fit, Misfit, best, fits_in, selected
-from gpuinstall.lock.making import made
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest, settle_one
 from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.order import Order
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.document import LockedFile
-    from gpuinstall.lock.means import Means
     from gpuinstall.plan.values import Choice
+    from gpuinstall.session import Session
 
 
-def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
+def prepare(order: InstallOptions, catalog: Catalog, session: Session) -> Prepared:
     """Find or make the lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
     judged = [] if order.upgrade else fits(order, catalog)
     misfits = tuple(each for each in judged if isinstance(each, Misfit))
@@ -37,17 +37,17 @@ def prepare(order: Order, catalog: Catalog, means: Means) -> Prepared:
             _refuse_early(order, catalog)
         raise _no_lock_fits(order, misfits)
     for misfit in misfits:
-        means.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
-    return replace(_as_it_is(found, order, means) if found else _new(order, catalog, means), misfits=misfits)
+        session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    return replace(_as_it_is(found, order, session) if found else _new(order, catalog, session), misfits=misfits)
 
 
-def fits(order: Order, catalog: Catalog) -> list[Fit | Misfit]:
+def fits(order: InstallOptions, catalog: Catalog) -> list[Fit | Misfit]:
     """Judge every lock in the folder, or the one of the target that is meant; raise LockError for an unreadable one."""
     judged = fits_in(order.place.folder, order.machine, order.request, catalog, exact=order.exact)
     return [each for each in judged if order.target in {each.lock.target, None}]
 
 
-def _no_lock_fits(order: Order, misfits: tuple[Misfit, ...]) -> LockError:
+def _no_lock_fits(order: InstallOptions, misfits: tuple[Misfit, ...]) -> LockError:
     if not misfits:
         name = f"pylock.{order.target}.toml" if order.target else "lock"
         return LockError("lock-missing", f"there is no {name} in {order.place.folder}", hint="gpuinstall lock")
@@ -61,27 +61,29 @@ def _no_lock_fits(order: Order, misfits: tuple[Misfit, ...]) -> LockError:
     )
 
 
-def _as_it_is(found: Fit, order: Order, means: Means) -> Prepared:
-    means.reporter.step("Build", _build_line(found.choice))
+def _as_it_is(found: Fit, order: InstallOptions, session: Session) -> Prepared:
+    session.reporter.step("Build", _build_line(found.choice))
     files = selected(found.lock, found.choice.python, order.machine)
-    price = _announce(order, found.choice, sizes(files, means.client), (), means)
+    price = _announce(order, found.choice, sizes(files, session.client), (), session)
     return Prepared(found.lock, found.plan, found.choice, price.fetch, price.caches)
 
 
-def _new(order: Order, catalog: Catalog, means: Means) -> Prepared:
+def _new(order: InstallOptions, catalog: Catalog, session: Session) -> Prepared:
     _refuse_early(order, catalog)
-    agreement = agree([Aim(order.machine, order.request, catalog)], means)[0]
+    agreement = plan_and_resolve([LockRequest(order.machine, order.request, catalog)], session)[0]
     plan, choice, draft = agreement.settled.plan, agreement.settled.choice, agreement.draft
-    means.reporter.step("Build", _build_line(choice))
+    session.reporter.step("Build", _build_line(choice))
     for warning in plan.warnings:
-        means.reporter.warn(warning.message)
+        session.reporter.warn(warning.message)
     missing, listed = draft.hashes.missing, dict(_listed_sizes(draft.resolved))
     files = [replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files]
     size = {file: head.size or 0 for file, head in missing.items()}
     size |= {file: listed[file.url] for file in files if file.url in listed}
-    size |= sizes([file for file in files if file not in size], means.client)
-    price = _announce(order, choice, size, missing, means)
-    return Prepared(made([agreement], [order.request], means, order.files)[0], plan, choice, price.fetch, price.caches)
+    size |= sizes([file for file in files if file not in size], session.client)
+    price = _announce(order, choice, size, missing, session)
+    return Prepared(
+        build_locks([agreement], [order.request], session, order.files)[0], plan, choice, price.fetch, price.caches
+    )
 
 
 def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -90,19 +92,23 @@ def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         yield from ((entry["url"], entry["size"]) for entry in package.get("wheels", ()) if entry.get("size"))
 
 
-def _refuse_early(order: Order, catalog: Catalog) -> None:
+def _refuse_early(order: InstallOptions, catalog: Catalog) -> None:
     """Raise MachineError before any request where only mending the machine helps."""
     with suppress(NoBuildError):
-        settle_one(Aim(order.machine, order.request, catalog))
+        settle_one(LockRequest(order.machine, order.request, catalog))
 
 
 def _announce(
-    order: Order, choice: Choice, size: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], means: Means
+    order: InstallOptions,
+    choice: Choice,
+    size: Mapping[LockedFile, int],
+    unhashed: Iterable[LockedFile],
+    session: Session,
 ) -> Bill:
     """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
-    price = bill(size, unhashed, order.place.venv, uv.cache_folder(means.environment), means.cache)
+    price = bill(size, unhashed, order.place.venv, uv.cache_folder(session.environment), session.cache)
     python = "" if find_python(choice.python) else f"; uv fetches Python {choice.python} too"
-    means.reporter.step("Download", f"{price}{python}")
+    session.reporter.step("Download", f"{price}{python}")
     price.check()
     return price
 

@@ -7,28 +7,28 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import VerificationError
-from gpuinstall.install.place import interpreter
+from gpuinstall.install.paths import interpreter
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.targets import CPU, NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.order import Order, Prepared
-    from gpuinstall.lock.means import Means
+    from gpuinstall.install.options import InstallOptions, Prepared
+    from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
 
 
-def prove(order: Order, prepared: Prepared, venv: Path, means: Means) -> Verdict:
+def prove(order: InstallOptions, prepared: Prepared, venv: Path, session: Session) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs, or say that they are not here."""
     start = monotonic()
     machine = order.here or replace(order.machine, gpus=())
     gpus = tuple(run.index for run in prepared.plan.gpus if run.how != "none") if order.here else None
     for_cpu = prepared.plan.status == "cpu"
     verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=means.reporter
+        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=session.reporter
     )
-    means.reporter.step("Verified", summary(verdict), monotonic() - start)
+    session.reporter.step("Verified", summary(verdict), monotonic() - start)
     return verdict
 
 

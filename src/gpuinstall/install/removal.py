@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
-from gpuinstall.install.order import Previous
+from gpuinstall.install.options import Previous
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.records import forget
 from gpuinstall.install.swap import discard, size_of
@@ -14,11 +14,11 @@ from gpuinstall.install.turn import turn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
 
-def remove(place: Place, wait: float, reporter: Reporter, *, previous_only: bool) -> list[Previous]:
+def remove(place: EnvironmentPaths, wait: float, reporter: Reporter, *, previous_only: bool) -> list[Previous]:
     """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none."""
     check_place(place)
     with turn(place, wait, reporter):
@@ -36,7 +36,7 @@ def remove(place: Place, wait: float, reporter: Reporter, *, previous_only: bool
     return removed
 
 
-def _check(place: Place) -> None:
+def _check(place: EnvironmentPaths) -> None:
     if not place.venv.exists():
         hint = "gpuinstall env list   shows those there are"
         raise UsageError("environment-missing", f"there is no environment at {place.venv}", hint=hint)
@@ -47,5 +47,5 @@ def _check(place: Place) -> None:
         raise
 
 
-def _folders(place: Place, *, previous_only: bool) -> tuple[Path, ...]:
+def _folders(place: EnvironmentPaths, *, previous_only: bool) -> tuple[Path, ...]:
     return (place.previous,) if previous_only else (place.venv, place.previous)

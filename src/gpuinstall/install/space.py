@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.wheels import local_path
-from gpuinstall.units import readable, shown
+from gpuinstall.units import display_path, readable
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Bill:
             if need > free:
                 raise InstallationError(
                     "no-space",
-                    f"{readable(need)} are needed in {' and '.join(map(shown, folders))}, {readable(free)} are free",
+                    f"{readable(need)} are needed in {_listed(folders)}, {readable(free)} are free",
                     hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
                 )
 
@@ -51,12 +51,11 @@ class Bill:
         return tuple(folder for folder, size in self.folders.items() if size and folder != self.venv)
 
     def __str__(self) -> str:
-        fetched = (
-            f"{readable(self.fetch)} to {' and '.join(map(shown, self.caches))}" if self.fetch else "nothing to fetch"
-        )
+        fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to fetch"
         elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
-        return f"{fetched}{room}, {readable(self.unpacked)} for {shown(self.venv)} ({readable(_free(self.venv))} free)"
+        place = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
+        return f"{fetched}{room}, {readable(self.unpacked)} for {place}"
 
 
 def bill(
@@ -104,6 +103,10 @@ def held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
         return True
     places = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
     return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(places))
+
+
+def _listed(folders: Iterable[Path]) -> str:
+    return " and ".join(map(display_path, folders))
 
 
 def _by_device(folders: Mapping[Path, int]) -> Iterable[list[Path]]:

@@ -13,8 +13,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 from gpuinstall.install.activate import settle_activate
+from gpuinstall.install.paths import interpreter
 from gpuinstall.install.pip_settings import settle_pip
-from gpuinstall.install.place import interpreter
 from gpuinstall.install.space import held
 from gpuinstall.install.swap import discard
 from gpuinstall.lock.document import LockedFile
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from gpuinstall.install.order import Order, Prepared
+    from gpuinstall.install.options import InstallOptions, Prepared
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.means import Means
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.plan.values import Choice
+    from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
 
 
-def stage(order: Order, prepared: Prepared, means: Means) -> None:
+def stage(order: InstallOptions, prepared: Prepared, session: Session) -> None:
     """Build the environment that was prepared at the order's ``place.staging``; raise InstallationError."""
     place, lock, python = order.place, prepared.lock, prepared.choice.python
     discard(place.staging)
-    indexes = indexes_of(lock, prepared.choice, means.sources.default_index or uv.default_index(means.environment))
-    write_atomically(place.private_lock, private(lock, place.folder, means.cache, order.wheels, indexes))
+    indexes = indexes_of(lock, prepared.choice, session.sources.default_index or uv.default_index(session.environment))
+    write_atomically(place.private_lock, private(lock, place.folder, session.cache, order.wheels, indexes))
     try:
-        _run(uv.create(base_python(python, means), place.staging), means)
-        _sync(uv.sync(interpreter(place.staging), place.private_lock), order, prepared, means)
+        _run(uv.create(base_python(python, session), place.staging), session)
+        _sync(uv.sync(interpreter(place.staging), place.private_lock), order, prepared, session)
     finally:
         place.private_lock.unlink()
     write_atomically(place.staging / lock.name, lock.text)
@@ -72,13 +72,13 @@ def private(
     return tomli_w.dumps(document)
 
 
-def base_python(version: str, means: Means) -> Path:
+def base_python(version: str, session: Session) -> Path:
     """Find an interpreter for ``X.Y``, or have uv fetch one."""
     found = find_python(version)
     if found is not None:
         return found
-    means.reporter.wait(f"fetching Python {version}")
-    _run(uv.fetch_python(version), means)
+    session.reporter.wait(f"fetching Python {version}")
+    _run(uv.fetch_python(version), session)
     fetched = find_python(version)
     if fetched is None:
         raise InstallationError("no-python", f"uv fetched Python {version}, and it is not where uv keeps its own")
@@ -96,33 +96,33 @@ def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: 
         entry["path"] = str(near)
 
 
-def _sync(command: list[str], order: Order, prepared: Prepared, means: Means) -> None:
+def _sync(command: list[str], order: InstallOptions, prepared: Prepared, session: Session) -> None:
     """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
-    silent = _silence(order, prepared, means)
+    silent = _silence(order, prepared, session)
     try:
-        _run(command, means.from_cache() if silent else means)
+        _run(command, session.from_cache() if silent else session)
     except InstallationError as error:
         raise silent or error from None
 
 
-def _silence(order: Order, prepared: Prepared, means: Means) -> UnreachableError | None:
+def _silence(order: InstallOptions, prepared: Prepared, session: Session) -> UnreachableError | None:
     """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
     files = selected(prepared.lock, prepared.choice.python, order.machine)
-    silent = {file: error for file in files if (error := means.client.silence(file.url))}
+    silent = {file: error for file in files if (error := session.client.silence(file.url))}
     if not silent:
         return None
-    uv_cache = uv.cache_folder(means.environment)
-    return next((error for file, error in silent.items() if not held(file, uv_cache, means.cache)), None)
+    uv_cache = uv.cache_folder(session.environment)
+    return next((error for file, error in silent.items() if not held(file, uv_cache, session.cache)), None)
 
 
-def _run(command: list[str], means: Means) -> None:
+def _run(command: list[str], session: Session) -> None:
     """Run uv and say what it downloads and builds."""
 
     def heard(line: str) -> None:
         if line.strip().startswith(("Downloading", "Building")):
-            means.reporter.wait(line.strip())
+            session.reporter.wait(line.strip())
 
-    done = process.follow(command, heard, env=means.environment)
+    done = process.follow(command, heard, env=session.environment)
     if not done.ok:
         raise fault(done.err)
 

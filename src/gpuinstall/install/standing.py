@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.install.contents import installed
 from gpuinstall.install.marker import fingerprint, read_marker
-from gpuinstall.install.order import Prepared
+from gpuinstall.install.options import Prepared
 from gpuinstall.install.ownership import own_lock
-from gpuinstall.install.place import interpreter
+from gpuinstall.install.paths import interpreter
 from gpuinstall.install.prepare import fits
 from gpuinstall.lock.fit import Misfit, best, fit
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.marker import Marker
-    from gpuinstall.install.order import Order
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
 
 
@@ -30,7 +30,7 @@ class Standing:
     proven: bool
 
 
-def standing(order: Order, catalog: Catalog) -> Standing | None:
+def standing(order: InstallOptions, catalog: Catalog) -> Standing | None:
     """Compare the environment with the order; None where it has to be built."""
     lock = None if order.upgrade else intact(order.place)
     marker = read_marker(order.place.venv)
@@ -48,7 +48,7 @@ def standing(order: Order, catalog: Catalog) -> Standing | None:
     )
 
 
-def intact(place: Place) -> Lock | None:
+def intact(place: EnvironmentPaths) -> Lock | None:
     """The lock of an environment that holds exactly its packages; None for any other."""
     lock = own_lock(place.venv)
     if lock is None or not interpreter(place.venv).exists():
@@ -56,7 +56,7 @@ def intact(place: Place) -> Lock | None:
     return lock if installed(place.venv).keys() == lock.versions.keys() else None
 
 
-def _is_proven(marker: Marker, order: Order) -> bool:
+def _is_proven(marker: Marker, order: InstallOptions) -> bool:
     if order.verify:
         return False
     if order.here is None:

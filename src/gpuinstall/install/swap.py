@@ -21,12 +21,12 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable, write_atomically
 from gpuinstall.install.exchange import exchange
 from gpuinstall.install.marker import read_marker
-from gpuinstall.interruption import undisturbed
+from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 
@@ -39,8 +39,8 @@ class _Journal(NamedTuple):
     keep: bool
 
 
-@undisturbed()
-def swap_in(place: Place, newcomer: Path, *, keep: bool = True) -> None:
+@defer_interrupts()
+def swap_in(place: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
@@ -56,7 +56,7 @@ def swap_in(place: Place, newcomer: Path, *, keep: bool = True) -> None:
         raise unwritable(place.previous, error) from None
 
 
-def repair(place: Place) -> None:
+def repair(place: EnvironmentPaths) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
     journal, marker = _read_journal(place), read_marker(place.venv)
     if journal and marker and marker.id == journal.id:
@@ -82,13 +82,13 @@ def size_of(folder: Path) -> int:
     return sum(entry.stat().st_size for entry in files)
 
 
-def _read_journal(place: Place) -> _Journal | None:
+def _read_journal(place: EnvironmentPaths) -> _Journal | None:
     with suppress(OSError, ValueError, TypeError):
         return _Journal(**json.loads(place.journal.read_text(encoding="utf-8")))
     return None
 
 
-def _put(place: Place, newcomer: Path) -> None:
+def _put(place: EnvironmentPaths, newcomer: Path) -> None:
     if not place.venv.exists():
         newcomer.rename(place.venv)
     elif not exchange(newcomer, place.venv):
@@ -96,7 +96,7 @@ def _put(place: Place, newcomer: Path) -> None:
         newcomer.rename(place.venv)
 
 
-def _finish(place: Place, newcomer: Path, *, keep: bool) -> None:
+def _finish(place: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
     publish_lock(place)
     replaced = place.aside if place.aside.exists() else newcomer
     if replaced.exists() and replaced != place.previous:
@@ -107,7 +107,7 @@ def _finish(place: Place, newcomer: Path, *, keep: bool) -> None:
     place.journal.unlink(missing_ok=True)
 
 
-def publish_lock(place: Place) -> None:
+def publish_lock(place: EnvironmentPaths) -> None:
     """Bring the lock in the folder to what the environment holds."""
     marker = read_marker(place.venv)
     if marker is None:
@@ -118,7 +118,7 @@ def publish_lock(place: Place) -> None:
         write_atomically(beside, text, place.work if place.work.exists() else None)
 
 
-def _refused(place: Place, error: OSError) -> InstallationError:
+def _refused(place: EnvironmentPaths, error: OSError) -> InstallationError:
     if error.errno in _FIXED:
         return InstallationError(
             "not-replaceable",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.swap import repair
-from gpuinstall.interruption import undisturbed
+from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
 WAIT_S = 600.0
@@ -28,8 +28,8 @@ _KEPT = {".gitignore", "lock"}
 
 
 @contextmanager
-def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
-    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another.
+def turn(place: EnvironmentPaths, wait: float, reporter: Reporter) -> Iterator[None]:
+    """VersionPins the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another.
 
     What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
     """
@@ -42,17 +42,17 @@ def turn(place: Place, wait: float, reporter: Reporter) -> Iterator[None]:
         yield
     finally:
         if guard.is_locked:
-            with undisturbed():
+            with defer_interrupts():
                 _end(place, made)
                 guard.release()
 
 
-def at_rest(place: Place) -> bool:
+def at_rest(place: EnvironmentPaths) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
     return not place.work.exists() or {entry.name for entry in place.work.iterdir()} == _KEPT | {place.previous.name}
 
 
-def _begin(guard: FileLock, place: Place, made: list[Path], wait: float, reporter: Reporter) -> None:
+def _begin(guard: FileLock, place: EnvironmentPaths, made: list[Path], wait: float, reporter: Reporter) -> None:
     try:
         _acquire(guard, place, wait, reporter)
         _owner_file(place).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
@@ -62,7 +62,7 @@ def _begin(guard: FileLock, place: Place, made: list[Path], wait: float, reporte
         raise unwritable(place.work, error) from None
 
 
-def _end(place: Place, made: list[Path]) -> None:
+def _end(place: EnvironmentPaths, made: list[Path]) -> None:
     """Leave the environment whole; what cannot be done now is left to the next run."""
     with suppress(OSError, InstallationError):
         repair(place)
@@ -71,7 +71,7 @@ def _end(place: Place, made: list[Path]) -> None:
     _tidy(place, made)
 
 
-def _acquire(guard: FileLock, place: Place, wait: float, reporter: Reporter) -> None:
+def _acquire(guard: FileLock, place: EnvironmentPaths, wait: float, reporter: Reporter) -> None:
     if _try(guard, place, 0):
         return
     reporter.wait(f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {place.venv}")
@@ -85,7 +85,7 @@ def _acquire(guard: FileLock, place: Place, wait: float, reporter: Reporter) -> 
             )
 
 
-def _try(guard: FileLock, place: Place, seconds: float) -> bool:
+def _try(guard: FileLock, place: EnvironmentPaths, seconds: float) -> bool:
     """Lock the guard; False after ``seconds``, or where the run before takes the folder away just now."""
     from filelock import Timeout
 
@@ -98,12 +98,12 @@ def _try(guard: FileLock, place: Place, seconds: float) -> bool:
     return False
 
 
-def _open(place: Place) -> None:
+def _open(place: EnvironmentPaths) -> None:
     place.work.mkdir(parents=True, exist_ok=True)
     (place.work / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _tidy(place: Place, made: list[Path]) -> None:
+def _tidy(place: EnvironmentPaths, made: list[Path]) -> None:
     """Leave nothing behind but a previous environment, nor folders that were made; the guard goes while it is held."""
     with suppress(OSError):
         if not {entry.name for entry in place.work.iterdir()} - _KEPT:
@@ -114,11 +114,11 @@ def _tidy(place: Place, made: list[Path]) -> None:
             folder.rmdir()
 
 
-def _owner(place: Place) -> str:
+def _owner(place: EnvironmentPaths) -> str:
     with suppress(OSError):
         return _owner_file(place).read_text(encoding="utf-8")
     return "another run"
 
 
-def _owner_file(place: Place) -> Path:
+def _owner_file(place: EnvironmentPaths) -> Path:
     return place.work / "owner"

@@ -14,10 +14,10 @@ from gpuinstall.lock.draft import Draft
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gpuinstall.lock.aims import Settled
+    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import ConflictError
 
-    Resolve = Callable[[Settled, tuple[str, ...]], Draft | ConflictError]
+    Resolve = Callable[[PlannedLock, tuple[str, ...]], Draft | ConflictError]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Agreement:
     ``apart`` says by package why it could not have the version that the other targets have.
     """
 
-    settled: Settled
+    settled: PlannedLock
     draft: Draft
     apart: Mapping[str, str] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.aims import Aim, common_torches, pinned
+from gpuinstall.lock.request import LockRequest, common_torches, pinned
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.error import error_of
@@ -30,7 +30,7 @@ def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tu
 
     Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
     """
-    aims = [Aim(machine, request, catalog) for machine in machines]
+    aims = [LockRequest(machine, request, catalog) for machine in machines]
     for aim in aims:
         if error := error_of(choose(aim.machine, request, catalog), aim.machine):
             raise error
@@ -41,7 +41,7 @@ def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tu
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
 
 
-def _served(aims: Sequence[Aim]) -> Served:
+def _served(aims: Sequence[LockRequest]) -> Served:
     served: dict[Target, set[int]] = {}
     for place, aim in enumerate(aims):
         for backend in _backends(aim):
@@ -51,7 +51,7 @@ def _served(aims: Sequence[Aim]) -> Served:
     return {target: frozenset(places) for target, places in served.items()}
 
 
-def _backends(aim: Aim) -> list[str]:
+def _backends(aim: LockRequest) -> list[str]:
     """The backends to try for a machine: CUDA's where it has a GPU, else the CPU's."""
     if not aim.machine.gpus:
         return ["cpu"]
@@ -72,7 +72,7 @@ def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> 
     return ()
 
 
-def _favourites(aims: Sequence[Aim], torch: Version) -> list[Target | None]:
+def _favourites(aims: Sequence[LockRequest], torch: Version) -> list[Target | None]:
     """What each machine would choose alone."""
     choices = [(aim, choose(aim.machine, _asking(aim, torch).request, aim.catalog).choice) for aim in aims]
     return [
@@ -80,5 +80,5 @@ def _favourites(aims: Sequence[Aim], torch: Version) -> list[Target | None]:
     ]
 
 
-def _asking(aim: Aim, torch: Version) -> Aim:
+def _asking(aim: LockRequest, torch: Version) -> LockRequest:
     return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, str(torch))))

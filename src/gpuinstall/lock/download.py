@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.means import Means
     from gpuinstall.reporter import Meter
+    from gpuinstall.session import Session
 
 
-def download(locks: Sequence[Lock], folder: Path, means: Means) -> list[str]:
+def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
     """Bring every file into ``folder`` by its name, its hash checked, and return the names.
 
     Where two files have one name, the second lies below its hash; what is there already stays. Raise LockError where
@@ -32,8 +32,8 @@ def download(locks: Sequence[Lock], folder: Path, means: Means) -> list[str]:
     files = _places(file for lock in locks for file in lock.files)
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
         raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
-    with means.reporter.transfer("Download", None) as meter, transfers(meter) as (pool, count):
-        list(pool.map(partial(_bring, means=means, meter=count), map(folder.joinpath, files), files.values()))
+    with session.reporter.transfer("Download", None) as meter, transfers(meter) as (pool, count):
+        list(pool.map(partial(_bring, session=session, meter=count), map(folder.joinpath, files), files.values()))
     return sorted(files)
 
 
@@ -47,16 +47,16 @@ def _places(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
     return places
 
 
-def _bring(place: Path, file: LockedFile, *, means: Means, meter: Meter) -> None:
+def _bring(place: Path, file: LockedFile, *, session: Session, meter: Meter) -> None:
     wanted = file.sha256 or ""
     if place.is_file() and sha256_of(place) == wanted:
         return
     local = local_path(file.url)
-    near = local or means.cache.path(wanted, file.name)
+    near = local or session.cache.path(wanted, file.name)
     if (local or near.is_file()) and sha256_of(near) == wanted:
         with written(place) as copy, near.open("rb") as original:
             shutil.copyfileobj(original, copy)
     elif local:
         raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
     else:
-        means.client.download(file.url, place, wanted, meter)
+        session.client.download(file.url, place, wanted, meter)

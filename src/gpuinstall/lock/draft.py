@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.document import LockedFile
     from gpuinstall.lock.hashes import Hashes
-    from gpuinstall.lock.means import Means
     from gpuinstall.lock.target import Target
+    from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ResolveRequest:
     """What to resolve: requirements, for a target and Python ``X.Y``, under constraints, near preferred versions."""
 
     requirements: tuple[str, ...]
@@ -71,7 +71,7 @@ class Wish:
     preferred: Mapping[str, str] = field(default_factory=dict)
 
 
-def draft(wish: Wish, family: Family, means: Means) -> Draft:
+def draft(wish: ResolveRequest, family: Family, session: Session) -> Draft:
     """Resolve a wish; raise InstallationError or NoBuildError where uv cannot."""
     target, tags = wish.target, wish.target.tags(wish.python)
 
@@ -81,12 +81,12 @@ def draft(wish: Wish, family: Family, means: Means) -> Draft:
     wanted = expected(wish.requirements, target.backend, family.names)
     pages = {package: wheels for package in wanted if (wheels := wheels_of(package))}
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        resolver = Resolver(Path(folder), means.python, means.environment, family.names, wheels_of)
+        resolver = Resolver(Path(folder), session.python, session.environment, family.names, wheels_of)
         project = Project(wish.requirements, wish.python, pages, wish.constraints, wish.preferred)
         project, resolved = resolver.resolve(project, target)
     found = files(resolved)
     check(found, project.pages)
-    hashes = known_hashes(found, family.hashes, means.cache, means.client)
+    hashes = known_hashes(found, family.hashes, session.cache, session.client)
     return Draft(target, wish.python, resolved, found, hashes)
 
 

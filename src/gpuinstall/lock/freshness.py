@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
-from gpuinstall.lock.agreement import agree
-from gpuinstall.lock.aims import Aim, stand_in
 from gpuinstall.lock.fit import Misfit, fit, read_locks, same_inputs
 from gpuinstall.lock.inputs import moved
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.means import Means
-    from gpuinstall.lock.writing import Order
+    from gpuinstall.lock.writing import LockOptions
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
+    from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class Declared:
     named: bool = True
 
 
-def check(order: Order, request: Request, catalog: Catalog, declared: Declared, means: Means | None) -> list[Checked]:
-    """Check every lock of ours in the folder, without ``means`` only as far as no network is needed.
+def check(
+    order: LockOptions, request: Request, catalog: Catalog, declared: Declared, session: Session | None
+) -> list[Checked]:
+    """Check every lock of ours in the folder, without ``session`` only as far as no network is needed.
 
     Raise LockError where there is none, none for a target that is declared, or one that cannot be read.
     """
@@ -74,7 +76,7 @@ def check(order: Order, request: Request, catalog: Catalog, declared: Declared, 
         return (
             (*_misnamed(lock), *moved(again, order.folder))
             or stale_here(lock, asked, catalog, declared.machines, exact=order.exact)
-            or (stale_there(lock, asked, catalog, means) if means else ())
+            or (stale_there(lock, asked, catalog, session) if session else ())
         )
 
     return [Checked(order.folder / lock.name, lock, reasons(lock)) for lock in locks]
@@ -88,21 +90,23 @@ def stale_here(
     if exact and not same_inputs(lock, request):
         reasons.append(Reason("inputs-changed", f"it was made for {' '.join(lock.inputs)}"))
     target = Target.parse(lock.target)
-    judged = [fit(lock, stand_in(target), replace(request, backend=target.backend), catalog)]
+    judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     judged += [fit(lock, machine, request, catalog) for machine in machines if _of(machine, target)]
     reasons += [each.reason for each in judged if isinstance(each, Misfit)]
     return tuple(dict.fromkeys(reasons))
 
 
-def stale_there(lock: Lock, request: Request, catalog: Catalog, means: Means) -> tuple[Reason, ...]:
+def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
     """Resolve a lock's own versions again: a package that was withdrawn, or a file that was exchanged, shows."""
     target = Target.parse(lock.target)
     asked = tuple(f"{name}=={version.partition('+')[0]}" for name, version in lock.versions.items())
-    aim = Aim(
-        stand_in(target), replace(request, requirements=asked, backend=target.backend, python=lock.python), catalog
+    aim = LockRequest(
+        machine_for_target(target),
+        replace(request, requirements=asked, backend=target.backend, python=lock.python),
+        catalog,
     )
     try:
-        draft = agree([aim], means)[0].draft
+        draft = plan_and_resolve([aim], session)[0].draft
     except (NoBuildError, InstallationError) as error:
         if error.code in {"network", "offline", "unreachable"}:
             raise

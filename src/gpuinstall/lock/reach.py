@@ -8,20 +8,20 @@ from gpuinstall import uv
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from gpuinstall.lock.means import Means
+    from gpuinstall.session import Session
 
 
-def silence(means: Means) -> UnreachableError | None:
+def silence(session: Session) -> UnreachableError | None:
     """Ask the default index whether it is there, unless uv is to ask nobody; None where it answers.
 
     A certificate that we do not trust is left to uv, which may know another authority.
     """
-    if means.environment.get("UV_OFFLINE"):
+    if session.environment.get("UV_OFFLINE"):
         return None
-    address = means.sources.default_index or uv.default_index(means.environment)
+    address = session.sources.default_index or uv.default_index(session.environment)
     try:
         if address and address.startswith(("http://", "https://")):
-            means.client.head(f"{address}/")
+            session.client.head(f"{address}/")
     except UnreachableError as error:
         error.hint = f"{error.hint}; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
         return None if error.untrusted else error

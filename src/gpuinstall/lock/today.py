@@ -17,9 +17,9 @@ from gpuinstall.reporter import SilentReporter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.aims import Aim
-    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import Reporter
+    from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
 
 
@@ -39,7 +39,7 @@ class Postponed(SilentReporter):
             reporter.warn(text)
 
 
-def today(aims: Sequence[Aim], means: Means) -> tuple[list[Aim], UnreachableError | None]:
+def today(aims: Sequence[LockRequest], session: Session) -> tuple[list[LockRequest], UnreachableError | None]:
     """Narrow each aim's catalogue to what the sources list; return with it a default index that does not answer.
 
     Every page that is known to be needed is asked for at once, and meanwhile uv looks at its interpreter. What is to
@@ -47,22 +47,24 @@ def today(aims: Sequence[Aim], means: Means) -> tuple[list[Aim], UnreachableErro
     """
     postponed = Postponed()
     with ThreadPoolExecutor() as meanwhile:
-        meanwhile.submit(process.run, uv.look(means.python), env=means.environment)
-        asked = meanwhile.submit(silence, means)
-        side_by_side([partial(means.listed, *page) for page in _pages(aims)])
-        narrowed = [_narrowed(aim, means, postponed if aim is aims[0] else SilentReporter()) for aim in aims]
+        meanwhile.submit(process.run, uv.look(session.python), env=session.environment)
+        asked = meanwhile.submit(silence, session)
+        side_by_side([partial(session.listed, *page) for page in _pages(aims)])
+        narrowed = [_narrowed(aim, session, postponed if aim is aims[0] else SilentReporter()) for aim in aims]
     silent = asked.result()
     if silent is None:
-        postponed.say(means.reporter)
+        postponed.say(session.reporter)
     return narrowed, silent
 
 
-def _narrowed(aim: Aim, means: Means, reporter: Reporter) -> Aim:
-    found = live_catalog(aim.catalog, aim.machine, aim.request, reporter, sources=means.sources, client=means.client)
+def _narrowed(aim: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
+    found = live_catalog(
+        aim.catalog, aim.machine, aim.request, reporter, sources=session.sources, client=session.client
+    )
     return replace(aim, catalog=found)
 
 
-def _pages(aims: Sequence[Aim]) -> list[tuple[str, str]]:
+def _pages(aims: Sequence[LockRequest]) -> list[tuple[str, str]]:
     """The backends and packages of the pages that the aims will need, as far as their backends are given."""
     wanted = {
         (aim.request.backend, package)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_atomically
-from gpuinstall.lock.agreement import Hold, agree
-from gpuinstall.lock.aims import pinned
+from gpuinstall.lock.build import build_locks
 from gpuinstall.lock.fit import Fit, best, fits_in, read_locks
-from gpuinstall.lock.making import made
+from gpuinstall.lock.plan_and_resolve import VersionPins, plan_and_resolve
+from gpuinstall.lock.request import pinned
 from gpuinstall.lock.wheels import local_path
 from gpuinstall.units import readable
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.aims import Aim
     from gpuinstall.lock.alignment import Agreement
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
 Status = Literal["written", "unchanged"]
 
 
 @dataclass(frozen=True)
-class Order:
+class LockOptions:
     """Locks of ``aims`` in ``folder``; without ``upgrade`` those that still serve stay.
 
     ``exact`` says that the requirements were named, so that only locks made from them serve; ``files`` are the digests
@@ -37,7 +37,7 @@ class Order:
     """
 
     folder: Path
-    aims: tuple[Aim, ...]
+    aims: tuple[LockRequest, ...]
     exact: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     upgrade: bool = False
@@ -71,28 +71,28 @@ class Written:
         }
 
 
-def write_locks(order: Order, means: Means) -> list[Written]:
+def write_locks(order: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     held = [] if order.upgrade or order.upgrade_packages else [_held(aim, order) for aim in order.aims]
     fits = [fit for fit in held if fit]
     if fits and len(fits) == len(order.aims) and _in_step(fits, order):
-        return [_unchanged(fit.lock, order, means) for fit in fits]
+        return [_unchanged(fit.lock, order, session) for fit in fits]
     kept = _kept(read_locks(order.folder), order.upgrade_packages) if order.upgrade_packages else {}
     aims = [_holding(aim, kept.get("torch")) for aim in order.aims]
-    agreements = agree(aims, means, newest=order.newest, hold=_hold(kept, order.aims[0].catalog.family))
-    _announce(agreements, means)
-    locks = made(agreements, [aim.request for aim in order.aims], means, order.files)
+    agreements = plan_and_resolve(aims, session, newest=order.newest, hold=_hold(kept, order.aims[0].catalog.family))
+    _announce(agreements, session)
+    locks = build_locks(agreements, [aim.request for aim in order.aims], session, order.files)
     return [
-        replace(place(lock, order.folder), apart=one.apart, private=private_sources(lock, means.sources))
+        replace(place(lock, order.folder), apart=one.apart, private=private_sources(lock, session.sources))
         for lock, one in zip(locks, agreements, strict=True)
     ]
 
 
-def _unchanged(lock: Lock, order: Order, means: Means) -> Written:
+def _unchanged(lock: Lock, order: LockOptions, session: Session) -> Written:
     """Leave a lock as it is, but for the files that its requirements now come from."""
     elsewhere = order.exact and lock.inputs and lock.requirements_files != order.files
     kept = place(lock.made_from(order.files) if elsewhere else lock, order.folder)
-    return replace(kept, private=private_sources(lock, means.sources))
+    return replace(kept, private=private_sources(lock, session.sources))
 
 
 def place(lock: Lock, folder: Path) -> Written:
@@ -111,14 +111,14 @@ def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
     return (*sorted(folders), *(index for index in mirrors if index))
 
 
-def _held(aim: Aim, order: Order) -> Fit | None:
+def _held(aim: LockRequest, order: LockOptions) -> Fit | None:
     """Find the lock in the folder that serves an aim: the one named after its target, or the best for its machine."""
     judged = fits_in(order.folder, aim.machine, aim.request, aim.catalog, exact=order.exact)
     named = [each for each in judged if aim.request.backend is None or each.lock.target == aim.target]
     return best(named)
 
 
-def _in_step(fits: Sequence[Fit], order: Order) -> bool:
+def _in_step(fits: Sequence[Fit], order: LockOptions) -> bool:
     """Say whether all have one Python, and one torch unless each is to have its own."""
     torches = {fit.choice.build.torch for fit in fits}
     return len({fit.lock.python for fit in fits}) == 1 and (order.newest or len(torches) == 1)
@@ -136,25 +136,27 @@ def _kept(locks: Sequence[Lock], moving: tuple[str, ...]) -> dict[str, str]:
     return {name: version for name, version in held.items() if name not in moving}
 
 
-def _hold(kept: Mapping[str, str], family: Collection[str]) -> Hold:
+def _hold(kept: Mapping[str, str], family: Collection[str]) -> VersionPins:
     """Keep the family as it is with its torch, and everything else where nothing stands against it."""
     firm = sorted(name for name in kept if name in family) if "torch" in kept else []
     rest = {name: version for name, version in kept.items() if name not in family}
-    return Hold(tuple(f"{name}=={kept[name]}" for name in firm), rest)
+    return VersionPins(tuple(f"{name}=={kept[name]}" for name in firm), rest)
 
 
-def _holding(aim: Aim, torch: str | None) -> Aim:
+def _holding(aim: LockRequest, torch: str | None) -> LockRequest:
     if torch is None:
         return aim
     return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, torch)))
 
 
-def _announce(agreements: Sequence[Agreement], means: Means) -> None:
+def _announce(agreements: Sequence[Agreement], session: Session) -> None:
     """Say what was chosen for each, and the bytes that have to be fetched to be hashed."""
     for agreement in agreements:
         choice = agreement.settled.choice
-        means.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {agreement.draft.target}")
+        session.reporter.step(
+            "Build", f"torch {choice.build.name} · Python {choice.python} for {agreement.draft.target}"
+        )
     missing = {file.url: head for one in agreements for file, head in one.draft.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
-        means.reporter.step("Hashes", f"{len(missing)} files have none on their index: {price} to fetch, once")
+        session.reporter.step("Hashes", f"{len(missing)} files have none on their index: {price} to fetch, once")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
     from gpuinstall.plan.gpus import LeftOut
 
 
@@ -48,21 +48,21 @@ class Candidate(NamedTuple):
     codes: tuple[Code | Reason, ...] = ()
     covers: tuple[int, ...] = ()
 
-    def choice(self, case: Case) -> Choice:
+    def choice(self, case: PlanContext) -> Choice:
         """Write it as what to install, and from where."""
         index = self.build.index(case.catalog.torch_index)
         return Choice(self.build, self.python, index, pinned(self.build, self.python, case))
 
 
-class Stuck(NamedTuple):
+class NoCandidate(NamedTuple):
     """No build fits: every rejection, and the GPUs that had been left out before."""
 
-    case: Case
+    case: PlanContext
     rejected: tuple[Rejection, ...]
     left_out: tuple[LeftOut, ...] = ()
 
 
-def judge(build: Build, case: Case) -> Candidate | Rejection:
+def judge(build: Build, case: PlanContext) -> Candidate | Rejection:
     """Apply every rule to one build."""
     verdict = judge_request(build, case)
     if isinstance(verdict, Rejection) or not case.gpus:
@@ -74,7 +74,7 @@ def judge(build: Build, case: Case) -> Candidate | Rejection:
     return Rejection(build, *against) if against else candidate
 
 
-def judge_request(build: Build, case: Case) -> Candidate | Rejection:
+def judge_request(build: Build, case: PlanContext) -> Candidate | Rejection:
     """Apply the rules that do not depend on a GPU."""
     reason = broken_rule(build, case)
     if reason is not None:
@@ -83,7 +83,7 @@ def judge_request(build: Build, case: Case) -> Candidate | Rejection:
     return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
 
 
-def judge_all(case: Case) -> tuple[list[Candidate], list[Rejection]]:
+def judge_all(case: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
     """Judge every CUDA build of the platform, the newest torch first."""
     candidates: list[Candidate] = []
     rejected: list[Rejection] = []
@@ -102,13 +102,13 @@ def closest(rejected: Iterable[Rejection]) -> Rejection | None:
     return max(rejected, key=lambda found: _STAGES.index(found.code), default=None)
 
 
-def preferred(candidates: list[Candidate], case: Case) -> Candidate:
+def preferred(candidates: list[Candidate], case: PlanContext) -> Candidate:
     """Return the best of candidates that stand in the order of the catalogue, the newest torch first."""
     newest = [candidate for candidate in candidates if candidate.build.torch == candidates[0].build.torch]
     return min(newest, key=lambda candidate: preference(candidate, case))
 
 
-def preference(candidate: Candidate, case: Case) -> tuple[object, ...]:
+def preference(candidate: Candidate, case: PlanContext) -> tuple[object, ...]:
     """Sort candidates: newest torch, SASS alone, run-time compilers that know the chips, then the toolkit.
 
     The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
@@ -133,7 +133,7 @@ def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
     return None
 
 
-def codes_of(build: Build, case: Case) -> tuple[Code | Reason, ...]:
+def codes_of(build: Build, case: PlanContext) -> tuple[Code | Reason, ...]:
     """Find the code of a build that each GPU runs."""
     codes = {chip: code_for(build, chip, case.catalog.drivers, case.driver_cuda) for chip in case.chips}
     return tuple(codes[gpu.compute_capability] for gpu in case.gpus if gpu.compute_capability is not None)

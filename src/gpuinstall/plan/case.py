@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Case:
+class PlanContext:
     """``gpus`` are those to plan for, in the order of their indices."""
 
     machine: Machine

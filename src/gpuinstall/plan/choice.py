@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import CPU
-from gpuinstall.plan.candidates import Stuck, judge_all, preferred
-from gpuinstall.plan.case import Case
+from gpuinstall.plan.candidates import NoCandidate, judge_all, preferred
+from gpuinstall.plan.case import PlanContext
 from gpuinstall.plan.code import Code
 from gpuinstall.plan.cover import best_cover
 from gpuinstall.plan.cpu import choose_cpu
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
     """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
 
-    def attempt(asked: Request) -> Plan | Stuck:
+    def attempt(asked: Request) -> Plan | NoCandidate:
         demand = parse_request(asked, catalog.family, machine)
-        return _attempt(Case(machine, demand, catalog, asked_gpus(machine, demand.gpus)))
+        return _attempt(PlanContext(machine, demand, catalog, asked_gpus(machine, demand.gpus)))
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
 
 
-def _attempt(case: Case) -> Plan | Stuck:
+def _attempt(case: PlanContext) -> Plan | NoCandidate:
     asked = case.demand.backends
     if fault := platform_fault(case):
         return fault
@@ -47,11 +47,15 @@ def _attempt(case: Case) -> Plan | Stuck:
     if fault := machine_fault(case):
         return fault
     if case.machine.os == "macos":
-        return Stuck(case, ()) if asked else choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
+        return (
+            NoCandidate(case, ())
+            if asked
+            else choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
+        )
     return _for_the_gpus(case)
 
 
-def _for_the_gpus(case: Case) -> Plan | Stuck:
+def _for_the_gpus(case: PlanContext) -> Plan | NoCandidate:
     usable, left_out = sort_out(case)
     if fault := gpu_fault(case, usable, left_out):
         return fault
@@ -60,10 +64,10 @@ def _for_the_gpus(case: Case) -> Plan | Stuck:
     return _choose_cuda(replace(case, gpus=usable), left_out)
 
 
-def _choose_cuda(case: Case, left_out: tuple[LeftOut, ...]) -> Plan | Stuck:
+def _choose_cuda(case: PlanContext, left_out: tuple[LeftOut, ...]) -> Plan | NoCandidate:
     candidates, rejected = judge_all(case)
     if not candidates:
-        return Stuck(case, tuple(rejected), left_out)
+        return NoCandidate(case, tuple(rejected), left_out)
     cover = best_cover((candidate.covers for candidate in candidates), case.gpus)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
     best = preferred(fitting, case)
@@ -79,7 +83,7 @@ def _choose_cuda(case: Case, left_out: tuple[LeftOut, ...]) -> Plan | Stuck:
     )
 
 
-def _runs(candidate: Candidate, case: Case, left_out: tuple[LeftOut, ...]) -> tuple[Run, ...]:
+def _runs(candidate: Candidate, case: PlanContext, left_out: tuple[LeftOut, ...]) -> tuple[Run, ...]:
     runs = [
         Run(gpu.index, code.name, code.how) if isinstance(code, Code) else Run(gpu.index, None, "none")
         for gpu, code in zip(case.gpus, candidate.codes, strict=True)
@@ -87,7 +91,7 @@ def _runs(candidate: Candidate, case: Case, left_out: tuple[LeftOut, ...]) -> tu
     return tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index))
 
 
-def _uncovered(best: Candidate, case: Case) -> list[Reason]:
+def _uncovered(best: Candidate, case: PlanContext) -> list[Reason]:
     return [
         Reason("gpu-left-out", f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}")
         for gpu, code in zip(case.gpus, best.codes, strict=True)

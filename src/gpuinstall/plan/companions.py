@@ -12,14 +12,14 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.catalog import Catalog, Release
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
     from gpuinstall.plan.requirement import Asked
 
 PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""
 
 
-def missing_companion(build: Build, case: Case) -> Reason | None:
+def missing_companion(build: Build, case: PlanContext) -> Reason | None:
     """Say which companion asked for has no version that loads beside this build."""
     for requirement in case.demand.family.values():
         known = versions(build, requirement, case.catalog)
@@ -45,7 +45,7 @@ def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, .
     )
 
 
-def shared_pythons(build: Build, case: Case) -> tuple[str, ...]:
+def shared_pythons(build: Build, case: PlanContext) -> tuple[str, ...]:
     """List the Pythons that a build and every companion asked for have wheels for."""
     pythons = build.pythons
     if not pythons or number(pythons[-1]) <= case.catalog.shared_python:
@@ -57,7 +57,7 @@ def shared_pythons(build: Build, case: Case) -> tuple[str, ...]:
     return pythons
 
 
-def pinned(build: Build, python: str, case: Case) -> tuple[str, ...]:
+def pinned(build: Build, python: str, case: PlanContext) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
     demand = case.demand
     family = [_pin(requirement, build, python, case.catalog) for requirement in demand.family.values()]

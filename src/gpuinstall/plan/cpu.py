@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import CPU
-from gpuinstall.plan.candidates import Candidate, Stuck, judge_request
+from gpuinstall.plan.candidates import Candidate, NoCandidate, judge_request
 from gpuinstall.plan.reasons import newest_reason, older
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Rejection, Run
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.catalog.build import Build
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 
-def choose_cpu(case: Case, why: Reason) -> Plan | Stuck:
+def choose_cpu(case: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build without CUDA; where no source has one, the default index's CUDA build."""
     candidates, rejected = _judged((build for build in case.builds if build.backend == CPU), case)
     if not candidates and all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected):
         anything = replace(case, demand=case.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in case.builds if build.on_default_index), anything)
     if not candidates:
-        return Stuck(case, tuple(rejected))
+        return NoCandidate(case, tuple(rejected))
     best, *others = candidates
     passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
     return Plan(
@@ -41,7 +41,7 @@ def choose_cpu(case: Case, why: Reason) -> Plan | Stuck:
     )
 
 
-def _judged(builds: Iterable[Build], case: Case) -> tuple[list[Candidate], list[Rejection]]:
+def _judged(builds: Iterable[Build], case: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
     verdicts = [judge_request(build, case) for build in builds]
     candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
     return candidates, [verdict for verdict in verdicts if isinstance(verdict, Rejection)]

@@ -9,7 +9,7 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
     from gpuinstall.versions import DriverVersion
 
 
@@ -20,8 +20,8 @@ class Ignored(NamedTuple):
     fix: str
 
 
-def runs_on_driver(build: Build, case: Case) -> Reason | None:
-    """Hold the floor of the build's CUDA major; where only the driver's CUDA is known, its major decides."""
+def runs_on_driver(build: Build, case: PlanContext) -> Reason | None:
+    """VersionPins the floor of the build's CUDA major; where only the driver's CUDA is known, its major decides."""
     if build.toolkit is None:
         return None
     major = build.toolkit.major
@@ -35,7 +35,7 @@ def runs_on_driver(build: Build, case: Case) -> Reason | None:
     return Reason("driver-too-old", f"CUDA {major}.x needs driver {floor} or newer")
 
 
-def shaky(build: Build, case: Case) -> Reason | None:
+def shaky(build: Build, case: PlanContext) -> Reason | None:
     """Warn where a build runs by minor-version compatibility that is known to be incomplete."""
     first, last, cuda = case.catalog.drivers.shaky
     branch = case.driver_version.branch if case.driver_version else case.driver_branch
@@ -47,7 +47,7 @@ def shaky(build: Build, case: Case) -> Reason | None:
     return Reason("driver-barely-new-enough", message)
 
 
-def old_compiler(build: Build, case: Case) -> Reason | None:
+def old_compiler(build: Build, case: PlanContext) -> Reason | None:
     """Warn where the build's run-time compilers do not know a chip that its kernels run on."""
     for gpu in case.gpus:
         major = gpu.compute_capability and case.catalog.drivers.compilers.get(gpu.compute_capability)
@@ -57,7 +57,7 @@ def old_compiler(build: Build, case: Case) -> Reason | None:
     return None
 
 
-def ignored_by_driver(gpu: Gpu, case: Case) -> Ignored | None:
+def ignored_by_driver(gpu: Gpu, case: PlanContext) -> Ignored | None:
     """Say why the driver does not drive a GPU: it is from before the GPU's generation, or has dropped it."""
     generation = gpu.compute_capability and case.catalog.drivers.generation(gpu.compute_capability)
     if not generation or case.driver_branch is None:
@@ -74,5 +74,5 @@ def ignored_by_driver(gpu: Gpu, case: Case) -> Ignored | None:
     return None
 
 
-def _reaches(floor: DriverVersion, case: Case) -> bool:
+def _reaches(floor: DriverVersion, case: PlanContext) -> bool:
     return case.reaches(floor) if case.driver_version else (case.driver_branch or 0) >= floor.branch

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.drivers import Generation
     from gpuinstall.machine import Gpu
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
     from gpuinstall.plan.gpus import LeftOut
     from gpuinstall.plan.values import Rejection
 
@@ -29,7 +29,7 @@ _JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorc
 
 
 def refused(
-    case: Case,
+    case: PlanContext,
     exit_code: int,
     reasons: tuple[Reason, ...],
     fix: str | None,
@@ -52,7 +52,7 @@ def refused(
     )
 
 
-def platform_fault(case: Case) -> Plan | None:
+def platform_fault(case: PlanContext) -> Plan | None:
     """Refuse a system that no wheel fits, whatever the GPU."""
     if case.machine.libc != "musl":
         return None
@@ -60,7 +60,7 @@ def platform_fault(case: Case) -> Plan | None:
     return refused(case, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
 
 
-def machine_fault(case: Case) -> Plan | None:
+def machine_fault(case: PlanContext) -> Plan | None:
     """Refuse a machine with a problem that blocks all of it."""
     blocking = case.machine.blocking
     if not blocking:
@@ -69,7 +69,7 @@ def machine_fault(case: Case) -> Plan | None:
     return refused(case, ONLY_MENDING_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
 
 
-def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
+def gpu_fault(case: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
     """Refuse a machine whose GPUs cannot be used; one that no build was ever made for does not count as usable."""
     if _is_old_jetson(case):
         return _old_jetson(case)
@@ -86,7 +86,7 @@ def gpu_fault(case: Case, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]
     return _to_mend(case, left_out, never)
 
 
-def never_served(gpu: Gpu, case: Case) -> bool:
+def never_served(gpu: Gpu, case: PlanContext) -> bool:
     """Say whether no build of this platform ever had code for a GPU."""
     chip = gpu.compute_capability
     if chip is None:
@@ -95,14 +95,14 @@ def never_served(gpu: Gpu, case: Case) -> bool:
     return not any(isinstance(code_for(build, chip, case.catalog.drivers, _ANY_CUDA), Code) for build in cuda)
 
 
-def never_made(gpu: Gpu, case: Case) -> Reason:
+def never_made(gpu: Gpu, case: PlanContext) -> Reason:
     """Say that nobody ever made a build for a GPU on this platform."""
     chip = f" ({gpu.compute_capability.sm})" if gpu.compute_capability else ""
     platform = f"{case.machine.os} {case.machine.arch}"
     return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
 
 
-def _to_mend(case: Case, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Plan:
+def _to_mend(case: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Plan:
     """Give the fix of the newest GPU that can be mended, and say of the others that no build was ever made for them."""
     chips = {gpu.index: gpu.compute_capability for gpu in case.gpus}
     mendable = [out for out in left_out if out.gpu not in never]
@@ -112,12 +112,12 @@ def _to_mend(case: Case, left_out: tuple[LeftOut, ...], never: Mapping[int, Reas
     return refused(case, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
 
 
-def _driver_is_known(case: Case) -> bool:
+def _driver_is_known(case: PlanContext) -> bool:
     driver = case.machine.driver
     return driver is not None and (driver.version is not None or driver.cuda is not None)
 
 
-def _no_driver(case: Case) -> Plan:
+def _no_driver(case: PlanContext) -> Plan:
     names = " and ".join(dict.fromkeys(gpu.label for gpu in case.gpus))
     if case.machine.driver is None:
         reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
@@ -126,7 +126,7 @@ def _no_driver(case: Case) -> Plan:
     return refused(case, ONLY_MENDING_HELPS, (reason,), "nvidia-smi should say it; if it fails, reinstall the driver")
 
 
-def _branches(case: Case) -> str:
+def _branches(case: PlanContext) -> str:
     """Name the driver branches that drive the GPUs of the case and serve the newest CUDA that they can have."""
     last = last_branch(case)
     if last is None:
@@ -135,7 +135,7 @@ def _branches(case: Case) -> str:
     return f" of branch {last}, the last for {' and '.join(names)}"
 
 
-def last_branch(case: Case) -> int | None:
+def last_branch(case: PlanContext) -> int | None:
     """The last driver branch that drives the newest GPU and all that can share a driver with it; None: no end."""
     generations = _generations(case)
     first = max((case.floor(found.floor).branch for found in generations if found.floor), default=0)
@@ -143,20 +143,20 @@ def last_branch(case: Case) -> int | None:
     return min((last for last in lasts if last >= first), default=None)
 
 
-def _generations(case: Case) -> list[Generation]:
+def _generations(case: PlanContext) -> list[Generation]:
     """The generations, as far as the catalogue knows them, of the GPUs that a build was ever made for."""
     chips = [gpu.compute_capability for gpu in case.gpus if gpu.compute_capability and not never_served(gpu, case)]
     found = (case.catalog.drivers.generation(chip) for chip in chips)
     return [generation for generation in found if generation is not None]
 
 
-def _is_old_jetson(case: Case) -> bool:
+def _is_old_jetson(case: PlanContext) -> bool:
     l4t = case.machine.environment.l4t
     number = re.search(r"[0-9]+", l4t or "")
     return number is not None and int(number[0]) < case.catalog.drivers.server_l4t
 
 
-def _old_jetson(case: Case) -> Plan:
+def _old_jetson(case: PlanContext) -> Plan:
     l4t = case.machine.environment.l4t
     reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) runs only NVIDIA's own wheels of torch")
     return refused(case, NO_BUILD_FITS, (reason,), f"NVIDIA's wheels: {_JETSON_WHEELS}\nor update to JetPack 7")

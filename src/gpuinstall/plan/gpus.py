@@ -10,7 +10,7 @@ from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine, Problem
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 _NVIDIA = "10de:"
 _LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
@@ -48,7 +48,7 @@ def foreign_gpus(machine: Machine) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in machine.gpus if not _is_nvidia(gpu))
 
 
-def sort_out(case: Case) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
+def sort_out(case: PlanContext) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
     """Separate the GPUs that can be planned for from those that a fault, their age or their driver leaves out."""
     out = {gpu.index: found for gpu in case.gpus if (found := _left_out(gpu, case))}
     present = {gpu.index for gpu in case.machine.gpus}
@@ -63,7 +63,7 @@ def sort_out(case: Case) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
     return usable, tuple(sorted((out | absent).values()))
 
 
-def _left_out(gpu: Gpu, case: Case) -> LeftOut | None:
+def _left_out(gpu: Gpu, case: PlanContext) -> LeftOut | None:
     problem = _problem_of(gpu, case.machine.problems)
     if problem:
         return LeftOut(gpu.index, Reason(problem.code, problem.message), problem.fix)

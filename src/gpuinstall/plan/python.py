@@ -10,10 +10,10 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 
-def python_for(pythons: tuple[str, ...], case: Case) -> str | Reason:
+def python_for(pythons: tuple[str, ...], case: PlanContext) -> str | Reason:
     """Choose the ``X.Y`` for a build that has wheels for ``pythons``, or say why there is none.
 
     The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
@@ -54,7 +54,7 @@ def minor(python: str) -> str:
     return ".".join(python.removesuffix("t").split(".")[:2]) + "t" * python.endswith("t")
 
 
-def _have_wheels(case: Case) -> str:
+def _have_wheels(case: PlanContext) -> str:
     """Name the build, and the companions asked for whose Pythons are counted."""
     counted = {package for package, _ in case.catalog.last_pythons}
     companions = [name for name in case.demand.family if name in counted]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.plan.candidates import Candidate
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
 _NO_GPU_HERE = Reason("no-gpu-here", "this machine was given no NVIDIA GPU: unproven until verify runs where they are")
@@ -23,7 +23,7 @@ _NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed"}
 
 
 def reasons_for(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: Case
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: PlanContext
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(case, gpus=tuple(case.gpus[place] for place in best.covers))
@@ -37,7 +37,7 @@ def reasons_for(
     return tuple(reason for reason in found if reason is not None)
 
 
-def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: Case) -> Reason:
+def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: PlanContext) -> Reason:
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
@@ -59,7 +59,7 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: Case) ->
 
 
 def passed_over(
-    best: Candidate, candidates: list[Candidate], rejected: list[Rejection], case: Case
+    best: Candidate, candidates: list[Candidate], rejected: list[Rejection], case: PlanContext
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
     others = [_lesser(candidate, best, case) for candidate in candidates if candidate is not best]
@@ -71,7 +71,7 @@ def older(candidate: Candidate, best: Candidate) -> Rejection:
     return Rejection(candidate.build, "older-torch", f"{best.build.name} fits too and is newer")
 
 
-def _lesser(candidate: Candidate, best: Candidate, case: Case) -> Rejection:
+def _lesser(candidate: Candidate, best: Candidate, case: PlanContext) -> Rejection:
     if candidate.covers != best.covers:
         return Rejection(candidate.build, *(missing_code(candidate, case.gpus) or _ELSEWHERE))
     if candidate.build.torch < best.build.torch:
@@ -81,7 +81,7 @@ def _lesser(candidate: Candidate, best: Candidate, case: Case) -> Rejection:
     )
 
 
-def _merit(candidate: Candidate, best: Candidate, case: Case) -> str:
+def _merit(candidate: Candidate, best: Candidate, case: PlanContext) -> str:
     _, ptx, compiler, above, _ = preference(candidate, case)
     _, best_ptx, best_compiler, best_above, _ = preference(best, case)
     if ptx and not best_ptx:
@@ -101,7 +101,7 @@ def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
     return Reason("newest-torch", f"{torch} is the newest torch{asked}")
 
 
-def _newest_with_code(blocking: Rejection, case: Case) -> Reason:
+def _newest_with_code(blocking: Rejection, case: PlanContext) -> Reason:
     chips = " and ".join(chip.sm for chip in sorted(case.chips))
     name = blocking.build.name
     lowest = min(blocking.build.sass, default=None)
@@ -110,7 +110,7 @@ def _newest_with_code(blocking: Rejection, case: Case) -> Reason:
     return Reason("newest-with-code", f"the newest torch with code for {chips}: {name} {ends}")
 
 
-def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], case: Case) -> Reason | None:
+def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], case: PlanContext) -> Reason | None:
     for found in rejected:
         build = found.build
         if found.code != "driver-too-old" or build.torch <= best.build.torch or build.toolkit is None:
@@ -122,7 +122,7 @@ def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], case: Case) 
 
 
 def _backend(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: Case
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: PlanContext
 ) -> Reason | None:
     torch = best.build.torch
     for found in rejected:
@@ -139,7 +139,7 @@ def _backend(
     return Reason("backend", f"{best.build.backend} and not {rival.build.backend}: {_merit(rival, best, case)}")
 
 
-def _other_gpus(best: Candidate, candidates: list[Candidate], case: Case) -> Reason | None:
+def _other_gpus(best: Candidate, candidates: list[Candidate], case: PlanContext) -> Reason | None:
     everywhere = range(len(case.gpus))
     others = set(everywhere) - set(best.covers)
     if others:
@@ -157,7 +157,7 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], case: Case) -> Rea
     return _would_give("fewer-gpus", cover, candidates, case)
 
 
-def _would_give(code: str, cover: tuple[int, ...], candidates: list[Candidate], case: Case) -> Reason:
+def _would_give(code: str, cover: tuple[int, ...], candidates: list[Candidate], case: PlanContext) -> Reason:
     gpus = [case.gpus[place] for place in cover]
     names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
     indices = ",".join(str(gpu.index) for gpu in gpus)
@@ -165,5 +165,5 @@ def _would_give(code: str, cover: tuple[int, ...], candidates: list[Candidate], 
     return Reason(code, f"--gpus {indices} ({names}) would give torch {found.build.name}")
 
 
-def _best_for(cover: tuple[int, ...], candidates: list[Candidate], case: Case) -> Candidate:
+def _best_for(cover: tuple[int, ...], candidates: list[Candidate], case: PlanContext) -> Candidate:
     return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], case)

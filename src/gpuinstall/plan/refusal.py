@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import CPU
-from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, Stuck, closest, codes_of
+from gpuinstall.plan.candidates import NO_CODE, NO_DRIVER, NoCandidate, closest, codes_of
 from gpuinstall.plan.code import Code
 from gpuinstall.plan.faults import (
     NO_BUILD_FITS,
@@ -23,20 +23,20 @@ from gpuinstall.plan.values import Plan, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
     from gpuinstall.plan.values import Rejection
     from gpuinstall.request import Request
     from gpuinstall.versions import DriverVersion
 
 
-def explained(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan | Stuck]) -> Plan:
+def explained(stuck: NoCandidate, request: Request, attempt: Callable[[Request], Plan | NoCandidate]) -> Plan:
     """Refuse: for the machine's sake where no request would be served, else because of what was asked."""
     everything = _constraints(request)
     if stuck.case.demand.backends == {CPU}:
         request = replace(request, backend=CPU)
         everything = [words for words in everything if words != f"backend {CPU}"]
     plainly = attempt(_weakened(request, frozenset(everything)))
-    if isinstance(plainly, Stuck):
+    if isinstance(plainly, NoCandidate):
         return _machine_refused(plainly, stuck.rejected)
     culprits, conflict = _conflict(stuck, everything, request, attempt)
     nearest = closest(conflict.rejected)
@@ -51,7 +51,7 @@ def explained(stuck: Stuck, request: Request, attempt: Callable[[Request], Plan 
     return refused(stuck.case, exit_code, (reason,), fix, left_out=stuck.left_out, rejected=stuck.rejected)
 
 
-def _machine_refused(stuck: Stuck, rejected: tuple[Rejection, ...]) -> Plan:
+def _machine_refused(stuck: NoCandidate, rejected: tuple[Rejection, ...]) -> Plan:
     case = stuck.case
     served = [found for found in stuck.rejected if any(isinstance(code, Code) for code in codes_of(found.build, case))]
     nearest = closest(served or stuck.rejected)
@@ -102,19 +102,19 @@ def _bare(text: str) -> str:
 
 
 def _conflict(
-    stuck: Stuck, everything: list[str], request: Request, attempt: Callable[[Request], Plan | Stuck]
-) -> tuple[list[str], Stuck]:
+    stuck: NoCandidate, everything: list[str], request: Request, attempt: Callable[[Request], Plan | NoCandidate]
+) -> tuple[list[str], NoCandidate]:
     """Find a smallest part of the request that cannot be served, by leaving out whatever the failure does not need."""
     needed = list(everything)
     for words in everything:
         without = [other for other in needed if other != words]
         outcome = attempt(_weakened(request, frozenset(everything) - frozenset(without)))
-        if isinstance(outcome, Stuck):
+        if isinstance(outcome, NoCandidate):
             needed, stuck = without, outcome
     return needed, stuck
 
 
-def _disagreement(culprits: list[str], nearest: Rejection | None, case: Case) -> Reason:
+def _disagreement(culprits: list[str], nearest: Rejection | None, case: PlanContext) -> Reason:
     sides = list(culprits)
     if len(sides) == 1:
         sides.append(_other_side(nearest, case))
@@ -124,7 +124,7 @@ def _disagreement(culprits: list[str], nearest: Rejection | None, case: Case) ->
     return Reason(nearest.code, f"{listed} disagree: {nearest.build.name}: {nearest.message}")
 
 
-def _other_side(nearest: Rejection | None, case: Case) -> str:
+def _other_side(nearest: Rejection | None, case: PlanContext) -> str:
     if nearest is None:
         return f"{case.machine.os} {case.machine.arch}"
     if nearest.code in NO_DRIVER:
@@ -135,7 +135,7 @@ def _other_side(nearest: Rejection | None, case: Case) -> str:
     return sides.get(nearest.code, f"the catalogue of {case.catalog.date}")
 
 
-def _way(nearest: Rejection, case: Case) -> str | None:
+def _way(nearest: Rejection, case: PlanContext) -> str | None:
     build = nearest.build
     if build.toolkit and nearest.code == "driver-too-old":
         return _driver_update(case.floors[build.toolkit.major], case)
@@ -154,6 +154,6 @@ def _way(nearest: Rejection, case: Case) -> str | None:
     return ways.get(nearest.code)
 
 
-def _driver_update(floor: DriverVersion, case: Case) -> str:
+def _driver_update(floor: DriverVersion, case: PlanContext) -> str:
     last = last_branch(case)
     return f"update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")

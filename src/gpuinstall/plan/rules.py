@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.catalog.build import Build
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 
 _ABSENT = {
@@ -24,29 +24,29 @@ _ABSENT = {
 NOT_THERE = (*_ABSENT, "not-in-catalogue", "unverified")
 
 
-def is_the_torch(build: Build, case: Case) -> Reason | None:
-    """Hold what the requirements say of torch."""
+def is_the_torch(build: Build, case: PlanContext) -> Reason | None:
+    """VersionPins what the requirements say of torch."""
     if build.torch in case.wanted and build.name not in case.unwanted:
         return None
     return Reason("other-torch", f"torch{case.demand.torch} is asked for")
 
 
-def is_the_backend(build: Build, case: Case) -> Reason | None:
-    """Hold the backend that is forced, by an option or by a local version."""
+def is_the_backend(build: Build, case: PlanContext) -> Reason | None:
+    """VersionPins the backend that is forced, by an option or by a local version."""
     if all(build.backend == backend for backend in case.demand.backends):
         return None
     return Reason("other-backend", f"backend {' and '.join(sorted(case.demand.backends))} is asked for")
 
 
-def is_allowed(build: Build, case: Case) -> Reason | None:
-    """Hold a team's list of backends."""
+def is_allowed(build: Build, case: PlanContext) -> Reason | None:
+    """VersionPins a team's list of backends."""
     allowed = case.demand.allowed
     if allowed is None or build.backend in allowed:
         return None
     return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
 
 
-def exists(build: Build, case: Case) -> Reason | None:
+def exists(build: Build, case: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
@@ -57,15 +57,15 @@ def exists(build: Build, case: Case) -> Reason | None:
     return None
 
 
-def fits_glibc(build: Build, case: Case) -> Reason | None:
-    """Hold the floor of the wheel's platform tag."""
+def fits_glibc(build: Build, case: PlanContext) -> Reason | None:
+    """VersionPins the floor of the wheel's platform tag."""
     glibc = case.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
     return Reason("glibc-too-old", f"its wheels need glibc {build.glibc}; this one is {glibc}")
 
 
-RULES: tuple[Callable[[Build, Case], Reason | None], ...] = (
+RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
     is_the_torch,
     is_the_backend,
     is_allowed,
@@ -75,7 +75,7 @@ RULES: tuple[Callable[[Build, Case], Reason | None], ...] = (
 )
 
 
-def broken_rule(build: Build, case: Case) -> Reason | None:
+def broken_rule(build: Build, case: PlanContext) -> Reason | None:
     """Return the first reason against a build, whatever the GPU."""
     for rule in RULES:
         reason = rule(build, case)

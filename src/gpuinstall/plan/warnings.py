@@ -11,18 +11,18 @@ from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
-    from gpuinstall.plan.case import Case
+    from gpuinstall.plan.case import PlanContext
 
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
-def cuda_warnings(build: Build, case: Case) -> tuple[Reason, ...]:
+def cuda_warnings(build: Build, case: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CUDA build for the GPUs of ``case``."""
     found = (shaky(build, case), old_compiler(build, case))
     return (*(reason for reason in found if reason is not None), *_of_the_machine(case))
 
 
-def cpu_warnings(build: Build, why: Reason, case: Case) -> tuple[Reason, ...]:
+def cpu_warnings(build: Build, why: Reason, case: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CPU build, or of the CUDA build that takes its place."""
     found = []
     if build.backend != CPU:
@@ -32,7 +32,7 @@ def cpu_warnings(build: Build, why: Reason, case: Case) -> tuple[Reason, ...]:
     return (*found, *_of_the_machine(case))
 
 
-def _of_the_machine(case: Case) -> tuple[Reason, ...]:
+def _of_the_machine(case: PlanContext) -> tuple[Reason, ...]:
     problems = [Reason(problem.code, problem.message) for problem in case.machine.problems if not problem.blocking]
     foreign = [
         Reason("gpu-not-supported", f"GPU {gpu.index} ({gpu.label}) is not used: it is not from NVIDIA")
@@ -41,14 +41,14 @@ def _of_the_machine(case: Case) -> tuple[Reason, ...]:
     return (*problems, *foreign)
 
 
-def _signs_of_a_builder(case: Case) -> list[str]:
+def _signs_of_a_builder(case: PlanContext) -> list[str]:
     machine = case.machine
     container = [f"a {machine.environment.container} container"] if machine.environment.container else []
     others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
     return [*container, *machine.signs, *others]
 
 
-def _builder(signs: list[str], case: Case) -> Reason:
+def _builder(signs: list[str], case: PlanContext) -> Reason:
     fix = f"; if it has GPUs, {_CONTAINER_FIX}" if case.machine.environment.container else ""
     message = (
         f"this looks like a machine that prepares environments for others ({', '.join(signs)}): "

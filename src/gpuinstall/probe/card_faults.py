@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.probe.chips import DriverSpan
     from gpuinstall.probe.evidence import Card, Evidence
-    from gpuinstall.probe.gpus import Sighting
+    from gpuinstall.probe.gpus import DetectedGpu
     from gpuinstall.probe.nvml import NvmlGpu
     from gpuinstall.versions import ComputeCapability, DriverVersion
 
 LOST = 15
 
 
-def card_faults(evidence: Evidence, sightings: Iterable[Sighting], *, driver_works: bool) -> Iterator[Problem]:
+def card_faults(evidence: Evidence, sightings: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Problem]:
     """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
     for gpu in evidence.nvml.gpus:
         yield from _spoiled(evidence, gpu) if gpu.error is None else (_refused(evidence, gpu.index, gpu.error),)

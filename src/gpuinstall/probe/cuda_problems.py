@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.machine import Problem
 from gpuinstall.probe.cuda_errors import CAUSES, UNLISTED, Cause, name_of
 from gpuinstall.probe.libcuda import is_compat
-from gpuinstall.probe.problems import Place, fix_of
+from gpuinstall.probe.problems import FixContext, fix_of
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Scene:
     @property
     def anew(self) -> str:
         """How this kind of container is started anew with GPUs."""
-        place = Place((self.container,) if self.container else ())
+        place = FixContext((self.container,) if self.container else ())
         return f"start it anew: {fix_of('start-container-with-gpus', place)}"
 
 

@@ -10,7 +10,7 @@ from gpuinstall.probe.container import Surroundings
 from gpuinstall.probe.kernel import KernelState
 from gpuinstall.probe.libcuda import LibcudaFacts
 from gpuinstall.probe.nvml import NvmlFacts
-from gpuinstall.probe.problems import Place
+from gpuinstall.probe.problems import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ class Evidence:
         return self.nvml.library is not None or self.cuda.path is not None or in_wsl
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FixContext:
         """Where a fix would be applied."""
         host, container = self.host, self.surroundings.container
         keys = (
@@ -112,4 +112,4 @@ class Evidence:
             "version": str(version or "of the kernel module"),
             "branch": str(version.branch if version else NEWEST_BRANCH),
         }
-        return Place(keys, tuple(words.items()))
+        return FixContext(keys, tuple(words.items()))

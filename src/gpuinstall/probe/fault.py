@@ -11,7 +11,7 @@ from gpuinstall.probe.problems import fix_of, problem
 if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.probe.evidence import Card, Evidence
-    from gpuinstall.probe.problems import Place
+    from gpuinstall.probe.problems import FixContext
 
 _KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
 
@@ -22,7 +22,7 @@ class Wanted(NamedTuple):
     branch: int
     legacy: bool
 
-    def in_words(self, place: Place) -> Place:
+    def in_words(self, place: FixContext) -> FixContext:
         """Let the fixes of a place name it; the open flavour is for Turing and newer."""
         return place.knowing(branch=self.branch, flavour="" if self.legacy else "-open")
 

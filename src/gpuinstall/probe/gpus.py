@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 UNIFIED = {ComputeCapability(*pair) for pair in ((5, 3), (6, 2), (7, 2), (8, 7), (11, 0), (12, 1))}
 
 
-class Sighting(NamedTuple):
+class DetectedGpu(NamedTuple):
     """A GPU and where it sits on the bus, if that is known."""
 
     gpu: Gpu
     address: str | None = None
 
 
-def sightings(evidence: Evidence) -> tuple[Sighting, ...]:
+def sightings(evidence: Evidence) -> tuple[DetectedGpu, ...]:
     """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
     listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
     known = {sighting.address for sighting in listed}
@@ -47,7 +47,7 @@ def driver_of(evidence: Evidence) -> Driver | None:
     return Driver(None, cuda, "libcuda") if evidence.cuda.driver_version and evidence.shows_gpu else None
 
 
-def _by_nvml(evidence: Evidence) -> tuple[Sighting, ...]:
+def _by_nvml(evidence: Evidence) -> tuple[DetectedGpu, ...]:
     found = evidence.nvml.gpus
     known = {gpu.bus_id for gpu in found}
     lost = [gpu for gpu in found if gpu.bus_id is None and gpu.error is not None]
@@ -56,7 +56,7 @@ def _by_nvml(evidence: Evidence) -> tuple[Sighting, ...]:
     return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or places.get(gpu.index)) for gpu in found)
 
 
-def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> Sighting:
+def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> DetectedGpu:
     card, device = _card_at(evidence.cards, address), _device_of(evidence.cuda.devices, seen.uuid, address)
     chip, jetson, whole = card.chip if card else None, evidence.jetson, None if seen.mig else device
     capabilities = (
@@ -76,14 +76,14 @@ def _nvml_gpu(evidence: Evidence, seen: NvmlGpu, address: str | None) -> Sightin
         mig_devices=seen.slices,
         found_via=evidence.nvml.by,
     )
-    return Sighting(gpu, address)
+    return DetectedGpu(gpu, address)
 
 
-def _by_cuda(evidence: Evidence) -> tuple[Sighting, ...]:
+def _by_cuda(evidence: Evidence) -> tuple[DetectedGpu, ...]:
     return tuple(_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
 
 
-def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> Sighting:
+def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> DetectedGpu:
     address = device.bus_id and normal_address(device.bus_id)
     card = _card_at(evidence.cards, address)
     sliced = (device.uuid or "").startswith("MIG-")
@@ -98,7 +98,7 @@ def _cuda_gpu(evidence: Evidence, index: int, device: CudaDevice) -> Sighting:
         mig_devices=(MigDevice(device.uuid, None, _memory(device)),) if sliced and device.uuid else (),
         found_via="libcuda",
     )
-    return Sighting(gpu, address)
+    return DetectedGpu(gpu, address)
 
 
 def _memory(device: CudaDevice) -> int | None:
@@ -106,17 +106,17 @@ def _memory(device: CudaDevice) -> int | None:
     return device.memory_bytes // MIB if device.memory_bytes and not unified else None
 
 
-def _by_chip(evidence: Evidence) -> tuple[Sighting, ...]:
+def _by_chip(evidence: Evidence) -> tuple[DetectedGpu, ...]:
     jetson = evidence.jetson
     if jetson is None or evidence.cards:
         return ()
-    return (Sighting(Gpu(0, jetson.name, compute_capability=jetson.compute_capability, found_via="device-tree")),)
+    return (DetectedGpu(Gpu(0, jetson.name, compute_capability=jetson.compute_capability, found_via="device-tree")),)
 
 
-def _by_bus(card: Card, index: int) -> Sighting:
+def _by_bus(card: Card, index: int) -> DetectedGpu:
     chip = card.chip
     name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
-    return Sighting(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
+    return DetectedGpu(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
 
 
 def _card_at(cards: Iterable[Card], address: str | None) -> Card | None:

@@ -16,15 +16,15 @@ FILE = Path(__file__).with_name("data") / "problems.toml"
 
 
 @dataclass(frozen=True)
-class Place:
+class FixContext:
     """Where a fix will be applied: the keys of the fixes that fit, the closest first, and the words they need."""
 
     keys: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
 
-    def knowing(self, **words: object) -> Place:
+    def knowing(self, **words: object) -> FixContext:
         """Add words that fixes may name."""
-        return Place(self.keys, (*self.words, *((name, str(word)) for name, word in words.items())))
+        return FixContext(self.keys, (*self.words, *((name, str(word)) for name, word in words.items())))
 
     def fitting(self, *, legacy: bool) -> Iterator[str]:
         """List the keys to try; for an old GPU, each with its ``-legacy`` form first."""
@@ -35,7 +35,7 @@ class Place:
 def problem(
     code: str,
     message: str,
-    place: Place,
+    place: FixContext,
     *,
     why: str | None = None,
     seen: str | None = None,
@@ -58,7 +58,7 @@ def problem(
     )
 
 
-def fix_of(fixes: str | Mapping[str, str] | None, place: Place, *, legacy: bool = False) -> str | None:
+def fix_of(fixes: str | Mapping[str, str] | None, place: FixContext, *, legacy: bool = False) -> str | None:
     """Choose the commands for a place out of a table, or of a shared one by its name."""
     table: Mapping[str, str] = _rows()["fixes"][fixes] if isinstance(fixes, str) else fixes or {}
     chosen = next((table[key] for key in place.fitting(legacy=legacy) if key in table), None)

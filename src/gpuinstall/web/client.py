@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import written
-from gpuinstall.web.hosts import Cause, Door, UnreachableError
+from gpuinstall.web.hosts import Cause, HostGate, UnreachableError
 from gpuinstall.web.page_cache import Page, PageCache
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Client:
         self._pages = PageCache(cache or cache_folder())
         self._session: Session | None = None
         self._lock = threading.Lock()
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, HostGate] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
@@ -134,7 +134,7 @@ class Client:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
         session = self._opened()
         with self._lock:
-            door = self._doors.setdefault(host, Door(host))
+            door = self._doors.setdefault(host, HostGate(host))
         return door.ask(lambda: self._send(session, method, url, headers))
 
     def _send(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:

@@ -34,7 +34,7 @@ class UnreachableError(InstallationError):
         self.untrusted = cause is _UNTRUSTED
 
 
-class Door:
+class HostGate:
     """The way to one host: requests wait only so long for its first answer, and once one has failed nobody tries."""
 
     def __init__(self, host: str) -> None:

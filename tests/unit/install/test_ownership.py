@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.install.contents import foreign, installed
 from gpuinstall.install.ownership import check_ownership, check_place, own_lock
-from gpuinstall.install.place import Place
+from gpuinstall.install.paths import EnvironmentPaths
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place.at(tmp_path / ".venv")
+def place(tmp_path: Path) -> EnvironmentPaths:
+    return EnvironmentPaths.at(tmp_path / ".venv")
 
 
-def refused(place: Place) -> UsageError:
+def refused(place: EnvironmentPaths) -> UsageError:
     with pytest.raises(UsageError) as caught:
         check_ownership(place)
     return caught.value
 
 
-def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(place: Place) -> None:
+def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(place: EnvironmentPaths) -> None:
     check_ownership(place)
     place.venv.mkdir()
     check_ownership(place)
@@ -33,7 +33,7 @@ def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(place: 
     check_ownership(place)
 
 
-def test_a_package_of_the_users_is_named(place: Place) -> None:
+def test_a_package_of_the_users_is_named(place: EnvironmentPaths) -> None:
     make_environment(place.venv, "ours")
     (place.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     error = refused(place)
@@ -42,27 +42,27 @@ def test_a_package_of_the_users_is_named(place: Place) -> None:
     assert "--replace" in (error.hint or "")
 
 
-def test_a_version_that_was_changed_by_hand_is_the_users(place: Place) -> None:
+def test_a_version_that_was_changed_by_hand_is_the_users(place: EnvironmentPaths) -> None:
     make_environment(place.venv, "ours")
     packages = place.venv / "lib/python3.12/site-packages"
     (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
     assert "torch 2.13.0" in refused(place).message
 
 
-def test_everything_is_the_users_where_the_environments_lock_is_gone(place: Place) -> None:
+def test_everything_is_the_users_where_the_environments_lock_is_gone(place: EnvironmentPaths) -> None:
     (make_environment(place.venv, "ours") / "pylock.cu126.toml").unlink()
     assert own_lock(place.venv) is None
     assert refused(place).code == "users-packages"
 
 
 @pytest.mark.parametrize("file", ["thesis.txt", "pyvenv.cfg"])
-def test_a_folder_that_is_not_ours_is_left_alone(place: Place, file: str) -> None:
+def test_a_folder_that_is_not_ours_is_left_alone(place: EnvironmentPaths, file: str) -> None:
     place.venv.mkdir()
     (place.venv / file).touch()
     assert refused(place).code == "not-ours"
 
 
-def test_a_file_in_the_place_of_the_environment_is_never_replaced(place: Place) -> None:
+def test_a_file_in_the_place_of_the_environment_is_never_replaced(place: EnvironmentPaths) -> None:
     place.venv.touch()
     with pytest.raises(UsageError, match="is a file"):
         check_place(place)
@@ -70,7 +70,7 @@ def test_a_file_in_the_place_of_the_environment_is_never_replaced(place: Place) 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
 def test_the_working_folder_and_those_above_it_are_never_replaced(
-    place: Place, folder: str, monkeypatch: pytest.MonkeyPatch
+    place: EnvironmentPaths, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.venv / folder).mkdir(parents=True)
     check_place(place)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.install.place import Place
+from gpuinstall.install.paths import EnvironmentPaths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to("real")
-    assert Place.at(tmp_path / ".venv").venv == tmp_path / "real"
+    assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rules for names")
@@ -30,17 +30,17 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
 )
 def test_a_name_that_no_environment_can_have_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        Place.at(tmp_path / name)
+        EnvironmentPaths.at(tmp_path / name)
 
 
 def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".venv.gpuinstall").touch()
     with pytest.raises(UsageError, match="is no folder"):
-        Place.at(tmp_path / ".venv")
+        EnvironmentPaths.at(tmp_path / ".venv")
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python follows such a link without complaint")
 def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot hold an environment"):
-        Place.at(tmp_path / ".venv")
+        EnvironmentPaths.at(tmp_path / ".venv")

@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
-from gpuinstall.install.place import Place
+from gpuinstall.install.paths import EnvironmentPaths
 from gpuinstall.install.swap import repair, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
@@ -21,14 +21,14 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.at(tmp_path / ".venv")
+def place(tmp_path: Path) -> EnvironmentPaths:
+    place = EnvironmentPaths.at(tmp_path / ".venv")
     make_environment(place.staging, "new", "2.15.0")
     return place
 
 
 @pytest.fixture
-def replaced(place: Place) -> Place:
+def replaced(place: EnvironmentPaths) -> EnvironmentPaths:
     make_environment(place.venv, "old", "2.14.1")
     make_environment(place.previous, "older", "2.13.0")
     (place.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
@@ -41,11 +41,11 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(swap, "exchange", lambda _one, _other: False)
 
 
-def beside(place: Place) -> str:
+def beside(place: EnvironmentPaths) -> str:
     return (place.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
 
 
-def test_the_first_environment_takes_its_place_with_its_lock(place: Place) -> None:
+def test_the_first_environment_takes_its_place_with_its_lock(place: EnvironmentPaths) -> None:
     swap_in(place, place.staging)
     assert name_of(place.venv) == "new"
     assert beside(place) == lock_text("2.15.0")
@@ -55,21 +55,21 @@ def test_the_first_environment_takes_its_place_with_its_lock(place: Place) -> No
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: Place) -> None:
+def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: EnvironmentPaths) -> None:
     swap_in(replaced, replaced.staging)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
-def test_none_is_kept_where_none_is_wanted(replaced: Place) -> None:
+def test_none_is_kept_where_none_is_wanted(replaced: EnvironmentPaths) -> None:
     swap_in(replaced, replaced.staging, keep=False)
     assert name_of(replaced.venv) == "new"
     assert not replaced.previous.exists()
 
 
 @pytest.mark.usefixtures("either_way")
-def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(replaced: Place) -> None:
+def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(replaced: EnvironmentPaths) -> None:
     swap_in(replaced, replaced.staging)
     swap_in(replaced, replaced.previous)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
@@ -98,7 +98,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
     [("write_atomically", 1), ("_put", 1), ("publish_lock", 1), ("discard", 1), ("write_atomically", 2)],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
-    replaced: Place, monkeypatch: pytest.MonkeyPatch, step: str, call: int
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: str, call: int
 ) -> None:
     with monkeypatch.context() as patched:
         kill_before(patched, swap, step, call)
@@ -112,7 +112,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
 
 @pytest.mark.parametrize("rename", [1, 2, 3])
 def test_a_run_killed_between_two_renames_is_repaired(
-    replaced: Place, monkeypatch: pytest.MonkeyPatch, rename: int
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, rename: int
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
@@ -126,7 +126,7 @@ def test_a_run_killed_between_two_renames_is_repaired(
 
 @pytest.mark.parametrize("rename", [1, 2])
 def test_going_back_killed_between_two_renames_loses_neither(
-    replaced: Place, monkeypatch: pytest.MonkeyPatch, rename: int
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, rename: int
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
@@ -137,7 +137,7 @@ def test_going_back_killed_between_two_renames_loses_neither(
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
-def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Place) -> None:
+def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: EnvironmentPaths) -> None:
     (replaced.work / "staging-of another run").mkdir()
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
@@ -149,7 +149,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Place)
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
 def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
-    replaced: Place, monkeypatch: pytest.MonkeyPatch, number: int
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def fixed(_one: Path, _other: Path) -> bool:
         raise OSError(number, "cannot")
@@ -164,7 +164,7 @@ def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
     assert not replaced.staging.exists()
 
 
-def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Place) -> None:
+def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: EnvironmentPaths) -> None:
     (replaced.folder / "pylock.cu126.toml").unlink()
     (replaced.folder / "pylock.cu126.toml").mkdir()
     with pytest.raises(InstallationError):
@@ -178,7 +178,7 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Place) -> 
 
 
 def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
-    replaced: Place, monkeypatch: pytest.MonkeyPatch
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(swap, "discard", lambda _folder: None)
@@ -190,7 +190,7 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
-def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: Place) -> None:
+def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: EnvironmentPaths) -> None:
     place.venv.mkdir()
     (place.venv / "thesis.txt").write_text("mine", encoding="utf-8")
     swap_in(place, place.staging)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.place import Place
+from gpuinstall.install.paths import EnvironmentPaths
 from gpuinstall.install.turn import at_rest, turn
 from gpuinstall.reporter import SilentReporter
 
@@ -21,7 +21,7 @@ class Listener(SilentReporter):
 
 
 def test_a_turn_leaves_nothing_behind(tmp_path: Path) -> None:
-    place = Place.at(tmp_path / "a" / ".venv")
+    place = EnvironmentPaths.at(tmp_path / "a" / ".venv")
     with turn(place, 0, SilentReporter()):
         assert place.guard.exists()
         assert not at_rest(place)
@@ -30,7 +30,7 @@ def test_a_turn_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
-    place = Place.at(tmp_path / ".venv")
+    place = EnvironmentPaths.at(tmp_path / ".venv")
     with turn(place, 0, SilentReporter()):
         place.previous.mkdir()
     assert {entry.name for entry in place.work.iterdir()} == {"previous", ".gitignore", "lock"}
@@ -40,14 +40,14 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"])
 def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> None:
-    place = Place.at(tmp_path / ".venv")
+    place = EnvironmentPaths.at(tmp_path / ".venv")
     place.work.mkdir()
     (place.work / left).touch()
     assert not at_rest(place)
 
 
 def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) -> None:
-    place = Place.at(tmp_path / ".venv")
+    place = EnvironmentPaths.at(tmp_path / ".venv")
 
     def interrupted() -> None:
         with turn(place, 0, SilentReporter()):
@@ -61,7 +61,7 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) ->
 
 
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
-    place, listener = Place.at(tmp_path / ".venv"), Listener()
+    place, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
     with (
         turn(place, 0, SilentReporter()),
         pytest.raises(InstallationError) as caught,
@@ -75,7 +75,7 @@ def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> N
 
 
 def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None:
-    place = Place.at(tmp_path / ".venv")
+    place = EnvironmentPaths.at(tmp_path / ".venv")
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
@@ -96,7 +96,10 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None
 
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InstallationError) as caught, turn(Place.at(tmp_path / "file" / ".venv"), 0, SilentReporter()):
+    with (
+        pytest.raises(InstallationError) as caught,
+        turn(EnvironmentPaths.at(tmp_path / "file" / ".venv"), 0, SilentReporter()),
+    ):
         pass
     assert caught.value.code == "not-writable"
     assert "file" in caught.value.message
@@ -105,6 +108,9 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder on Linux")
 def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait() -> None:
     listener = Listener()
-    with pytest.raises(InstallationError, match="cannot be written"), turn(Place.at(Path("/proc/env")), 60, listener):
+    with (
+        pytest.raises(InstallationError, match="cannot be written"),
+        turn(EnvironmentPaths.at(Path("/proc/env")), 60, listener),
+    ):
         pass
     assert listener.waits == []

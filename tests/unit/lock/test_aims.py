@@ -4,8 +4,8 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import MachineError, NoBuildError
-from gpuinstall.lock.aims import Aim, pinned, settle, stand_in
 from gpuinstall.lock.cover import cover
+from gpuinstall.lock.request import LockRequest, machine_for_target, pinned, settle
 from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
@@ -14,12 +14,12 @@ from gpuinstall.versions import ComputeCapability, DriverVersion
 CATALOG = load_catalog()
 
 
-def aims(*targets: str, requirements: tuple[str, ...] = ("torch",), python: str | None = None) -> list[Aim]:
+def aims(*targets: str, requirements: tuple[str, ...] = ("torch",), python: str | None = None) -> list[LockRequest]:
     parsed = [Target.parse(text) for text in targets]
-    return [Aim(stand_in(one), Request(requirements, python, one.backend), CATALOG) for one in parsed]
+    return [LockRequest(machine_for_target(one), Request(requirements, python, one.backend), CATALOG) for one in parsed]
 
 
-def torches(found: list[Aim], *, newest: bool = False) -> list[str]:
+def torches(found: list[LockRequest], *, newest: bool = False) -> list[str]:
     return [str(settled.choice.build.torch) for settled in settle(found, newest=newest)]
 
 

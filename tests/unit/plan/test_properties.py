@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuinstall.catalog import load_catalog
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.candidates import Candidate, judge
-from gpuinstall.plan.case import Case
+from gpuinstall.plan.case import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
 from gpuinstall.versions import DriverVersion
@@ -60,7 +60,7 @@ def test_no_rule_rejects_what_is_chosen(
     chosen = made.choice
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    case = Case(asked, parse_request(request, load_catalog().family, asked), load_catalog(), gpus)
+    case = PlanContext(asked, parse_request(request, load_catalog().family, asked), load_catalog(), gpus)
     verdict = judge(chosen.build, case)
 
     assert isinstance(verdict, Candidate)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from gpuinstall.probe.problems import FILE, Place, codes, fix_of, problem
+from gpuinstall.probe.problems import FILE, FixContext, codes, fix_of, problem
 
 ROWS = tomli.loads(FILE.read_text(encoding="utf-8"))
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc", "container")
@@ -16,7 +16,7 @@ SYSTEMS = ("wsl", "jetson", "ubuntu", "debian", "fedora", "apt", "dnf", "zypper"
 
 def test_a_slug_that_is_not_on_the_list_is_refused() -> None:
     with pytest.raises(KeyError):
-        problem("no-such-problem", "x", Place())
+        problem("no-such-problem", "x", FixContext())
 
 
 def test_every_slug_of_the_probe_is_on_the_list_and_every_one_on_the_list_is_used() -> None:
@@ -53,13 +53,13 @@ def test_an_entry_of_the_catalogue_is_well_formed(code: str) -> None:
 )
 def test_a_driver_is_installed_by_the_commands_of_the_place(keys: tuple[str, ...], legacy: bool, start: str) -> None:
     words = (("branch", "580"), ("flavour", "" if legacy else "-open"))
-    fix = fix_of("install-driver", Place(keys, words), legacy=legacy)
+    fix = fix_of("install-driver", FixContext(keys, words), legacy=legacy)
     assert fix is not None
     assert fix.startswith(start)
 
 
 def test_a_word_that_nobody_knows_stays_visible() -> None:
-    assert fix_of({"any": "sudo nvidia-smi -i {place}"}, Place()) == "sudo nvidia-smi -i <place>"
+    assert fix_of({"any": "sudo nvidia-smi -i {place}"}, FixContext()) == "sudo nvidia-smi -i <place>"
 
 
 def test_the_list_is_shipped_beside_its_module() -> None:

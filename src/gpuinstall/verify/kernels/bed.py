@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Bed(NamedTuple):
+class CheckContext(NamedTuple):
     """What a check works with: torch, the device ("cuda", "cpu" or "mps"), and the greatest error allowed."""
 
     torch: Any
@@ -49,7 +49,7 @@ class Check(NamedTuple):
     """One row of a table of checks: ``limit`` is the greatest error allowed, ``where`` the kinds of device."""
 
     name: str
-    run: Callable[[Bed], str | None]
+    run: Callable[[CheckContext], str | None]
     limit: float | None = None
     where: str = "cuda cpu"
 

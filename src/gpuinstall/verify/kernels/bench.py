@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .bed import Bed, allow_tf32
+from .bed import CheckContext, allow_tf32
 from .deep import toolchain
 from .loading import loading
 from .protocol import Skip
@@ -40,7 +40,7 @@ SMALL = Sizes(side=512, block=1 << 26, batch=2, image=32, warm=1, windows=1, sec
 LARGE_FROM_MIB = 14000
 
 
-def sizes(bed: Bed) -> Sizes:
+def sizes(bed: CheckContext) -> Sizes:
     """Choose the sizes that a device's free memory allows."""
     if bed.device != "cuda":
         return SMALL
@@ -48,7 +48,7 @@ def sizes(bed: Bed) -> Sizes:
     return LARGE if free >> 20 >= LARGE_FROM_MIB else MIDDLE
 
 
-def seconds_per_call(bed: Bed, call: Callable[[], Any]) -> float:
+def seconds_per_call(bed: CheckContext, call: Callable[[], Any]) -> float:
     """Time a call: warm it up, find how many fill a window, and take the best window."""
     size = sizes(bed)
     _timed(bed, call, size.warm)
@@ -58,7 +58,7 @@ def seconds_per_call(bed: Bed, call: Callable[[], Any]) -> float:
     return min(_timed(bed, call, count) for _ in range(size.windows)) / count
 
 
-def _timed(bed: Bed, call: Callable[[], Any], count: int) -> float:
+def _timed(bed: CheckContext, call: Callable[[], Any], count: int) -> float:
     bed.synchronize()
     start = time.perf_counter()
     for _ in range(count):
@@ -67,7 +67,7 @@ def _timed(bed: Bed, call: Callable[[], Any], count: int) -> float:
     return time.perf_counter() - start
 
 
-def product(dtype: str, bed: Bed) -> float:
+def product(dtype: str, bed: CheckContext) -> float:
     """TFLOP/s of a square matrix product."""
     if dtype in {"bfloat16", "tf32"} and bed.device == "cuda" and bed.capability < (8, 0):
         raise Skip("needs compute capability 8.0")
@@ -78,7 +78,7 @@ def product(dtype: str, bed: Bed) -> float:
     return 2 * side**3 / seconds_per_call(bed, lambda: a @ b) / 1e12
 
 
-def product_fp8(bed: Bed) -> float:
+def product_fp8(bed: CheckContext) -> float:
     """TFLOP/s of a square matrix product in FP8 (e4m3)."""
     if bed.capability < (8, 9) or not hasattr(bed.torch, "_scaled_mm"):
         raise Skip("FP8 needs torch 2.1 and compute capability 8.9")
@@ -90,7 +90,7 @@ def product_fp8(bed: Bed) -> float:
     return 2 * side**3 / seconds_per_call(bed, call) / 1e12
 
 
-def memory(bed: Bed) -> float:
+def memory(bed: CheckContext) -> float:
     """GB/s of a copy within the device's memory, read and written bytes together."""
     block = sizes(bed).block
     x = bed.torch.ones(block, dtype=bed.torch.uint8, device=bed.device)
@@ -98,7 +98,7 @@ def memory(bed: Bed) -> float:
     return 2 * block / seconds_per_call(bed, lambda: y.copy_(x)) / 1e9
 
 
-def copy(direction: str, pinned: bool, bed: Bed) -> float:
+def copy(direction: str, pinned: bool, bed: CheckContext) -> float:
     """GB/s between the host's memory and the device's."""
     block = sizes(bed).block // 2
     host = bed.torch.ones(block, dtype=bed.torch.uint8, pin_memory=pinned)
@@ -107,13 +107,13 @@ def copy(direction: str, pinned: bool, bed: Bed) -> float:
     return block / seconds_per_call(bed, lambda: target.copy_(source, non_blocking=pinned)) / 1e9
 
 
-def launch(bed: Bed) -> float:
+def launch(bed: CheckContext) -> float:
     """Microseconds for which one call of the smallest kernel keeps the processor."""
     x = bed.torch.zeros(1, device=bed.device)
     return 1e6 * seconds_per_call(bed, lambda: x.add_(1))
 
 
-def training(mode: str, bed: Bed) -> float:
+def training(mode: str, bed: CheckContext) -> float:
     """Images a second through a training step of ResNet-50."""
     if mode == "compiled":
         toolchain(bed)
@@ -126,7 +126,7 @@ def training(mode: str, bed: Bed) -> float:
     return size.batch / seconds_per_call(bed, step)
 
 
-def _step(bed: Bed, model: Any, images: Any, mode: str) -> Callable[[], None]:
+def _step(bed: CheckContext, model: Any, images: Any, mode: str) -> Callable[[], None]:
     torch = bed.torch
     labels = torch.zeros(len(images), dtype=torch.long, device=bed.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -147,7 +147,7 @@ class Measure(NamedTuple):
     """One row of the table: what ``run`` gives, in ``unit``, and the kinds of device that it is measured on."""
 
     name: str
-    run: Callable[[Bed], Any]
+    run: Callable[[CheckContext], Any]
     unit: str
     where: str = "cuda cpu"
 
@@ -175,13 +175,13 @@ MEASURES = (
 
 def run(channel: Channel, torch: Any, device: str) -> None:
     """Take every measurement that has a meaning on one kind of device; one that fails says why."""
-    bed = Bed(torch, device)
+    bed = CheckContext(torch, device)
     for measure in MEASURES:
         if device in measure.where.split():
             channel.attempt(measure.name, partial(_taken, channel, measure, bed))
 
 
-def _taken(channel: Channel, measure: Measure, bed: Bed) -> None:
+def _taken(channel: Channel, measure: Measure, bed: CheckContext) -> None:
     value = measure.run(bed)
     found = value if isinstance(value, dict) else {"value": value}
     channel.send(measure=measure.name, unit=measure.unit, **found)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bed import Bed, Check
+from .bed import Check, CheckContext
 from .protocol import Skip, Wrong
 from .tolerance import tolerance
 
@@ -22,7 +22,7 @@ HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
 
 
-def attention(backend: str, bed: Bed) -> None:
+def attention(backend: str, bed: CheckContext) -> None:
     """scaled_dot_product_attention by one back end against float64."""
     if not hasattr(bed.torch.nn.functional, "scaled_dot_product_attention"):
         raise Skip("torch 2.0 brought scaled_dot_product_attention")
@@ -35,7 +35,7 @@ def attention(backend: str, bed: Bed) -> None:
     bed.compare(result, _reference(bed, q, k, v), v.double().abs().max())
 
 
-def _attended(bed: Bed, backend: str, q: Any, k: Any, v: Any) -> Any:
+def _attended(bed: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
     with _only(bed.torch, backend):
         try:
             return bed.torch.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -56,12 +56,12 @@ def _only(torch: Any, backend: str) -> Any:
     return torch.backends.cuda.sdp_kernel(**{option: name == backend for name, option in chosen.items()})
 
 
-def _reference(bed: Bed, q: Any, k: Any, v: Any) -> Any:
+def _reference(bed: CheckContext, q: Any, k: Any, v: Any) -> Any:
     scores = q.double() @ k.double().transpose(-2, -1) / WIDTH**0.5
     return bed.torch.softmax(scores, dim=-1) @ v.double()
 
 
-def fp8(bed: Bed) -> None:
+def fp8(bed: CheckContext) -> None:
     """A matrix product in FP8 (e4m3) against float64."""
     if bed.capability < (8, 9):
         raise Skip("FP8 needs compute capability 8.9")
@@ -76,7 +76,7 @@ def fp8(bed: Bed) -> None:
     bed.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
 
 
-def sparse(bed: Bed) -> None:
+def sparse(bed: CheckContext) -> None:
     """A product with a 2:4 sparse matrix against float64."""
     make = getattr(bed.torch.sparse, "to_sparse_semi_structured", None)
     if make is None or bed.capability < (8, 0):
@@ -99,7 +99,7 @@ def _supported(product: Callable[[], Any]) -> Any:
         raise
 
 
-def fft(bed: Bed) -> None:
+def fft(bed: CheckContext) -> None:
     """A Fourier transform (cuFFT) against float64."""
     x = bed.random(64, 1000)
     result = bed.torch.view_as_real(bed.torch.fft.rfft(x.to(bed.device)))
@@ -107,7 +107,7 @@ def fft(bed: Bed) -> None:
     bed.compare(result, expected, x.double().abs().sum(dim=1)[:, None, None])
 
 
-def solve(bed: Bed) -> None:
+def solve(bed: CheckContext) -> None:
     """A linear system and a Cholesky factor (cuSOLVER), by what is left when they are put in."""
     x = bed.random(SIDE, SIDE)
     a = x @ x.t() + SIDE * bed.torch.eye(SIDE)
@@ -118,7 +118,7 @@ def solve(bed: Bed) -> None:
     bed.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
 
 
-def randomness(bed: Bed) -> None:
+def randomness(bed: CheckContext) -> None:
     """Random numbers: the same from the same seed, with the mean and spread they should have."""
     count = 1 << 20
     first, second = (_seeded(bed, count) for _ in range(2))
@@ -128,12 +128,12 @@ def randomness(bed: Bed) -> None:
         raise Wrong(f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution")
 
 
-def _seeded(bed: Bed, count: int) -> Any:
+def _seeded(bed: CheckContext, count: int) -> Any:
     generator = bed.torch.Generator(device=bed.device).manual_seed(7)
     return bed.torch.randn(count, generator=generator, device=bed.device)
 
 
-def graph(bed: Bed) -> None:
+def graph(bed: CheckContext) -> None:
     """A CUDA graph, captured once and replayed on other numbers."""
     cuda = bed.torch.cuda
     x = bed.torch.ones(1024, device=bed.device)
@@ -148,7 +148,7 @@ def graph(bed: Bed) -> None:
     bed.same(y, bed.torch.full((1024,), 7.0))
 
 
-def compiled(bed: Bed) -> None:
+def compiled(bed: CheckContext) -> None:
     """torch.compile: Triton and a C compiler make a kernel, and it is right."""
     toolchain(bed)
     x = bed.random(1 << 12)
@@ -162,7 +162,7 @@ def _curve(x: Any) -> Any:
     return (x.sin() + x.cos() * 2).tanh()
 
 
-def toolchain(bed: Bed) -> None:
+def toolchain(bed: CheckContext) -> None:
     """Say why torch.compile cannot work here, where something that it needs is not there."""
     if not hasattr(bed.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
@@ -181,7 +181,7 @@ def _triton() -> None:
         raise Skip("torch.compile needs Python's headers (Python.h), and they are not there")
 
 
-def companion(name: str, use: Callable[[Bed, Any], None], bed: Bed) -> str:
+def companion(name: str, use: Callable[[CheckContext, Any], None], bed: CheckContext) -> str:
     """A package built beside torch loads with it, and runs where it has kernels."""
     if importlib.util.find_spec(name) is None:
         raise Skip(f"{name} is not installed")
@@ -190,14 +190,14 @@ def companion(name: str, use: Callable[[Bed, Any], None], bed: Bed) -> str:
     return str(getattr(module, "__version__", ""))
 
 
-def _nms(bed: Bed, torchvision: Any) -> None:
+def _nms(bed: CheckContext, torchvision: Any) -> None:
     boxes = bed.torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
     scores = bed.torch.tensor([0.9, 0.8, 0.7])
     kept = torchvision.ops.nms(boxes.to(bed.device), scores.to(bed.device), 0.5)
     bed.same(kept, bed.torch.tensor([0, 2]))
 
 
-def _loaded(_bed: Bed, _module: Any) -> None:
+def _loaded(_bed: CheckContext, _module: Any) -> None:
     """Importing it was the check."""
 
 

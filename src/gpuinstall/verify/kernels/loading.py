@@ -12,7 +12,7 @@ from .protocol import Skip
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .bed import Bed
+    from .bed import CheckContext
 
 BATCH = 32
 PICTURE = (375, 500)
@@ -39,7 +39,7 @@ class Images:
         return small[0].div(255.0).sub(0.45).div(0.22)
 
 
-def loading(bed: Bed) -> dict[str, Any]:
+def loading(bed: CheckContext) -> dict[str, Any]:
     """Images a second that a DataLoader brings to the device with the best settings found, and the settings."""
     if not sys.platform.startswith("linux"):
         raise Skip("measured where workers can be forked (Linux)")
@@ -66,7 +66,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _rate(bed: Bed, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
+def _rate(bed: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
     loader = _loader(bed, count, workers, pin, ahead)
     batches = iter(loader)
     _arrived(bed, next(batches))
@@ -76,7 +76,7 @@ def _rate(bed: Bed, count: int, workers: int, pin: bool = False, ahead: int = 2)
     return images / (time.perf_counter() - start)
 
 
-def _loader(bed: Bed, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
+def _loader(bed: CheckContext, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
     options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
     loader = bed.torch.utils.data.DataLoader
     found: Iterator[Any] = loader(
@@ -85,7 +85,7 @@ def _loader(bed: Bed, count: int, workers: int, pin: bool, ahead: int) -> Iterat
     return found
 
 
-def _arrived(bed: Bed, batch: Any) -> Any:
+def _arrived(bed: CheckContext, batch: Any) -> Any:
     there = batch.to(bed.device, non_blocking=True)
     bed.synchronize()
     return there

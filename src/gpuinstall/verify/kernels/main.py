@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .bed import Bed, allow_tf32
+from .bed import CheckContext, allow_tf32
 from .bench import run as measure
 from .protocol import Channel
 
@@ -89,7 +89,7 @@ def _tables(device: str, work: str) -> tuple[Check, ...]:
 
 
 def _tried(check: Check, torch: Any, device: str) -> str | None:
-    bed = Bed(torch, device, check.limit or 0.0)
+    bed = CheckContext(torch, device, check.limit or 0.0)
     message = check.run(bed)
     bed.synchronize()
     return message

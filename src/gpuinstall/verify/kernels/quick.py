@@ -6,7 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .bed import Bed, Check
+from .bed import Check, CheckContext
 from .protocol import Skip, Unproven, Wrong
 from .tolerance import WINOGRAD, tolerance
 
@@ -17,7 +17,7 @@ SIDE = 256
 LEAST_FREE_MIB = 600
 
 
-def device(bed: Bed) -> str | None:
+def device(bed: CheckContext) -> str | None:
     """torch sees the device, can open it, and it has memory to work in."""
     if bed.device != "cuda":
         return None
@@ -29,7 +29,7 @@ def device(bed: Bed) -> str | None:
     return str(bed.torch.cuda.get_device_name())
 
 
-def elementwise(bed: Bed) -> None:
+def elementwise(bed: CheckContext) -> None:
     """Elementwise kernels, the build's own code, against float64."""
     x = bed.random(1 << 16)
     on_device = x.to(bed.device)
@@ -40,7 +40,7 @@ def _bell(x: Any) -> Any:
     return (-x * x).exp() + x.sigmoid()
 
 
-def reduction(bed: Bed) -> None:
+def reduction(bed: CheckContext) -> None:
     """Sum, maximum and position of the maximum over a million numbers."""
     x = bed.random(1 << 20)
     on_device = x.to(bed.device)
@@ -49,7 +49,7 @@ def reduction(bed: Bed) -> None:
     bed.same(on_device.argmax(), x.argmax())
 
 
-def matmul(dtype: str, bed: Bed) -> None:
+def matmul(dtype: str, bed: CheckContext) -> None:
     """A matrix product (cuBLAS) against float64."""
     _demand(dtype, bed)
     a, b = bed.random(SIDE, SIDE, dtype=dtype), bed.random(SIDE, SIDE, dtype=dtype, seed=1)
@@ -57,7 +57,7 @@ def matmul(dtype: str, bed: Bed) -> None:
     bed.compare(product, a.double() @ b.double(), a.double().abs() @ b.double().abs())
 
 
-def _demand(dtype: str, bed: Bed) -> None:
+def _demand(dtype: str, bed: CheckContext) -> None:
     if dtype == "bfloat16" and bed.device == "cuda" and bed.capability < (8, 0):
         raise Skip("bfloat16 needs compute capability 8.0")
 
@@ -71,7 +71,7 @@ def _computed(product: Any) -> Any:
         raise
 
 
-def convolution(bed: Bed) -> None:
+def convolution(bed: CheckContext) -> None:
     """A convolution and its gradient (cuDNN) against float64."""
     x, w = bed.random(4, 16, 32, 32), bed.random(32, 16, 3, 3, seed=1)
     conv = bed.torch.nn.functional.conv2d
@@ -87,7 +87,7 @@ def _terms(conv: Any, x: Any, w: Any) -> Any:
     return conv(x.double().abs(), w.double().abs(), padding=1)
 
 
-def batched(bed: Bed) -> None:
+def batched(bed: CheckContext) -> None:
     """A batched product of strided matrices (cuBLAS) against float64."""
     a, b = bed.random(8, 64, 96), bed.random(8, 80, 96, seed=1)
     product = bed.torch.bmm(a.to(bed.device), b.to(bed.device).transpose(1, 2))
@@ -98,7 +98,7 @@ def _bmm(a: Any, b: Any) -> Any:
     return a @ b.transpose(1, 2)
 
 
-def linear(bed: Bed) -> None:
+def linear(bed: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
     x, w, bias = bed.random(64, SIDE), bed.random(128, SIDE, seed=1), bed.random(128, seed=2)
     result = bed.torch.nn.functional.linear(x.to(bed.device), w.to(bed.device), bias.to(bed.device))
@@ -106,19 +106,19 @@ def linear(bed: Bed) -> None:
     bed.compare(result, expected, x.double().abs() @ w.double().abs().t() + bias.double().abs())
 
 
-def sort(bed: Bed) -> None:
+def sort(bed: CheckContext) -> None:
     """Sorting, exactly as the CPU does it."""
     x = bed.random(1 << 16)
     bed.same(x.to(bed.device).sort().values, x.sort().values)
 
 
-def cumsum(bed: Bed) -> None:
+def cumsum(bed: CheckContext) -> None:
     """Running sums of integers, exactly."""
     x = bed.torch.arange(1 << 16)
     bed.same(x.to(bed.device).cumsum(0), x.cumsum(0))
 
 
-def optimizer(bed: Bed) -> None:
+def optimizer(bed: CheckContext) -> None:
     """Three steps of AdamW over 96 tensors at once: kernels with long parameter lists, as training uses them.
 
     The step is called as a function: making an optimizer imports torch's compiler, which takes longer than torch.
@@ -132,15 +132,15 @@ def optimizer(bed: Bed) -> None:
 
 def _stepped(torch: Any, parameters: list[Any], gradients: list[Any], foreach: bool) -> Any:
     adamw = import_module("torch.optim.adamw").adamw
-    means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    session, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in parameters]
     rates = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "lr": 0.01, "weight_decay": 0.01, "eps": 1e-8}
     for _ in range(3):
-        adamw(parameters, gradients, means, squares, [], steps, foreach=foreach, maximize=False, **rates)
+        adamw(parameters, gradients, session, squares, [], steps, foreach=foreach, maximize=False, **rates)
     return torch.stack(parameters)
 
 
-def numpy(bed: Bed) -> None:
+def numpy(bed: CheckContext) -> None:
     """torch and the installed NumPy understand each other."""
     try:
         import_module("numpy")
@@ -152,7 +152,7 @@ def numpy(bed: Bed) -> None:
         raise Wrong("an array made from a tensor holds other numbers")
 
 
-def temporary(_bed: Bed) -> str:
+def temporary(_bed: CheckContext) -> str:
     """The folder for temporary files takes a megabyte: DataLoader workers, Triton and extensions write there."""
     import os
     import tempfile
@@ -169,7 +169,7 @@ def temporary(_bed: Bed) -> str:
     return folder
 
 
-def copies(bed: Bed) -> None:
+def copies(bed: CheckContext) -> None:
     """Bytes to the device and back, from pageable and from pinned memory, unchanged."""
     x = bed.torch.randint(0, 256, (1 << 20,), dtype=bed.torch.uint8)
     bed.same(x.to(bed.device), x)
@@ -179,7 +179,7 @@ def copies(bed: Bed) -> None:
     bed.same(there, x)
 
 
-def streams(bed: Bed) -> None:
+def streams(bed: CheckContext) -> None:
     """Two streams at once, one waiting for the other's result."""
     cuda = bed.torch.cuda
     first, second = cuda.Stream(), cuda.Stream()
@@ -193,7 +193,7 @@ def streams(bed: Bed) -> None:
     bed.same(z, 2 * bed.torch.arange(1, (1 << 16) + 1, dtype=bed.torch.float32))
 
 
-def allocator(bed: Bed) -> None:
+def allocator(bed: CheckContext) -> None:
     """Blocks of memory that do not overlap, given back afterwards."""
     before = bed.torch.cuda.memory_allocated()
     blocks = [bed.torch.full((1 << 18,), i, dtype=bed.torch.int32, device=bed.device) for i in range(32)]

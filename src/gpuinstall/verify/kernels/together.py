@@ -7,19 +7,19 @@ import socket
 from datetime import timedelta
 from typing import Any
 
-from .bed import Bed, Check
+from .bed import Check, CheckContext
 from .protocol import Skip, Wrong
 
 COUNT = 1 << 20
 PATIENCE = timedelta(seconds=60)
 
 
-def all_reduce(bed: Bed) -> None:
+def all_reduce(bed: CheckContext) -> None:
     """A sum over all cards, one process each, as training does it (NCCL; gloo on the CPU)."""
     sum_over(bed, "nccl", _world(bed))
 
 
-def _world(bed: Bed) -> int:
+def _world(bed: CheckContext) -> int:
     """Count the cards without opening one: a process that did could not be forked."""
     world = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
     if world < 2:
@@ -29,7 +29,7 @@ def _world(bed: Bed) -> int:
     return world
 
 
-def sum_over(bed: Bed, backend: str, world: int) -> None:
+def sum_over(bed: CheckContext, backend: str, world: int) -> None:
     """Sum over ``world`` forked processes."""
     processes = bed.torch.multiprocessing
     with socket.socket() as free:
@@ -54,7 +54,7 @@ def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> No
     torch.distributed.destroy_process_group()
 
 
-def peers(bed: Bed) -> str:
+def peers(bed: CheckContext) -> str:
     """Copies from every card to every other, directly where the cards can, unchanged."""
     cuda = bed.torch.cuda
     count = cuda.device_count()

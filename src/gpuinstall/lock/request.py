@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Aim:
+class LockRequest:
     """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has."""
 
     machine: Machine
@@ -40,28 +40,28 @@ class Aim:
         """The target as the user named it."""
         return str(Target(self.request.backend or "?", self.machine.os, self.machine.arch))
 
-    def asking(self, torch: str, python: str) -> Aim:
+    def asking(self, torch: str, python: str) -> LockRequest:
         """The same with one torch and one Python."""
         requirements = pinned(self.request.requirements, torch)
         return replace(self, request=replace(self.request, requirements=requirements, python=python))
 
 
 @dataclass(frozen=True)
-class Settled:
+class PlannedLock:
     """An aim with the plan that serves it, and the choice in it."""
 
-    aim: Aim
+    aim: LockRequest
     plan: Plan
     choice: Choice
 
 
-def stand_in(target: Target) -> Machine:
+def machine_for_target(target: Target) -> Machine:
     """The machine that stands for a target: no GPU, any Python, a glibc as old as the locks are made for."""
     linux = target.os == "linux"
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def settle(aims: Sequence[Aim], *, newest: bool = False) -> list[Settled]:
+def settle(aims: Sequence[LockRequest], *, newest: bool = False) -> list[PlannedLock]:
     """Choose for every aim: the newest torch that all can have, or with ``newest`` the newest of each; one Python.
 
     Raise MachineError or NoBuildError where there is none.
@@ -74,15 +74,15 @@ def settle(aims: Sequence[Aim], *, newest: bool = False) -> list[Settled]:
             plans = [choose(one.machine, one.request, one.catalog) for one in _asking(aims, str(torch), python)]
             choices = [plan.choice for plan in plans if plan.choice]
             if len(choices) == len(aims):
-                return [Settled(*each) for each in zip(aims, plans, choices, strict=True)]
+                return [PlannedLock(*each) for each in zip(aims, plans, choices, strict=True)]
     raise _disagreement(aims)
 
 
-def settle_one(aim: Aim) -> Settled:
+def settle_one(aim: LockRequest) -> PlannedLock:
     """Choose for one aim; raise what a refused plan says."""
     plan = choose(aim.machine, aim.request, aim.catalog)
     if plan.choice is not None:
-        return Settled(aim, plan, plan.choice)
+        return PlannedLock(aim, plan, plan.choice)
     error = error_of(plan, aim.machine) or NoBuildError("refused", "no build fits")
     error.data = {"plan": plan.to_dict()}
     raise error
@@ -100,39 +100,39 @@ def is_torch(requirement: str) -> bool:
     return canonicalize_name(Requirement(requirement).name) == "torch"
 
 
-def _asking(aims: Sequence[Aim], torch: str, python: str) -> Iterator[Aim]:
+def _asking(aims: Sequence[LockRequest], torch: str, python: str) -> Iterator[LockRequest]:
     return (aim.asking(torch, python) for aim in aims)
 
 
-def _one_python(settled: list[Settled]) -> list[Settled]:
+def _one_python(settled: list[PlannedLock]) -> list[PlannedLock]:
     aims = [each.aim for each in settled]
     for python in _pythons(aims):
         asking = [each.aim.asking(str(each.choice.build.torch), python) for each in settled]
         plans = [choose(aim.machine, aim.request, aim.catalog) for aim in asking]
         choices = [plan.choice for plan in plans if plan.choice]
         if len(choices) == len(aims):
-            return [Settled(*each) for each in zip(aims, plans, choices, strict=True)]
+            return [PlannedLock(*each) for each in zip(aims, plans, choices, strict=True)]
     raise NoBuildError(
         "no-common-python", "no Python has the newest torch of every target", hint="name one: --python 3.12"
     )
 
 
-def common_torches(aims: Sequence[Aim]) -> list[Version]:
+def common_torches(aims: Sequence[LockRequest]) -> list[Version]:
     """The torch versions that every aim's platform has a build of, and its request allows, newest first."""
     return sorted(set.intersection(*map(_torches, aims)), reverse=True)
 
 
-def _torches(aim: Aim) -> set[Version]:
+def _torches(aim: LockRequest) -> set[Version]:
     demand = parse_request(aim.request, aim.catalog.family, aim.machine)
     return {build.torch for build in _builds(aim) if demand.wants(build.torch)}
 
 
-def _builds(aim: Aim) -> list[Build]:
+def _builds(aim: LockRequest) -> list[Build]:
     builds = aim.catalog.builds_for(aim.machine.os, aim.machine.arch)
     return [build for build in builds if aim.request.backend in {build.backend, None}]
 
 
-def _pythons(aims: Sequence[Aim]) -> list[str]:
+def _pythons(aims: Sequence[LockRequest]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     request, catalog = aims[0].request, aims[0].catalog
     demand = parse_request(request, catalog.family, aims[0].machine)
@@ -143,7 +143,7 @@ def _pythons(aims: Sequence[Aim]) -> list[str]:
     return [python for python in fixed if demand.suits(python)]
 
 
-def _disagreement(aims: Sequence[Aim]) -> NoBuildError:
+def _disagreement(aims: Sequence[LockRequest]) -> NoBuildError:
     """Say what each target could have alone."""
     choices = {aim.target: choose(aim.machine, aim.request, aim.catalog).choice for aim in aims}
     alone = {target: str(choice.build.torch) if choice else None for target, choice in choices.items()}

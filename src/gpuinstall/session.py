@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Means:
+class Session:
     """``environment`` is uv's, ``python`` an interpreter for it to resolve with."""
 
     sources: Sources
@@ -32,7 +32,7 @@ class Means:
     python: Path
     reporter: Reporter
 
-    def from_cache(self) -> Means:
+    def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
         return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
 
@@ -45,7 +45,7 @@ class Means:
 
 
 @contextmanager
-def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Means]:
+def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.uv import environment, uv
@@ -57,7 +57,7 @@ def open_means(sources: Sources, reporter: Reporter, *, offline: bool = False) -
         _logins(sources.logins) as logins,
         Client(sources.certificates, logins=sources.logins, offline=offline) as client,
     ):
-        yield Means(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
+        yield Session(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
 
 
 @contextmanager

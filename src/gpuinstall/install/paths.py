@@ -15,7 +15,7 @@ _RUN = os.urandom(4).hex()
 
 
 @dataclass(frozen=True)
-class Place:
+class EnvironmentPaths:
     """One environment at ``venv`` (absolute); its locks lie in the folder that holds it.
 
     Everything else lies in ``<venv>.gpuinstall`` on the same file system: the environment being built, the previous
@@ -25,7 +25,7 @@ class Place:
     venv: Path
 
     @classmethod
-    def at(cls, venv: Path) -> Place:
+    def at(cls, venv: Path) -> EnvironmentPaths:
         """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays.
 
         Raise UsageError where no environment can lie.

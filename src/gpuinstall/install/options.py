@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.install.place import Place
+    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.fit import Misfit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
@@ -24,7 +24,7 @@ Change = Literal["built", "proven", "none"]
 
 
 @dataclass(frozen=True)
-class Order:
+class InstallOptions:
     """What to install where.
 
     ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
@@ -33,7 +33,7 @@ class Order:
     meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
     """
 
-    place: Place
+    place: EnvironmentPaths
     machine: Machine
     here: Machine | None
     request: Request
@@ -77,7 +77,7 @@ class Previous:
 class Installed:
     """What came of it. ``change`` says whether the environment was built, proven again, or left alone."""
 
-    place: Place
+    place: EnvironmentPaths
     machine: Machine
     prepared: Prepared
     lock_change: LockChange

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.lock.aims import Settled
     from gpuinstall.lock.alignment import Agreement
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.means import Means
+    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.target import Target
     from gpuinstall.request import Request
+    from gpuinstall.session import Session
 
 
-def made(
+def build_locks(
     agreements: Sequence[Agreement],
     requests: Sequence[Request],
-    means: Means,
+    session: Session,
     files: Mapping[str, str] | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each agreement on what its request asked for.
@@ -36,7 +36,7 @@ def made(
     ``files`` are the digests of the requirements files that the requests were read from.
     """
     missing = reduce(or_, (agreement.draft.hashes for agreement in agreements))
-    hashes = fetch_missing(missing, means.cache, means.client, means.reporter)
+    hashes = fetch_missing(missing, session.cache, session.client, session.reporter)
     return [_made(*each, hashes, files or {}) for each in zip(agreements, requests, strict=True)]
 
 
@@ -47,7 +47,7 @@ def _made(agreement: Agreement, request: Request, hashes: Mapping[str, str], fil
     return parse(draft.target.filename, text)
 
 
-def evidence(settled: Settled, target: Target, request: Request) -> Evidence:
+def evidence(settled: PlannedLock, target: Target, request: Request) -> Evidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
     build, catalog = settled.choice.build, settled.aim.catalog
     return Evidence(

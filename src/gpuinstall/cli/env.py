@@ -14,7 +14,7 @@ from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
 
 
 @click.group("env", help="List and remove the environments that gpuinstall made.")
@@ -26,9 +26,9 @@ def command() -> None:
 @options.command("env")
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
-    from gpuinstall.install.marker import read_marker
-    from gpuinstall.install.paths import EnvironmentPaths
-    from gpuinstall.install.records import remembered
+    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.environments.records import remembered
 
     here = EnvironmentPaths.at(Path(".venv")).venv
     found = sorted({*remembered(), *([here] if read_marker(here) else [])})
@@ -53,7 +53,7 @@ def listed(_terminal: Terminal) -> Outcome:
 @options.command("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.removal import remove
 
     gone = remove(EnvironmentPaths.at(Path(venv)), wait, terminal, previous_only=previous)
@@ -66,7 +66,7 @@ def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Ou
 
 
 def _row(place: EnvironmentPaths) -> dict[str, Any]:
-    from gpuinstall.install.marker import read_marker
+    from gpuinstall.environments.marker import read_marker
     from gpuinstall.install.swap import size_of
 
     marker = read_marker(place.venv)

@@ -11,17 +11,17 @@ import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.doctor.classify import advised, classify, lookalikes
-from gpuinstall.doctor.failures import load_failures
-from gpuinstall.doctor.transcript import Transcript
 from gpuinstall.errors import UsageError
+from gpuinstall.failures.classify import advised, classify, lookalikes
+from gpuinstall.failures.table import load_failures
+from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.doctor.classify import Cause
-    from gpuinstall.doctor.failures import Advice, Lookalike
+    from gpuinstall.failures.classify import Cause
+    from gpuinstall.failures.table import Advice, Lookalike
 
 SURE = 0.75
 

@@ -75,9 +75,9 @@ def _ordered(
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.install.marker import read_marker
+    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.inputs import recorded
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
@@ -156,7 +156,7 @@ def _or_for_the_cpu(hint: str | None) -> str:
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.pipeline import roll_back
     from gpuinstall.install.swap import size_of
 

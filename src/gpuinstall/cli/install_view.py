@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.marker import Marker
+    from gpuinstall.environments.marker import Marker
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import Installed
-    from gpuinstall.install.paths import EnvironmentPaths
 
 
 def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, str]) -> None:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @options.command("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
+    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.export.constraints import NAME
-    from gpuinstall.install.marker import read_marker
-    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.sources import read_sources
 
     sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())

@@ -51,8 +51,8 @@ def command(
 ) -> Outcome:
     """Sync."""
     from gpuinstall.catalog import load_catalog
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.pipeline import install
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session

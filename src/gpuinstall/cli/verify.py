@@ -14,8 +14,8 @@ from gpuinstall.cli import options
 from gpuinstall.cli.benched import show_bench, show_changes
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.verdict import place, show_verdict
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, UsageError, VerificationError
-from gpuinstall.install.paths import interpreter
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal

@@ -71,7 +71,7 @@ def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
 
 
 def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Environment | None, tuple[Finding, ...]]:
-    from gpuinstall.install.paths import interpreter
+    from gpuinstall.environments.paths import interpreter
 
     python = interpreter(venv)
     if not (python.exists() or (venv / "pyvenv.cfg").exists()):

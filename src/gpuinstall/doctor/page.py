@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.failures import load_advice, load_failures, load_lookalikes
+from gpuinstall.failures.table import load_advice, load_failures, load_lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.doctor.failures import Failure
+    from gpuinstall.failures.table import Failure
 
 HEAD = """# Every failure that gpuinstall knows
 
 `gpuinstall explain` recognises them in a text, `gpuinstall doctor` and `gpuinstall verify` on the machine itself.
-Made from `src/gpuinstall/doctor/data`; level *reported* means seen in the threads named, *inferred* concluded from
+Made from `src/gpuinstall/failures/data`; level *reported* means seen in the threads named, *inferred* concluded from
 documents.
 """
 SEEN = {"before": "before an installation", "after": "after it", "text": "in a text"}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.catalog.live import live_catalog
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.install.ownership import check_ownership, check_place
-from gpuinstall.install.paths import interpreter
 from gpuinstall.install.prepare import fits
 from gpuinstall.install.standing import standing
 from gpuinstall.lock.fit import best

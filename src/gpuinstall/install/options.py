@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.fit import Misfit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine

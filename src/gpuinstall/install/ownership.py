@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.environments.contents import foreign, installed
+from gpuinstall.environments.marker import read_marker
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.install.contents import foreign, installed
-from gpuinstall.install.marker import read_marker
 from gpuinstall.lock.lock import read_lock
 
 if TYPE_CHECKING:
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
 
 

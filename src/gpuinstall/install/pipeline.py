@@ -7,14 +7,14 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.environments.marker import Marker, fingerprint, read_marker
+from gpuinstall.environments.records import remember
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.candidates import without
-from gpuinstall.install.marker import Marker, fingerprint, read_marker
 from gpuinstall.install.options import Installed, Previous
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.prepare import prepare
 from gpuinstall.install.proof import failure, prove
-from gpuinstall.install.records import remember
 from gpuinstall.install.stage import stage
 from gpuinstall.install.standing import intact, standing
 from gpuinstall.install.swap import discard, publish_lock, size_of, swap_in
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions, LockChange, Prepared
-    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.install.standing import Standing
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session

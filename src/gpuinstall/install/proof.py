@@ -6,8 +6,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import VerificationError
-from gpuinstall.install.paths import interpreter
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.targets import CPU, NOWHERE
 

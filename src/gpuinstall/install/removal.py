@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.environments.records import forget
 from gpuinstall.errors import UsageError
 from gpuinstall.install.options import Previous
 from gpuinstall.install.ownership import check_ownership, check_place
-from gpuinstall.install.records import forget
 from gpuinstall.install.swap import discard, size_of
 from gpuinstall.install.turn import turn
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
 

@@ -10,10 +10,10 @@ import tomli_w
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 from gpuinstall.install.activate import settle_activate
-from gpuinstall.install.paths import interpreter
 from gpuinstall.install.pip_settings import settle_pip
 from gpuinstall.install.space import held
 from gpuinstall.install.swap import discard

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.install.contents import installed
-from gpuinstall.install.marker import fingerprint, read_marker
+from gpuinstall.environments.contents import installed
+from gpuinstall.environments.marker import fingerprint, read_marker
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.install.options import Prepared
 from gpuinstall.install.ownership import own_lock
-from gpuinstall.install.paths import interpreter
 from gpuinstall.install.prepare import fits
 from gpuinstall.lock.fit import Misfit, best, fit
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.marker import Marker
+    from gpuinstall.environments.marker import Marker
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
 
 

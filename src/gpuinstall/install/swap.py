@@ -17,16 +17,16 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.environments.marker import read_marker
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable, write_atomically
 from gpuinstall.install.exchange import exchange
-from gpuinstall.install.marker import read_marker
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 

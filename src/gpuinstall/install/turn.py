@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
-    from gpuinstall.install.paths import EnvironmentPaths
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
 WAIT_S = 600.0

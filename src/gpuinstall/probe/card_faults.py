@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.problems import problem
 from gpuinstall.probe.chips import BLACKWELL, TURING, drivers_of
 from gpuinstall.probe.evidence import NEWEST_BRANCH
 from gpuinstall.probe.fault import held_by_nouveau, seen
 from gpuinstall.probe.gpus import is_same
 from gpuinstall.probe.nvml import NO_PERMISSION
-from gpuinstall.probe.problems import problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.problems import FixContext, fix_of
 from gpuinstall.machine import Problem
 from gpuinstall.probe.cuda_errors import CAUSES, UNLISTED, Cause, name_of
 from gpuinstall.probe.libcuda import is_compat
-from gpuinstall.probe.problems import FixContext, fix_of
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:

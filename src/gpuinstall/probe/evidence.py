@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.probe.container import Surroundings
 from gpuinstall.probe.kernel import KernelState
 from gpuinstall.probe.libcuda import LibcudaFacts
 from gpuinstall.probe.nvml import NvmlFacts
-from gpuinstall.probe.problems import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.failures.problems import fix_of, problem
 from gpuinstall.probe.chips import TURING, drivers_of
 from gpuinstall.probe.evidence import NEWEST_BRANCH
-from gpuinstall.probe.problems import fix_of, problem
 
 if TYPE_CHECKING:
+    from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Problem
     from gpuinstall.probe.evidence import Card, Evidence
-    from gpuinstall.probe.problems import FixContext
 
 _KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.problems import fix_of, problem
 from gpuinstall.probe.libcuda import is_compat
 from gpuinstall.probe.pci import OTHER_VENDORS
-from gpuinstall.probe.problems import fix_of, problem
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:

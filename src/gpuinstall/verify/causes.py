@@ -33,7 +33,7 @@ class Situation(NamedTuple):
 
 def cause_of(name: str, text: str, situation: Situation) -> str | None:
     """Give the entry's id for a failed check; None where nothing fits."""
-    from gpuinstall.doctor.classify import cause_of as by_text
+    from gpuinstall.failures.classify import cause_of as by_text
 
     if name == "architectures" or "no kernel image" in text:
         return _no_code(situation)

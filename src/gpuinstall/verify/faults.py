@@ -50,7 +50,7 @@ def faults(device: Device) -> tuple[Fault, ...]:
 
 def title_of(fault: Fault) -> str | None:
     """Give the catalogue's one line about the cause."""
-    from gpuinstall.doctor.failures import load_failures
+    from gpuinstall.failures.table import load_failures
 
     return load_failures()[fault.cause].title if fault.cause else None
 
@@ -75,17 +75,17 @@ def _own_fix(message: str, python: Path) -> str | None:
 
 
 def _catalogued_fixes(message: str, cause: str, machine: Machine) -> tuple[str, ...]:
-    from gpuinstall.doctor.circumstances import Circumstances
-    from gpuinstall.doctor.failures import load_failures
-    from gpuinstall.doctor.repair import repair
-    from gpuinstall.doctor.transcript import Transcript
+    from gpuinstall.failures.circumstances import Circumstances
+    from gpuinstall.failures.repair import repair
+    from gpuinstall.failures.table import load_failures
+    from gpuinstall.failures.transcript import Transcript
 
     return repair(load_failures()[cause].fix, machine, Circumstances(Transcript(message), machine))
 
 
 def _rebuilding(python: Path) -> str:
     """Make an environment of ours anew from its lock, or the torch of another's by whatever made it."""
-    from gpuinstall.install.marker import read_marker
+    from gpuinstall.environments.marker import read_marker
 
     venv = python.parent.parent
     if read_marker(venv) is None:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.contents import foreign, installed
+from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import UsageError
-from gpuinstall.install.contents import foreign, installed
 from gpuinstall.install.ownership import check_ownership, check_place, own_lock
-from gpuinstall.install.paths import EnvironmentPaths
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:

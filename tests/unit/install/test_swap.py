@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
-from gpuinstall.install.paths import EnvironmentPaths
 from gpuinstall.install.swap import repair, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.paths import EnvironmentPaths
 from gpuinstall.install.turn import at_rest, turn
 from gpuinstall.reporter import SilentReporter
 

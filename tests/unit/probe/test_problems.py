@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from gpuinstall.probe.problems import FILE, FixContext, codes, fix_of, problem
+from gpuinstall.failures.problems import FILE, FixContext, codes, fix_of, problem
 
 ROWS = tomli.loads(FILE.read_text(encoding="utf-8"))
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc", "container")

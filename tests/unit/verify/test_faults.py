@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.install.marker import Marker
+from gpuinstall.environments.marker import Marker
 from gpuinstall.machine import Machine
 from gpuinstall.verify.faults import Fault, faults, fixes, title_of
 from gpuinstall.verify.verdict import Check, Device

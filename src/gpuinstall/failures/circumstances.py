@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.failures import load_circumstances
+from gpuinstall.failures.table import load_circumstances
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from gpuinstall.doctor.transcript import Transcript
+    from gpuinstall.failures.transcript import Transcript
     from gpuinstall.machine import Machine
 
 TURING = ComputeCapability(7, 5)

@@ -13,8 +13,8 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.doctor.classify import advised, cause_of, classify, lookalikes
-from gpuinstall.doctor.failures import load_failures
+from gpuinstall.failures.classify import advised, cause_of, classify, lookalikes
+from gpuinstall.failures.table import load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 

@@ -6,9 +6,9 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
+from gpuinstall.environments.marker import read_marker
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
-from gpuinstall.install.marker import read_marker
 
 
 def remember(venv: Path) -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.doctor.pattern import Pattern
-from gpuinstall.doctor.plain_text import LONG_TEXT
-from gpuinstall.doctor.transcript import Transcript
+from gpuinstall.failures.pattern import Pattern
+from gpuinstall.failures.plain_text import LONG_TEXT
+from gpuinstall.failures.transcript import Transcript
 
 SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import UsageError
-from gpuinstall.install.paths import EnvironmentPaths
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.circumstances import Circumstances
-from gpuinstall.doctor.failures import Advice, Failure, Lookalike, load_advice, load_failures, load_lookalikes
-from gpuinstall.doctor.repair import repair
-from gpuinstall.doctor.transcript import Transcript
+from gpuinstall.failures.circumstances import Circumstances
+from gpuinstall.failures.repair import repair
+from gpuinstall.failures.table import Advice, Failure, Lookalike, load_advice, load_failures, load_lookalikes
+from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.circumstances import of_machine
+from gpuinstall.failures.circumstances import of_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.doctor.circumstances import Circumstances
+    from gpuinstall.failures.circumstances import Circumstances
     from gpuinstall.machine import Machine
 
 PARTICULAR = ("wsl", "windows", "container", "conda", "macos")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.install.marker import NAME, Marker, read_marker
+from gpuinstall.environments.marker import NAME, Marker, read_marker
 
 if TYPE_CHECKING:
     from pathlib import Path

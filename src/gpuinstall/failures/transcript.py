@@ -6,12 +6,12 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.plain_text import plain_lines, unframed
+from gpuinstall.failures.plain_text import plain_lines, unframed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.doctor.pattern import Pattern
+    from gpuinstall.failures.pattern import Pattern
 
 OCCURRENCES = 2000
 BEFORE, AFTER = 4, 9

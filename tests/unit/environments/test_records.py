@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.install.records import forget, remember, remembered
+from gpuinstall.environments.records import forget, remember, remembered
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The failure catalogue, as frozen values read from ``data/*.toml``.
 
-Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.doctor.pattern`), ``weight`` how sure it makes us, 0 to 1;
+Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
 ``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
 consequences of this one; ``fix`` has one list of commands a platform; ``detected`` says whether we see it before
 an installation, after it, or only in a text. A source is a thread (owner/repository#number) or an address.
@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.pattern import Pattern
+from gpuinstall.failures.pattern import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +109,7 @@ def load_lookalikes() -> tuple[Lookalike, ...]:
 def _read(name: str) -> dict[str, Any]:
     import tomli
 
-    return tomli.loads(files("gpuinstall.doctor").joinpath("data", f"{name}.toml").read_text(encoding="utf-8"))
+    return tomli.loads(files("gpuinstall.failures").joinpath("data", f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.circumstances import Circumstances
-from gpuinstall.doctor.failures import load_advice, load_circumstances, load_failures, load_lookalikes
 from gpuinstall.doctor.page import page
-from gpuinstall.doctor.repair import repair
-from gpuinstall.doctor.transcript import Transcript
+from gpuinstall.failures.circumstances import Circumstances
+from gpuinstall.failures.repair import repair
+from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.failures import Failure
+    from gpuinstall.failures.table import Failure
 
 FAILURES = tuple(load_failures().values())
 ROOT = Path(__file__).resolve().parents[3]

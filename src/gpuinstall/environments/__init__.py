@@ -1,0 +1,1 @@
+"""Environments on a disk: where they lie, what they hold, what was written into them."""

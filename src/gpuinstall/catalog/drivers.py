@@ -1,7 +1,9 @@
-"""What NVIDIA's drivers serve, and which chip runs which code."""
+"""What NVIDIA's drivers serve, which chip runs which code, and which chip is which: the rows of ``drivers.toml``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -27,22 +29,57 @@ class Generation(NamedTuple):
     last_branch: int | None = None
 
 
-class Drivers(NamedTuple):
+class PartialSupport(NamedTuple):
+    """The branches, first to last, on which some kernels of a build of ``cuda`` or newer may fail."""
+
+    first: int
+    last: int
+    cuda: CudaVersion
+
+    def includes(self, branch: int | None) -> bool:
+        """Say whether a driver branch is one of them."""
+        return branch is not None and self.first <= branch <= self.last
+
+
+class KernelModules(NamedTuple):
+    """The open kernel modules drive chips ``open_from`` on; ``open_only_from`` on only they do."""
+
+    open_from: ComputeCapability
+    open_only_from: ComputeCapability
+
+
+class JetsonChip(NamedTuple):
+    """A Tegra chip: the family of its modules, and what its GPU can execute."""
+
+    name: str
+    capability: ComputeCapability
+
+
+@dataclass(frozen=True, eq=False)
+class Drivers:
     """The tables. ``branches`` ascend; ``floors`` are by CUDA major.
 
-    ``shaky`` are the first and last branch on which some kernels of a build of that CUDA or newer may fail.
     ``tegra`` chips run no code of their desktop relatives (before the toolkit named); ``families`` says who runs
-    code with the suffix ``f``; ``compilers`` which CUDA major first compiles for a chip at run time;
-    ``server_l4t`` the release of Jetson Linux from which on a Jetson runs the wheels for servers.
+    code with the suffix ``f``; ``compilers`` which CUDA major first compiles for a chip at run time; ``cudnn`` from
+    which version on (ascending) a cuDNN has code only for that capability and later; ``unified_memory`` are the chips
+    that share the processor's memory; ``recommended_branch`` is the driver to install where none is there.
+    ``jetsons`` are by their name in the device tree; ``jetson_kernels`` maps Linux's ``X.Y`` to the release of Jetson
+    Linux, and ``server_l4t`` is the one from which on a Jetson runs the wheels for servers.
     """
 
     branches: tuple[tuple[int, CudaVersion], ...]
     floors: Mapping[int, Floor]
-    shaky: tuple[int, int, CudaVersion]
+    partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     tegra: Mapping[ComputeCapability, CudaVersion | None]
     families: Mapping[ComputeCapability, frozenset[ComputeCapability]]
     compilers: Mapping[ComputeCapability, int]
+    cudnn: tuple[tuple[tuple[int, ...], ComputeCapability], ...]
+    unified_memory: frozenset[ComputeCapability]
+    recommended_branch: int
+    kernel_modules: KernelModules
+    jetsons: Mapping[str, JetsonChip]
+    jetson_kernels: Mapping[str, str]
     server_l4t: int
 
     def branch(self, version: DriverVersion) -> tuple[int, CudaVersion] | None:
@@ -53,24 +90,47 @@ class Drivers(NamedTuple):
         """Find the generation of a chip; None for one that the catalogue does not know."""
         return next((row for row in self.generations if row.first <= capability <= row.last), None)
 
+    def first_of(self, generation: str) -> ComputeCapability:
+        """The lowest compute capability of a generation by its name, such as ``Turing``; raise KeyError for no name."""
+        return {row.name: row.first for row in reversed(self.generations)}[generation]
+
+    def cudnn_floor(self, version: str) -> ComputeCapability | None:
+        """The lowest compute capability that a cuDNN such as ``9.1.0.70`` has code for; None: all."""
+        number = _numbers(version)
+        return next((floor for first, floor in reversed(self.cudnn) if number >= first), None)
+
+
+@cache
+def load_drivers() -> Drivers:
+    """Load the tables as shipped, without those of the builds."""
+    from gpuinstall.catalog.loader import read_data
+
+    return parse_drivers(read_data("drivers.toml"))
+
 
 def parse_drivers(table: Mapping[str, Any]) -> Drivers:
     """Read the tables of ``drivers.toml``."""
-    shaky = table["shaky"]
+    capability = ComputeCapability.parse
+    partial, modules = table["partially_supported"], table["kernel_modules"]
     return Drivers(
         branches=tuple((row["branch"], CudaVersion.parse(row["cuda"])) for row in table["branches"]),
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
-        shaky=(shaky["first"], shaky["last"], CudaVersion.parse(shaky["cuda"])),
+        partially_supported=PartialSupport(partial["first"], partial["last"], CudaVersion.parse(partial["cuda"])),
         generations=tuple(_generation(row) for row in table["architectures"]),
         tegra={
-            ComputeCapability.parse(row["capability"]): CudaVersion.parse(row["unified"]) if "unified" in row else None
+            capability(row["capability"]): CudaVersion.parse(row["unified"]) if "unified" in row else None
             for row in table["tegra"]
         },
         families={
-            ComputeCapability.parse(row["code"]): frozenset(map(ComputeCapability.parse, row["runs_on"].split()))
-            for row in table["families"]
+            capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in table["families"]
         },
-        compilers={ComputeCapability.parse(row["capability"]): row["cuda"] for row in table["run_time_compilers"]},
+        compilers={capability(row["capability"]): row["cuda"] for row in table["run_time_compilers"]},
+        cudnn=tuple((_numbers(row["version"]), capability(row["capability"])) for row in table["cudnn"]),
+        unified_memory=frozenset(capability(row["capability"]) for row in table["unified_memory"]),
+        recommended_branch=table["recommended"]["branch"],
+        kernel_modules=KernelModules(capability(modules["open_from"]), capability(modules["open_only_from"])),
+        jetsons={row["chip"]: JetsonChip(row["name"], capability(row["capability"])) for row in table["jetsons"]},
+        jetson_kernels={row["kernel"]: row["l4t"] for row in table["jetson_kernels"]},
         server_l4t=table["jetson"]["l4t"],
     )
 
@@ -87,3 +147,7 @@ def _generation(row: Mapping[str, Any]) -> Generation:
 
 def _floor(row: Mapping[str, Any]) -> Floor:
     return Floor(DriverVersion.parse(row["linux"]), DriverVersion.parse(row["windows"]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

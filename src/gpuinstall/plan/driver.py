@@ -37,7 +37,7 @@ def runs_on_driver(build: Build, case: PlanContext) -> Reason | None:
 
 def shaky(build: Build, case: PlanContext) -> Reason | None:
     """Warn where a build runs by minor-version compatibility that is known to be incomplete."""
-    first, last, cuda = case.catalog.drivers.shaky
+    first, last, cuda = case.catalog.drivers.partially_supported
     branch = case.driver_version.branch if case.driver_version else case.driver_branch
     if build.toolkit is None or build.toolkit < cuda or branch is None or not first <= branch <= last:
         return None

@@ -11,10 +11,12 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import CPU
+from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog.libraries import load_libraries
 from gpuinstall.catalog.loader import read_data
 
-FILES = ("builds.toml", "drivers.toml", "hashes.toml")
+FILES = ("builds.toml", "drivers.toml", "libraries.toml", "hashes.toml")
 
 
 def rows(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -72,7 +74,8 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     drivers = load_catalog().drivers
 
     assert code <= known
-    assert {*drivers.tegra, *drivers.compilers, *drivers.families} <= known
+    assert {*drivers.tegra, *drivers.compilers, *drivers.families, *drivers.unified_memory} <= known
+    assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory
 
 
 def test_every_chip_belongs_to_one_generation_of_the_driver_table() -> None:
@@ -121,3 +124,40 @@ def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() 
 def test_the_family_has_the_22_names_that_come_from_the_torch_index() -> None:
     assert len(load_catalog().family) == 22
     assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family
+
+
+def test_drivers_alone_are_those_of_the_catalogue() -> None:
+    assert load_drivers().branches == load_catalog().drivers.branches
+
+
+def test_generations_are_found_by_name() -> None:
+    drivers = load_drivers()
+
+    assert [str(drivers.first_of(name)) for name in ("Turing", "Blackwell")] == ["7.5", "10.0"]
+    assert drivers.kernel_modules == (drivers.first_of("Turing"), drivers.first_of("Blackwell"))
+    with pytest.raises(KeyError):
+        drivers.first_of("Celsius")
+
+
+@pytest.mark.parametrize(
+    ("version", "floor"), [("8.6.0.163", None), ("8.7.0.84", "3.5"), ("9.1.0.70", "5.0"), ("9.11.0.98", "7.5")]
+)
+def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) -> None:
+    found = load_drivers().cudnn_floor(version)
+
+    assert (found and str(found)) == floor
+
+
+def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
+    partial = load_drivers().partially_supported
+
+    assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [525, 526, 527, 528, 529]
+
+
+def test_bounds_of_libraries_are_numbers_that_compare() -> None:
+    libraries = load_libraries()
+
+    assert libraries.first_torch_for_numpy_2("linux") < libraries.first_torch_for_numpy_2("windows")
+    assert libraries.mkl_without_symbol <= (2024, 1)
+    assert libraries.glibc_without_executable_stacks > (2, 40)
+    assert set(libraries.bound_companions) == {"torchvision", "torchaudio"}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.frozen import GPUINSTALL
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,7 +27,7 @@ A100 = {
 def gpuinstall(
     *arguments: str, folder: Path | None = None, text: str = "", env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuinstall", *arguments]
+    command = [*GPUINSTALL, *arguments]
     return subprocess.run(command, cwd=folder, env=env, input=text, capture_output=True, text=True, check=False)
 
 

@@ -1,23 +1,18 @@
-"""``gpuinstall table``, and the page that is made of it."""
+"""``gpuinstall table`` as a whole process."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
-from gpuinstall.cli.table import markdown_table
-
-PAGE = Path(__file__).parents[2] / "docs" / "support-table.md"
+from tests.frozen import GPUINSTALL
 
 
 def run(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "gpuinstall", "table", *arguments, "--json"]
+    command = [*GPUINSTALL, "table", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     document: dict[str, Any] = json.loads(done.stdout)
     assert document["exit_code"] == done.returncode
@@ -27,10 +22,6 @@ def run(*arguments: str) -> dict[str, Any]:
 def table(*arguments: str) -> dict[str, Any]:
     data: dict[str, Any] = run(*arguments)["data"]
     return data
-
-
-def test_the_page_in_the_docs_is_the_table_of_today() -> None:
-    assert PAGE.read_text("utf-8") == markdown_table(load_catalog())
 
 
 def test_a_row_is_a_kind_of_gpu_and_a_column_a_range_of_drivers() -> None:

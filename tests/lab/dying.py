@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall import files, install
 from gpuinstall.cli.main import run
 from gpuinstall.interruption import install_handlers
+from tests.frozen import freeze
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -38,6 +39,7 @@ class Countdown:
 if __name__ == "__main__":
     countdown = Countdown(int(sys.argv[1]), int(sys.argv[2]))
     install_handlers()
+    freeze()
     sys.settrace(countdown)
     status = run(sys.argv[3:])
     sys.settrace(None)

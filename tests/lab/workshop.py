@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import process
+from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Workshop:
         return {**os.environ, **own, **self.variables}
 
     def run(self, *arguments: str) -> Finished:
-        """Run ``gpuinstall`` with ``arguments``."""
-        return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
+        """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
+        return process.run([*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder)
 
     def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:
         """Run until a signal at a line of the code that builds and swaps environments."""
@@ -55,7 +56,7 @@ class Workshop:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it in the background."""
         return subprocess.Popen(
-            [sys.executable, "-m", "gpuinstall", *arguments],
+            [*GPUINSTALL, *arguments],
             env=self.environment,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,

@@ -8,6 +8,8 @@ from datetime import date
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import CPU
@@ -121,8 +123,8 @@ def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() 
     assert load_catalog().builds_for("plan9", "mips") == ()
 
 
-def test_the_family_has_the_22_names_that_come_from_the_torch_index() -> None:
-    assert len(load_catalog().family) == 22
+def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for() -> None:
+    assert {canonicalize_name(name) for name in load_catalog().family} == load_catalog().family
     assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family
 
 
@@ -161,3 +163,44 @@ def test_bounds_of_libraries_are_numbers_that_compare() -> None:
     assert libraries.mkl_without_symbol <= (2024, 1)
     assert libraries.glibc_without_executable_stacks > (2, 40)
     assert set(libraries.bound_companions) == {"torchvision", "torchaudio"}
+
+
+def test_every_default_build_and_every_companion_of_a_release_is_there() -> None:
+    for torch, release in load_catalog().releases.items():
+        builds = [build for build in load_catalog().builds if build.torch == torch]
+        assert any(build.on_default_index for build in builds), torch
+        assert {"linux", "windows", "macos"} == {build.os for build in builds}
+        assert release.torchvision, torch
+        assert release.torchaudio, torch
+
+
+def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows() -> None:
+    newest = max(load_catalog().releases)
+
+    for os, arch in (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")):
+        sure = [build for build in load_catalog().builds_for(os, arch) if build.confidence != "unverified"]
+        assert {build.backend == CPU for build in sure if build.torch == newest} == {True, False}, (os, arch)
+
+
+def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
+    majors = {build.toolkit.major for build in load_catalog().builds if build.toolkit}
+
+    assert majors <= set(load_catalog().drivers.floors)
+
+
+def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known() -> None:
+    table = read_data("gpus.toml")
+
+    assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(table["chips"])
+    assert {row["chip"] for row in table["ranges"]} <= set(table["chips"])
+    assert all(re.fullmatch("[0-9a-f]{4}", device) for device in table["pci"])
+    assert {row["id"] for row in table["rare"]} <= set(table["pci"])
+    assert all(product.name.strip() for product in products())
+
+
+def test_every_published_hash_is_one_of_a_wheel_of_a_release() -> None:
+    for row in read_data("hashes.toml")["wheels"]:
+        name, version, *_ = parse_wheel_filename(row["file"])
+        assert name in load_catalog().family
+        assert name != "torch" or Version(version.base_version) in load_catalog().releases
+        assert re.fullmatch("[0-9a-f]{64}", row["sha256"])

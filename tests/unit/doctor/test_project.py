@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.doctor.project import lock_findings, read_project, requirements, uv_findings
 from gpuinstall.machine import Machine
+from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
 
 
 def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
-    return [finding.code for finding in lock_findings(read_project(folder), machine, load_catalog())]
+    return [finding.code for finding in lock_findings(read_project(folder), machine, frozen_catalog())]
 
 
 def test_a_lock_that_fits_is_no_finding(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> Non
 
 def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (finding,) = lock_findings(read_project(tmp_path), Machine("macos", "arm64"), load_catalog())
+    (finding,) = lock_findings(read_project(tmp_path), Machine("macos", "arm64"), frozen_catalog())
     assert finding.fix == "gpuinstall lock"
     assert "pylock.cpu.toml" in finding.title
 

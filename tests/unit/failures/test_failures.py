@@ -23,8 +23,8 @@ PLATFORMS = ("", "wsl", "windows", "container", "native-linux")
 NAMES = {*load_circumstances(), "npm"}
 
 
-def test_all_72_entries_are_there() -> None:
-    assert [failure.id for failure in FAILURES] == [f"F{number:02}" for number in range(1, 73)]
+def test_the_entries_are_numbered_without_a_gap() -> None:
+    assert [failure.id for failure in FAILURES] == [f"F{number:02}" for number in range(1, len(FAILURES) + 1)]
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))

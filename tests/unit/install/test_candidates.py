@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.install.candidates import without
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Check, Device, Verdict
+from tests.frozen import frozen_catalog
 
-CATALOG = load_catalog()
+CATALOG = frozen_catalog()
 BUILDS = CATALOG.builds_for("linux", "x86_64")
 CU130 = next(build for build in BUILDS if build.backend == "cu130")
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.request import LockRequest, machine_for_target, pinned, settle
@@ -10,8 +9,9 @@ from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
+from tests.frozen import frozen_catalog
 
-CATALOG = load_catalog()
+CATALOG = frozen_catalog()
 
 
 def aims(*targets: str, requirements: tuple[str, ...] = ("torch",), python: str | None = None) -> list[LockRequest]:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.document import Evidence, document
 from gpuinstall.lock.fit import Fit, Misfit, best, fit
 from gpuinstall.lock.lock import Lock, parse, render
@@ -12,8 +11,9 @@ from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
+from tests.frozen import frozen_catalog
 
-CATALOG = load_catalog()
+CATALOG = frozen_catalog()
 TAGS = {"linux": "manylinux_2_28_x86_64", "windows": "win_amd64", "macos": "macosx_11_0_arm64"}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import Build
 from gpuinstall.catalog.rows import parse_code
 from gpuinstall.plan.code import code_for
 from gpuinstall.versions import ComputeCapability, CudaVersion
+from tests.frozen import frozen_catalog
 
 
 def runs(code: str, chip: str, *, toolkit: str = "13.0", driver: str | None = "13.0", cudnn: str | None = None) -> str:
@@ -20,7 +20,7 @@ def runs(code: str, chip: str, *, toolkit: str = "13.0", driver: str | None = "1
         Version("2.9.0"), "cu130", "linux", "x86_64", sass, ptx, CudaVersion.parse(toolkit), cudnn_floor=floor
     )
     cuda = CudaVersion.parse(driver) if driver else None
-    found = code_for(build, ComputeCapability.parse(chip), load_catalog().drivers, cuda)
+    found = code_for(build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda)
     return found[0]
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
 from gpuinstall.machine import Environment, Gpu, Problem
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan:
-    return choose(asked, Request(**request), catalog or load_catalog())
+    return choose(asked, Request(**request), catalog or frozen_catalog())
 
 
 def installed(made: Plan) -> tuple[str, str | None]:
@@ -101,7 +101,7 @@ def test_a_cuda_backend_can_be_built_for_a_machine_elsewhere() -> None:
 
 
 def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_with_its_size() -> None:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = tuple(
         replace(build, source=DEFAULT_INDEX, labelled=False)
         if build.on_default_index
@@ -115,7 +115,7 @@ def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_w
 
 
 def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = tuple(
         build
         if build.backend == CPU and str(build.torch) == "2.13.0"

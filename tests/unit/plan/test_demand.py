@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import Demand, parse_request
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    return parse_request(Request(requirements, python=python, backend=backend), load_catalog().family, machine())
+    return parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
-    choice = choose(machine("RTX 4090"), Request(requirements, python=python), load_catalog()).choice
+    choice = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog()).choice
     return choice.requirements if choice else ()
 
 
@@ -55,7 +55,7 @@ def test_what_is_asked_for_is_what_is_installed(requirements: tuple[str, ...], i
 
 
 def test_triton_of_another_version_takes_the_torch_that_pins_it() -> None:
-    assert chosen("triton==3.5.0") == ("torch==2.9.0+cu130", "triton==3.5.0")
+    assert chosen("triton==3.5.1") == ("torch==2.9.1+cu130", "triton==3.5.1")
 
 
 @pytest.mark.parametrize("text", ["torch=2.9", "torch==", "==2.9", "torch[", "", "torch 2.9", "torch>=2.9+cu126"])
@@ -69,13 +69,13 @@ def test_a_malformed_requirement_is_named(text: str) -> None:
 
 def test_an_address_for_torch_is_refused() -> None:
     with pytest.raises(UsageError, match="by its address"):
-        demand("torch @ https://index.example/torch-2.9.0-py3-none-any.whl")
+        demand("torch @ https://index.example/torch-2.9.1-py3-none-any.whl")
 
 
 @pytest.mark.parametrize("tag", ["rocm7.2", "cuda126", "xpu", "cu1"])
 def test_a_backend_that_is_none_is_named(tag: str) -> None:
     with pytest.raises(UsageError, match="is not a backend"):
-        parse_request(Request(("torch==2.9.0",), backend=tag), frozenset({"torch"}), machine())
+        parse_request(Request(("torch==2.9.1",), backend=tag), frozenset({"torch"}), machine())
 
 
 def test_a_local_version_is_a_backend() -> None:
@@ -113,21 +113,21 @@ def test_a_malformed_python_is_named(text: str) -> None:
 @pytest.mark.parametrize(
     ("os", "arch", "torch"),
     [
-        ("linux", "x86_64", "2.9.0"),
+        ("linux", "x86_64", "2.9.1"),
         ("windows", "x86_64", "2.8.0"),
-        ("macos", "arm64", "2.7.0"),
+        ("macos", "arm64", "2.7.1"),
         ("linux", "arm64", "2.6.0"),
     ],
 )
 def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: str) -> None:
     requirements = (
-        'torch==2.9.0; sys_platform == "linux" and platform_machine == "x86_64"',
+        'torch==2.9.1; sys_platform == "linux" and platform_machine == "x86_64"',
         'torch==2.6.0; platform_machine == "aarch64"',
         'torch==2.8.0; platform_system == "Windows" and python_version >= "3.9"',
-        'torch==2.7.0; sys_platform == "darwin" and python_version >= "3.9"',
+        'torch==2.7.1; sys_platform == "darwin" and python_version >= "3.9"',
         'torch==1.13.0; python_version < "3.0"',
     )
-    choice = choose(machine("H100", os=os, arch=arch), Request(requirements), load_catalog()).choice
+    choice = choose(machine("H100", os=os, arch=arch), Request(requirements), frozen_catalog()).choice
 
     assert choice is not None
     assert str(choice.build.torch) == torch

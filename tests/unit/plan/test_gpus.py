@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine, MigDevice, Problem
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.cover import best_cover
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
 MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
 
 
 def plan(asked: Machine, **request: Any) -> Plan:
-    return choose(asked, Request(**request), load_catalog())
+    return choose(asked, Request(**request), frozen_catalog())
 
 
 def build(made: Plan) -> str | None:

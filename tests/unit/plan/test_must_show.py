@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.machine import Environment, Problem
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan(asked: Machine, *requirements: str, **request: object) -> Plan:
-    return choose(asked, Request(requirements or ("torch",), **request), load_catalog())  # type: ignore[arg-type]
+    return choose(asked, Request(requirements or ("torch",), **request), frozen_catalog())  # type: ignore[arg-type]
 
 
 def build(made: Plan) -> str | None:
@@ -152,7 +152,7 @@ def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> 
     ],
 )
 def test_another_request_would_be_served(asked: Machine, request_: Request, code: str, words: tuple[str, ...]) -> None:
-    made = choose(asked, request_, load_catalog())
+    made = choose(asked, request_, frozen_catalog())
 
     assert (made.status, made.choice, made.exit_code) == ("refused", None, 3)
     assert made.reasons[0].code == code

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import random
 from functools import cache
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.machine import Environment, Machine
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 
-FACTS = Path(__file__).parents[2] / "data" / "compat.json"
 BRANCHES = (418, 450, 470, 510, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
 SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))
 PYTHONS = (None, "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
@@ -46,9 +43,8 @@ class Point(NamedTuple):
 
 @cache
 def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
-    releases = json.loads(FACTS.read_text("utf-8"))["torch_releases"]
     found: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {}
-    for torch, release in releases.items():
+    for torch, release in facts()["torch_releases"].items():
         for build in release["builds"]:
             if build["confidence"] != "unverified":
                 found.setdefault(build["platform"], []).append((tuple(map(int, torch.split("."))), build))
@@ -57,8 +53,7 @@ def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
 
 @cache
 def driver_cuda() -> dict[int, float]:
-    told = json.loads(FACTS.read_text("utf-8"))["drivers"]["driver_branch_to_cuda"]
-    return {int(branch): float(cuda.split(" ")[0]) for branch, cuda in told.items()}
+    return {int(branch): float(cuda) for branch, cuda in facts()["driver_branch_to_cuda"].items()}
 
 
 def driven(capability: float, branch: int) -> bool:
@@ -138,7 +133,7 @@ def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 @cache
 def answers() -> list[tuple[Point, Plan]]:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     return [(point, choose(point.machine(), Request(python=point.python), catalog)) for point in grid()]
 
 

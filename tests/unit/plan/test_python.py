@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
 def plan(pythons: tuple[str, ...] | None, **request: Any) -> Plan:
-    return choose(machine("RTX 4090", pythons=pythons), Request(**request), load_catalog())
+    return choose(machine("RTX 4090", pythons=pythons), Request(**request), frozen_catalog())
 
 
 def chosen(made: Plan) -> tuple[str, str] | None:
@@ -65,7 +65,7 @@ def test_without_a_single_python_nothing_fits() -> None:
 
 @pytest.mark.parametrize("python", ["3.15", "3.15t"])
 def test_a_python_that_only_the_torch_index_serves_is_taken_when_asked_for(python: str) -> None:
-    made = choose(machine("GTX 1080"), Request(python=python), load_catalog())
+    made = choose(machine("GTX 1080"), Request(python=python), frozen_catalog())
 
     assert chosen(made) == ("2.14.1+cu126", python)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan import choose
 from gpuinstall.plan.error import error_of
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_only_the_default_index() -> Catalog:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = (build if build.on_default_index else replace(build, absent="unreachable") for build in catalog.builds)
     return replace(catalog, builds=tuple(builds))
 
@@ -36,14 +36,14 @@ def with_only_the_default_index() -> Catalog:
     ],
 )
 def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(cards: list[str], branches: str) -> None:
-    made = choose(machine(*cards, driver=None), Request(), load_catalog())
+    made = choose(machine(*cards, driver=None), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (8, "no-driver")
     assert branches in (made.fix or "").splitlines()[0]
 
 
 def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either() -> None:
-    made = choose(machine("RTX 4090", libc="musl"), Request(), load_catalog())
+    made = choose(machine("RTX 4090", libc="musl"), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "musl")
     assert "--backend cpu" not in (made.fix or "")
@@ -66,7 +66,7 @@ def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> No
 
 
 def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -> None:
-    made = choose(machine("RTX 5090", glibc="2.17"), Request(), load_catalog())
+    made = choose(machine("RTX 5090", glibc="2.17"), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
     assert "glibc 2.28 or newer" in (made.fix or "")
@@ -74,7 +74,7 @@ def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -
 
 @pytest.mark.parametrize("request_", [Request(("torch==2.14.1+cpu",)), Request(("torch==2.14.1",), backend="cpu")])
 def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Request) -> None:
-    made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, load_catalog())
+    made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
     assert f"{request_.requirements[0]} and glibc 2.17 disagree" in made.reasons[0].message
@@ -82,7 +82,7 @@ def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Req
 
 def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
     asked = machine(card("RTX 4090", compute_capability=None), os="macos", arch="arm64", driver=None)
-    made = choose(asked, Request(backend="cu126"), load_catalog())
+    made = choose(asked, Request(backend="cu126"), frozen_catalog())
 
     assert made.exit_code == 3
     assert "backend cu126 and macos arm64 disagree" in made.reasons[0].message
@@ -99,14 +99,14 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
 def test_a_gpu_that_another_driver_would_serve_counts_before_one_without_a_build(
     cards: list[str], driver: str, codes: list[str], fix: str
 ) -> None:
-    made = choose(machine(*cards, driver=driver), Request(), load_catalog())
+    made = choose(machine(*cards, driver=driver), Request(), frozen_catalog())
 
     assert (made.exit_code, [reason.code for reason in made.reasons]) == (8, codes)
     assert fix in (made.fix or "").splitlines()[0]
 
 
 def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
-    made = choose(machine("K80", "RTX 5090", driver="550.54.14"), Request(), load_catalog())
+    made = choose(machine("K80", "RTX 5090", driver="550.54.14"), Request(), frozen_catalog())
 
     assert (made.exit_code, [reason.code for reason in made.reasons]) == (
         8,
@@ -116,6 +116,6 @@ def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
 
 
 def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
-    made = choose(machine("Thor", driver="580.95.05"), Request(), load_catalog())
+    made = choose(machine("Thor", driver="580.95.05"), Request(), frozen_catalog())
 
     assert "ever made for Thor (sm_110) on linux x86_64" in made.reasons[0].message

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def code(made: Plan, name: str) -> str:
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan:
-    return choose(asked, Request(**request), catalog or load_catalog())
+    return choose(asked, Request(**request), catalog or frozen_catalog())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], b
     ],
 )
 def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[str, Any], reason: str) -> None:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = tuple(replace(build, **change) if build.backend == "cu130" else build for build in catalog.builds)
     made = plan(machine("RTX 4090", driver="580.95.05"), replace(catalog, builds=builds))
 
@@ -65,7 +65,7 @@ def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[st
 
 
 def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = tuple(replace(found, confidence="low") if found.backend == "cu134" else found for found in catalog.builds)
     made = plan(machine("RTX 4090", driver="615.71.09"), replace(catalog, builds=builds))
 
@@ -74,7 +74,7 @@ def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
 
 
 def test_a_build_found_elsewhere_is_installed_from_there() -> None:
-    catalog = load_catalog()
+    catalog = frozen_catalog()
     builds = tuple(replace(build, source="/srv/wheels") for build in catalog.builds)
     choice = plan(machine("RTX 4090"), replace(catalog, builds=builds)).choice
 
@@ -83,7 +83,7 @@ def test_a_build_found_elsewhere_is_installed_from_there() -> None:
 
 
 def test_another_torch_index_takes_the_place_of_the_official_one() -> None:
-    choice = plan(machine("RTX 4090"), replace(load_catalog(), torch_index="https://index.example/whl")).choice
+    choice = plan(machine("RTX 4090"), replace(frozen_catalog(), torch_index="https://index.example/whl")).choice
 
     assert choice is not None
     assert choice.index == "https://index.example/whl/cu130"

@@ -1,0 +1,13 @@
+"""``python tests/frozen …``: gpuinstall as a process of its own, on the catalogue that stands still."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent.parent)
+
+    from gpuinstall.__main__ import main
+    from tests.frozen import freeze
+
+    freeze()
+    main()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.machine import Machine
-    from gpuinstall.probe.preflight import Preflight
     from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.prober import Preflight
     from gpuinstall.verify import Verdict
 
 

@@ -7,14 +7,11 @@ from gpuinstall.machine import Environment, Machine
 
 def read_here() -> Machine:
     """Read system, distribution, container and WSL."""
-    from gpuinstall.probe.container import read_surroundings
-    from gpuinstall.probe.host import read_host
-    from gpuinstall.probe.source import ThisMachine
-    from gpuinstall.probe.wsl import read_wsl
+    from gpuinstall.facts.container import read_container, read_wsl
+    from gpuinstall.facts.host import read_host
+    from gpuinstall.facts.source import ThisMachine
 
     source = ThisMachine()
     host = read_host(source)
-    environment = Environment(
-        wsl=read_wsl(source, host.release) is not None, container=read_surroundings(source).container
-    )
+    environment = Environment(wsl=read_wsl(source, host.release) is not None, container=read_container(source).engine)
     return Machine(os=host.os, arch=host.arch, environment=environment, distribution=host.distribution)

@@ -38,7 +38,7 @@ _SECRETS = (
 
 def report(examination: Examination, version: str) -> str:
     """Write the report; whatever names a person or a host is taken out."""
-    from gpuinstall.probe.record import private_words, scrubbed
+    from gpuinstall.facts.record import private_words, scrubbed
 
     words = private_words(platform.node(), _user(), str(Path.home()))
     return without_secrets(scrubbed("\n".join(_lines(examination, version)), words))

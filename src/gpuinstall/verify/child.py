@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.child import run_children
+from gpuinstall.facts.children import run_children
 from gpuinstall.verify import report
 from gpuinstall.verify.environment import KERNELS
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.probe.child import run_children, time_limit
+from gpuinstall.facts.children import run_children, time_limit
 from gpuinstall.verify.report import json_object
 from gpuinstall.verify.verdict import Check
 

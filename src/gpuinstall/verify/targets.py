@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.job import is_given, job_devices
+from gpuinstall.vendors.nvidia.libcuda import is_visible, job_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,6 +78,6 @@ def _unless(target: Target, reason: str | None) -> Target:
 
 def _withheld(given: str | None, ordinal: int, target: Target) -> str | None:
     """Say that a scheduler's job does not give a device to this process."""
-    if given is None or target.gpu is None or is_given(given, ordinal, target.gpu, target.visible):
+    if given is None or target.gpu is None or is_visible(given, ordinal, target.gpu, target.visible):
         return None
     return f"not this job's: CUDA_VISIBLE_DEVICES={given}"

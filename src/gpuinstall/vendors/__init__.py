@@ -1,0 +1,1 @@
+"""The makers of GPUs: what differs between them, each behind the same protocols."""

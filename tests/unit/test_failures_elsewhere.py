@@ -24,14 +24,15 @@ from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.provenance import check
 from gpuinstall.machine import Environment, Gpu, Machine
 from gpuinstall.plan import choose
-from gpuinstall.probe.findings import finding, problems_of
 from gpuinstall.probe.probe import read_machine
-from gpuinstall.probe.smi import parse
 from gpuinstall.process import Finished
 from gpuinstall.request import Request
 from gpuinstall.sources import read_sources
+from gpuinstall.vendors.nvidia.preflight_findings import judge, problems_of
+from gpuinstall.vendors.nvidia.smi import parse
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording
+from tests.lab.smi_table import as_xml
 from tests.unit.lock.wheels_here import torch
 from tests.unit.plan.machines import jetson, machine
 from tests.unit.probe.test_failures import MADE as ON_THE_MACHINE
@@ -74,7 +75,7 @@ def planned(asked: Machine, listing: Listing | None = None, **request: Any) -> C
 
 def answered(**answer: object) -> Callable[[Path], Signs]:
     text = json.dumps({"path": "libcuda.so.1"} | answer)
-    problems = problems_of([finding(ADA.gpus[0], ADA, Finished((), 0, text, ""))])
+    problems = problems_of([judge(ADA.gpus[0], ADA, Finished((), 0, text, ""))])
     return lambda _: {(problem.code, problem.id) for problem in problems}
 
 
@@ -333,7 +334,7 @@ def test_its_healthy_counterpart_does_not_show_it(tmp_path: Path, made: Made) ->
 
 def test_the_header_of_nvidia_smi_610_is_read() -> None:
     (before, after) = (
-        parse(f"| NVIDIA-SMI 1.2 {words}: 13.3 |").cuda for words in ("CUDA Version", "CUDA UMD Version")
+        parse(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda for words in ("CUDA Version", "CUDA UMD Version")
     )
     assert str(before) == str(after) == "13.3"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What names a card in nvidia-smi's XML, and the programs that run on it.
 _NUMBERS = "serial|board_id|board_part_number|chassis_serial_number|pdi"
 _SERIAL = re.compile(rf"<({_NUMBERS})>[^<]*<")
-_PROCESSES = re.compile(r"<processes>.*?</processes>", re.DOTALL)
+_PROCESSES = re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL)
 # Names that many machines and accounts come with: they name nobody, and stand in the facts themselves.
 PUBLIC = {"/root", "root", "localhost", "linux", "debian", "ubuntu", "fedora", "rocky", "arch", "nixos", "nvidia",
           "tegra", "jetson", "cuda", "docker"}  # fmt: skip

@@ -21,7 +21,8 @@ def test_a_slug_that_is_not_on_the_list_is_refused() -> None:
 
 
 def test_every_slug_of_the_probe_is_on_the_list_and_every_one_on_the_list_is_used() -> None:
-    source = "".join(path.read_text(encoding="utf-8") for path in FILE.parents[1].glob("*.py"))
+    rooms = (FILE.parents[2] / room for room in ("probe", "vendors"))
+    source = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
     assert [code for code in codes() if f'"{code}"' not in source] == []
 
 

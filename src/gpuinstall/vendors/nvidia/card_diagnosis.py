@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import problem
-from gpuinstall.vendors.nvidia.chips import branch_to_install, drivers_of, open_module
+from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
 from gpuinstall.vendors.nvidia.faults import evidence_line, held_by_nouveau
 from gpuinstall.vendors.nvidia.gpus import is_same
 from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
@@ -116,7 +116,9 @@ def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Pr
     if found is None:
         return None
     (code, why), legacy = found, span.last is not None
-    context = evidence.fix_context.knowing(branch=span.last or branch_to_install(), flavour="" if legacy else "-open")
+    context = evidence.fix_context.knowing(
+        branch=span.last or drivers().recommended_branch, flavour="" if legacy else "-open"
+    )
     message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
     return problem(code, message, context, why=why, seen=facts, gpus=(index,), legacy=legacy)
 
@@ -153,8 +155,8 @@ def _unfit(span: DriverSpan, driver: DriverVersion) -> tuple[str, str] | None:
 
 
 def _wrong_flavour(capability: ComputeCapability, is_open: bool | None) -> tuple[str, str] | None:
-    if is_open and capability < open_module().first:
+    if is_open and capability < drivers().kernel_modules.open_from:
         return "open-module-on-old-gpu", "the open kernel module drives Turing and newer only"
-    if is_open is False and capability >= open_module().alone:
+    if is_open is False and capability >= drivers().kernel_modules.open_only_from:
         return "closed-module-on-new-gpu", "from Blackwell on only the open kernel module drives a card"
     return None

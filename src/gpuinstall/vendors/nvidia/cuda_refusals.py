@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import FixContext, fix_of
 from gpuinstall.machine import Problem
-from gpuinstall.vendors.nvidia.chips import open_module
+from gpuinstall.vendors.nvidia.chips import drivers
 from gpuinstall.vendors.nvidia.cuda_errors import CAUSES, UNLISTED, Cause, name_of
 from gpuinstall.vendors.nvidia.libcuda import is_compat
 from gpuinstall.vendors.prober import format_gpus
@@ -79,7 +79,9 @@ class CudaContext:
 
 def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
     """Count the chips that only the open kernel module drives."""
-    return sum(capability is not None and capability >= open_module().alone for capability in capabilities)
+    return sum(
+        capability is not None and capability >= drivers().kernel_modules.open_only_from for capability in capabilities
+    )
 
 
 def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Problem:

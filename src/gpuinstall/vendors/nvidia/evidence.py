@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
-from gpuinstall.vendors.nvidia.chips import branch_to_install
+from gpuinstall.vendors.nvidia.chips import drivers
 from gpuinstall.vendors.nvidia.kernel_module import LinuxKernel
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
@@ -136,7 +136,7 @@ class NvidiaEvidence:
         words = {
             "release": self.kernel.release or self.facts.host.release or "$(uname -r)",
             "version": str(self.driver or "of the kernel module"),
-            "branch": str(self.driver.branch if self.driver else branch_to_install()),
+            "branch": str(self.driver.branch if self.driver else drivers().recommended_branch),
         }
         return FixContext(self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items()))
 

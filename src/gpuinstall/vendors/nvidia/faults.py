@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.failures.problems import fix_of, problem
-from gpuinstall.vendors.nvidia.chips import branch_to_install, drivers_of, open_module
+from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
 
 if TYPE_CHECKING:
     from gpuinstall.failures.problems import FixContext
@@ -30,8 +30,8 @@ def wanted_driver(evidence: NvidiaEvidence) -> WantedDriver:
     """Choose the driver for the cards on the bus: the last branch of the oldest ones where all are old."""
     capabilities = [card.chip.capability for card in evidence.cards if card.chip]
     last = [span.last for span in (drivers_of(each, evidence.facts.host.os) for each in capabilities) if span.last]
-    legacy = bool(last) and all(capability < open_module().first for capability in capabilities)
-    return WantedDriver(min(last), legacy=True) if legacy else WantedDriver(branch_to_install(), legacy=False)
+    legacy = bool(last) and all(capability < drivers().kernel_modules.open_from for capability in capabilities)
+    return WantedDriver(min(last), legacy=True) if legacy else WantedDriver(drivers().recommended_branch, legacy=False)
 
 
 def fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Problem:

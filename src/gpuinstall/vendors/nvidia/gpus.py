@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
-from gpuinstall.vendors.nvidia.chips import shares_memory
+from gpuinstall.vendors.nvidia.chips import drivers
 from gpuinstall.vendors.nvidia.nvml import MIB
 
 if TYPE_CHECKING:
@@ -99,8 +99,9 @@ def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> Detec
 
 
 def _memory(device: CudaDevice) -> int | None:
-    bytes_own = 0 if shares_memory(device.compute_capability) else device.memory_bytes
-    return bytes_own // MIB if bytes_own else None
+    if not device.memory_bytes or device.compute_capability in drivers().unified_memory:
+        return None
+    return device.memory_bytes // MIB
 
 
 def _by_chip(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:

@@ -101,11 +101,13 @@ def _answers(source: Source, gpus: int) -> str:
 
 
 def _log(text: str) -> Element | None:
+    found = _LOG.search(text)
+    if found is None:
+        return None
     from xml.etree import ElementTree
 
-    found = _LOG.search(text)
     try:
-        return ElementTree.fromstring(found[0]) if found else None  # noqa: S314  without its DTD: no entity is defined
+        return ElementTree.fromstring(found[0])  # noqa: S314  without its DTD: no entity is defined
     except ElementTree.ParseError:
         return None
 
@@ -152,17 +154,18 @@ def _slices(text: str) -> dict[int, tuple[MigDevice, ...]]:
 
 
 def _driver(log: Element | None) -> DriverVersion | None:
-    version = _first_said(log, "driver_version", "kmd_version")
-    return DriverVersion.parse(version) if re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", version) else None
+    version = _version(log, r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", "driver_version", "kmd_version")
+    return DriverVersion.parse(version) if version else None
 
 
 def _cuda(log: Element | None) -> CudaVersion | None:
-    version = _first_said(log, "cuda_version", "cuda_umd_version")
-    return CudaVersion.parse(version) if re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", version) else None
+    version = _version(log, r"[0-9]{1,3}\.[0-9]{1,2}", "cuda_version", "cuda_umd_version")
+    return CudaVersion.parse(version) if version else None
 
 
-def _first_said(log: Element | None, *paths: str) -> str:
-    return next((said for path in paths if log is not None and (said := _said(log, path))), "")
+def _version(log: Element | None, form: str, *names: str) -> str | None:
+    said = (_said(log, name) or "" for name in names if log is not None)
+    return next((text for text in said if re.fullmatch(form, text)), None)
 
 
 def _said(element: Element, path: str) -> str | None:

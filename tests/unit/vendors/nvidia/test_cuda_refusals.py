@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from gpuinstall.failures.table import load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.probe.cuda_errors import CAUSES, NAMES, UNLISTED
-from gpuinstall.probe.cuda_problems import Scene, cause_of, place_of, refusal
-from gpuinstall.probe.preflight_causes import UNCOMPILED
+from gpuinstall.vendors.nvidia.cuda_errors import CAUSES, NAMES, UNLISTED
+from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, cause_of, refusal
+from gpuinstall.vendors.nvidia.preflight_findings import UNCOMPILED
+from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
 DRIVER = DriverVersion.parse("550.144.03")
@@ -20,7 +21,7 @@ OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.144.03"
 NEWER = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01"
 COMPAT = "/usr/local/cuda/compat/libcuda.so.575.51.03"
 
-HOST = Scene(driver=DRIVER, library=OWN)
+HOST = CudaContext(driver=DRIVER, library=OWN)
 
 
 @pytest.mark.parametrize("status", CAUSES)
@@ -40,10 +41,11 @@ def test_every_named_error_is_explained() -> None:
 
 
 @given(
-    st.integers(), st.builds(Scene, wsl=st.booleans(), container=st.none() | st.text(), library=st.none() | st.text())
+    st.integers(),
+    st.builds(CudaContext, wsl=st.booleans(), container=st.none() | st.text(), library=st.none() | st.text()),
 )
-def test_any_number_in_any_scene_is_a_problem(status: int, scene: Scene) -> None:
-    assert refusal(status, scene).blocking
+def test_any_number_in_any_context_is_a_problem(status: int, context: CudaContext) -> None:
+    assert refusal(status, context).blocking
 
 
 def test_an_unlisted_error_claims_no_cause() -> None:
@@ -94,9 +96,9 @@ def test_on_the_host_a_missing_uvm_node_is_made(status: int) -> None:
 
 
 def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() -> None:
-    lost = refusal(999, Scene(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
+    lost = refusal(999, CudaContext(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
     assert "wsl.exe --shutdown" in (lost.fix or "")
-    assert refusal(100, Scene(wsl=True, library=OWN)).code == "wsl-linux-driver"
+    assert refusal(100, CudaContext(wsl=True, library=OWN)).code == "wsl-linux-driver"
 
 
 def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
@@ -105,7 +107,7 @@ def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
 
 def test_several_blackwells_point_at_heterogeneous_memory() -> None:
     gpus = tuple(Gpu(index, compute_capability=ComputeCapability(12, 0)) for index in range(2))
-    many = Scene.of(Machine(os="linux", arch="x86_64", gpus=gpus))
+    many = CudaContext.of(Machine(os="linux", arch="x86_64", gpus=gpus))
     assert "uvm_disable_hmm=1" in (refusal(3, many).fix or "")
     assert "uvm_disable_hmm=1" not in (refusal(3, HOST).fix or "")
 
@@ -129,19 +131,19 @@ def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
     assert (refusal(802, replace(HOST, container="docker")).fix or "").startswith("on the host: sudo systemctl")
 
 
-def test_a_scene_takes_the_driver_and_the_place_from_the_machine() -> None:
+def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:
     machine = Machine(os="linux", arch="x86_64", environment=Environment(container="lxc"), driver=Driver(DRIVER))
-    assert Scene.of(machine, OWN) == Scene(container="lxc", driver=DRIVER, library=OWN)
+    assert CudaContext.of(machine, OWN) == CudaContext(container="lxc", driver=DRIVER, library=OWN)
 
 
 @pytest.mark.parametrize(
     "library", [None, "libcuda.so.1", "/usr/lib/libcuda.so.1", "nvcuda.dll", "libcuda.so.x (deleted)"]
 )
 def test_a_library_without_a_version_differs_from_nothing(library: str | None) -> None:
-    scene = replace(HOST, library=library)
-    assert scene.library_version is None
-    assert not scene.differs
+    context = replace(HOST, library=library)
+    assert context.library_version is None
+    assert not context.differs
 
 
 def test_gpus_are_named_as_one_would_say_them() -> None:
-    assert [place_of(()), place_of((3,)), place_of((0, 2, 5))] == ["the GPU", "GPU 3", "GPUs 0, 2 and 5"]
+    assert [format_gpus(()), format_gpus((3,)), format_gpus((0, 2, 5))] == ["the GPU", "GPU 3", "GPUs 0, 2 and 5"]

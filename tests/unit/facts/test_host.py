@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe import host
-from gpuinstall.probe.host import identity, parse_avx, parse_os_release, read_host, true_architecture
+from gpuinstall.facts import host
+from gpuinstall.facts.host import identity, parse_avx, parse_os_release, read_host, true_architecture
 from tests.lab.recorded import platform, recording
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_avx_is_read_from_the_flags(text: str, avx: bool | None) -> None:
 
 
 def test_this_machine_is_read_for_real() -> None:
-    from gpuinstall.probe.source import ThisMachine
+    from gpuinstall.facts.source import ThisMachine
 
     facts = read_host(ThisMachine())
     assert facts.os in ("linux", "windows", "macos")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.fabric import parse_log
 from gpuinstall.probe.probe import read_machine
+from gpuinstall.vendors.nvidia.nodes import parse_fabric_log
 from tests.lab.recorded import card, healthy, libcuda, recording
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ SWITCHES = card(0xA0, "10de:22a3", kind="0x068000") | card(0xA1, "10de:22a3", ki
 
 
 def test_the_last_error_of_the_log_is_found() -> None:
-    assert parse_log(LOG) == "driver version 580.95.05 does not match 580.82.07"
-    assert parse_log("[Nov 20 2026 07:14:02] [INFO] [tid 812] ready\n") is None
+    assert parse_fabric_log(LOG) == "driver version 580.95.05 does not match 580.82.07"
+    assert parse_fabric_log("[Nov 20 2026 07:14:02] [INFO] [tid 812] ready\n") is None
 
 
 def test_a_waiting_cuda_is_explained_by_the_switches_and_their_daemon(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe import child
-from gpuinstall.probe.child import death, run_children
+from gpuinstall.facts import children
+from gpuinstall.facts.children import death, run_children
 from gpuinstall.process import Finished
 from tests.lab.pace import within
 
@@ -44,7 +44,7 @@ def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPa
         woken.wait(30)
         return Finished((), 0, "too late", "")
 
-    monkeypatch.setattr(child, "run", asleep_in_the_kernel)
+    monkeypatch.setattr(children, "run", asleep_in_the_kernel)
     start = monotonic()
     (finished,) = run_children([python("")], 0.1, nothing)
     seconds = monotonic() - start

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.container import own_mounts, read_surroundings
+from gpuinstall.facts.container import own_mounts, read_container
 from tests.lab.recorded import recording
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
 def test_an_engine_is_known_by_its_traces(
     tmp_path: Path, files: dict[str, str], variables: dict[str, str], container: str | None
 ) -> None:
-    assert read_surroundings(recording(tmp_path, files, **variables)).container == container
+    assert read_container(recording(tmp_path, files, **variables)).engine == container
 
 
 def test_other_peoples_containers_on_a_host_say_nothing_of_this_process() -> None:
@@ -51,11 +51,11 @@ def test_other_peoples_containers_on_a_host_say_nothing_of_this_process() -> Non
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
 def test_a_job_shares_the_bus(tmp_path: Path, variable: str) -> None:
-    surroundings = read_surroundings(recording(tmp_path, **{variable: "4711"}))
-    assert (surroundings.job, surroundings.shares_the_bus) == (variable, True)
+    info = read_container(recording(tmp_path, **{variable: "4711"}))
+    assert (info.job, info.shares_the_bus) == (variable, True)
 
 
 def test_a_builder_is_known_by_its_signs(tmp_path: Path) -> None:
-    assert read_surroundings(recording(tmp_path / "ci", CI="true")).signs == ("a CI runner",)
+    assert read_container(recording(tmp_path / "ci", CI="true")).signs == ("a CI runner",)
     login = recording(tmp_path / "login", {"slurm.txt": "/usr/bin/sbatch"})
-    assert read_surroundings(login).signs == ("Slurm's commands",)
+    assert read_container(login).signs == ("Slurm's commands",)

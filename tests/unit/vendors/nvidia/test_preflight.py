@@ -5,10 +5,10 @@ import json
 import pytest
 
 from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
-from gpuinstall.probe.findings import Finding, Outcome, finding, problems_of
-from gpuinstall.probe.preflight import Card, Preflight, cards_of, trials
-from gpuinstall.probe.preflight_causes import HANGS, NO_LIBRARY
 from gpuinstall.process import Finished
+from gpuinstall.vendors.nvidia.preflight import proofs_of, trials
+from gpuinstall.vendors.nvidia.preflight_findings import HANGS, NO_LIBRARY, PreflightFinding, judge, problems_of
+from gpuinstall.vendors.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")
 SLICED = Gpu(1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2")))
@@ -20,8 +20,8 @@ def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
     return [trial.visible for trial in trials(machine, environ)]
 
 
-def answered(**answer: object) -> Finding:
-    return finding(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
+def answered(**answer: object) -> PreflightFinding:
+    return judge(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
 
 
 def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
@@ -81,7 +81,7 @@ def test_what_the_probe_found_broken_is_not_tried() -> None:
         ({"call": "cuModuleLoadData", "status": 223, "instead": {"call": "cuMemcpyDtoH_v2", "status": 214}}, "failed"),
     ],
 )
-def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: Outcome) -> None:
+def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: ProofOutcome) -> None:
     assert answered(**answer).outcome == outcome
 
 
@@ -97,19 +97,20 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
 
 
 def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
-    findings = [Finding(0, "proven"), Finding(1, "memory-only"), Finding(1, "failed"), Finding(1, "proven")]
-    assert cards_of(findings) == (Card(0, "proven"), Card(1, "failed"))
+    outcomes: list[tuple[int, ProofOutcome]] = [(0, "proven"), (1, "memory-only"), (1, "failed"), (1, "proven")]
+    findings = [PreflightFinding(index, outcome) for index, outcome in outcomes]
+    assert proofs_of(findings) == (GpuProof(0, "proven"), GpuProof(1, "failed"))
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
-    stuck = [Finding(index, "failed", HANGS, "no answer", at_start=True) for index in range(2)]
+    stuck = [PreflightFinding(index, "failed", HANGS, "no answer", at_start=True) for index in range(2)]
     assert [problem.gpus for problem in problems_of(stuck)] == [()]
-    assert [problem.gpus for problem in problems_of([*stuck, Finding(2, "proven")])] == [(0, 1)]
+    assert [problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")])] == [(0, 1)]
 
 
 def test_the_document_names_each_gpu_and_its_outcome() -> None:
     problem = Problem("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
-    document = Preflight((Card(0, "proven"), Card(1, "unproven")), (problem,), 0.40049).to_dict()
+    document = Preflight((GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049).to_dict()
     assert document["gpus"] == [{"index": 0, "status": "proven"}, {"index": 1, "status": "unproven"}]
     assert document["problems"][0]["gpus"] == [1]
     assert document["seconds"] == 0.4
@@ -126,5 +127,5 @@ def test_the_document_names_each_gpu_and_its_outcome() -> None:
         ([], ""),
     ],
 )
-def test_the_summary_says_what_ran_where(outcomes: list[Outcome], summary: str) -> None:
-    assert Preflight(tuple(Card(index, outcome) for index, outcome in enumerate(outcomes))).summary == summary
+def test_the_summary_says_what_ran_where(outcomes: list[ProofOutcome], summary: str) -> None:
+    assert Preflight(tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))).summary == summary

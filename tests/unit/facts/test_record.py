@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.record import Recorder, private_words, scrubbed
-from gpuinstall.probe.source import Recording, place
+from gpuinstall.facts.record import Recorder, private_words, scrubbed
+from gpuinstall.facts.source import Recording, recorded_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,37 +43,30 @@ def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path: 
 
 
 def test_names_that_some_file_systems_refuse_are_encoded() -> None:
-    assert place("/sys/bus/pci/devices/0000:01:00.0/class") == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
+    assert recorded_name("/sys/bus/pci/devices/0000:01:00.0/class") == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
 
 
 def test_serials_and_names_are_taken_out() -> None:
     text = (
-        "Serial Number                         : 1562721004031\n"
-        "    Board Part Number                 : 692-2G506-0200-003\n"
-        "GPU UUID                              : GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16\n"
+        "\t\t<serial>1562721004031</serial>\n"
+        "\t\t<board_part_number>692-2G506-0200-003</board_part_number>\n"
+        "\t\t<uuid>GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16</uuid>\n"
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@gpu-07)\n"
         "/home/ada/.local/lib ada@gpu-07 gpu-07.cluster.example canada\n"
     )
     assert scrubbed(text, PRIVATE) == (
-        "Serial Number                         : removed\n"
-        "    Board Part Number                 : removed\n"
-        "GPU UUID                              : GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16\n"
+        "\t\t<serial>removed</serial>\n"
+        "\t\t<board_part_number>removed</board_part_number>\n"
+        "\t\t<uuid>GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16</uuid>\n"
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (builder@host)\n"
         "/home/user/.local/lib user@host host canada\n"
     )
 
 
 def test_what_runs_on_the_cards_and_whose_it_is_is_taken_out() -> None:
-    table = (
-        "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n"
-        "|    0   N/A  N/A          4711      C   ...ob/miniconda3/envs/secret/bin/python       1234MiB |\n"
-        "|    1     5    0            99    C+G   /home/bob/train                               1234MiB |\n"
-        "|    0      4711      C   python                                      1234MiB |\n"
-        "|   0  NVIDIA H200         On  | 00000000:01:00.0 Off |                    0 |\n"
-    )
-    kept = scrubbed(table, ()).splitlines()
-    assert kept[1:4] == ["|  a process |"] * 3
-    assert (kept[0], kept[4]) == (table.splitlines()[0], table.splitlines()[4])
+    process = "<process_info>\n<pid>4711</pid>\n<process_name>/home/bob/secret/python</process_name>\n</process_info>"
+    text = f"<gpu>\n<processes>\n{process}\n</processes>\n</gpu>\n<gpu>\n<processes>\n{process}"
+    assert scrubbed(text, ()) == "<gpu>\n<processes></processes>\n</gpu>\n<gpu>\n<processes></processes>"
     assert scrubbed("LD_LIBRARY_PATH=/home/bob/lib:/home/eve", ()) == "LD_LIBRARY_PATH=/home/user/lib:/home/user"
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.probe import libcuda_child
-from gpuinstall.probe.child import time_limit
-from gpuinstall.probe.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse
-from gpuinstall.probe.libcuda_child import Cuda, mapped
+from gpuinstall.facts.children import time_limit
 from gpuinstall.process import Finished
+from gpuinstall.vendors.nvidia import libcuda_child
+from gpuinstall.vendors.nvidia.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse
+from gpuinstall.vendors.nvidia.libcuda_child import Cuda, mapped
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.pythons import parse_pythons, read_pythons
-from gpuinstall.probe.source import ThisMachine
+from gpuinstall.facts.pythons import parse_pythons, read_pythons
+from gpuinstall.facts.source import ThisMachine
 
 if TYPE_CHECKING:
     from pathlib import Path

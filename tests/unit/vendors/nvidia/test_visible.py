@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuinstall.facts.container import JOBS
 from gpuinstall.machine import Gpu
-from gpuinstall.probe.job import JOBS, is_given, job_devices
+from gpuinstall.vendors.nvidia.libcuda import is_visible, job_devices
 
 CARD = Gpu(4, uuid="GPU-bbbb")
 
@@ -18,9 +19,9 @@ def test_only_a_schedulers_job_keeps_its_cards(scheduler: str) -> None:
 
 @pytest.mark.parametrize("devices", ["1", "0,1", " 0 , 1 ", "GPU-bb", "GPU-bbbb", "MIG-2", "GPU-aaaa,MIG-2"])
 def test_a_card_is_given_by_its_place_or_the_beginning_of_a_uuid(devices: str) -> None:
-    assert is_given(devices, 1, CARD, "MIG-2")
+    assert is_visible(devices, 1, CARD, "MIG-2")
 
 
 @pytest.mark.parametrize("devices", ["", "0", "4", "11", "-1", "NoDevFiles", "-1,1", "NoDevFiles,1", ",1", "MIG-3"])
 def test_a_list_ends_with_what_can_name_no_card(devices: str) -> None:
-    assert not is_given(devices, 1, CARD, "MIG-2")
+    assert not is_visible(devices, 1, CARD, "MIG-2")

@@ -11,8 +11,13 @@ from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
 from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuinstall.machine import Problem
     from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
+
+    Condition = Callable[[NvidiaEvidence], bool]
+    Predicate = Callable[[NvidiaEvidence], Problem | None]
 
 # NVML's numbers, and CUDA's for no device.
 DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999
@@ -21,7 +26,8 @@ NO_DEVICE = 100
 
 def machine_fault(evidence: NvidiaEvidence) -> Problem | None:
     """Name what keeps the whole machine from working; None where nothing does, or where there is no GPU."""
-    return next((found for predicate in PREDICATES if (found := predicate(evidence))), None)
+    asked = (predicate for condition, predicate in PREDICATES if condition(evidence))
+    return next((found for predicate in asked if (found := predicate(evidence))), None)
 
 
 def driver_dies(evidence: NvidiaEvidence) -> Problem | None:
@@ -59,8 +65,6 @@ def driver_not_permitted(evidence: NvidiaEvidence) -> Problem | None:
 
 def windows_driver_missing(evidence: NvidiaEvidence) -> Problem | None:
     """Windows, or the Windows around WSL, has the GPU and no driver that answers."""
-    if not _has_no_driver(evidence):
-        return None
     if evidence.facts.wsl:
         message = "WSL has a GPU, and NVIDIA's driver does not answer in it"
         why = "the Windows driver is missing, too old, or not lent to this WSL"
@@ -74,12 +78,12 @@ def windows_driver_missing(evidence: NvidiaEvidence) -> Problem | None:
 def nouveau_holds_card(evidence: NvidiaEvidence) -> Problem | None:
     """No module is loaded, and the kernel's own driver has a card."""
     holder = next((card for card in evidence.cards if card.device.driver == "nouveau"), None)
-    return held_by_nouveau(evidence, holder) if holder and _has_no_module(evidence) else None
+    return held_by_nouveau(evidence, holder) if holder else None
 
 
 def container_lacks_libraries(evidence: NvidiaEvidence) -> Problem | None:
     """A container has a GPU, and none of the driver's libraries."""
-    if not evidence.container or evidence.has_libraries or not _has_no_driver(evidence):
+    if not evidence.container or evidence.has_libraries:
         return None
     without = "no driver" if evidence.kernel.module is None else "not the driver's libraries"
     return _lent_nothing(evidence, f"the container has a GPU and {without}")
@@ -87,7 +91,7 @@ def container_lacks_libraries(evidence: NvidiaEvidence) -> Problem | None:
 
 def nodes_refused(evidence: NvidiaEvidence) -> Problem | None:
     """The module is loaded and the libraries are there: the nodes between them are not to be opened."""
-    if not evidence.kernel.module or not evidence.has_libraries or not evidence.refused or not _has_no_driver(evidence):
+    if not evidence.kernel.module or not evidence.has_libraries or not evidence.refused:
         return None
     message = f"NVIDIA's driver {evidence.kernel.module.version} is loaded and cannot be opened"
     return fault(evidence, "device-nodes-unusable", message, "; ".join(evidence.refused))
@@ -95,7 +99,7 @@ def nodes_refused(evidence: NvidiaEvidence) -> Problem | None:
 
 def libraries_missing(evidence: NvidiaEvidence) -> Problem | None:
     """The module is loaded, and no library of the driver can be used."""
-    if evidence.kernel.module is None or not _has_no_driver(evidence):
+    if evidence.kernel.module is None:
         return None
     message = (
         f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded,"
@@ -108,7 +112,7 @@ def libraries_missing(evidence: NvidiaEvidence) -> Problem | None:
 
 def switched_off(evidence: NvidiaEvidence) -> Problem | None:
     """A file forbids the module, as the tools that switch a laptop's card off write one."""
-    if not evidence.kernel.blocked_by or not _has_no_module(evidence):
+    if not evidence.kernel.blocked_by:
         return None
     why = f"{evidence.kernel.blocked_by} keeps its module out"
     return fault(evidence, "gpu-switched-off", f"{_subject(evidence)} is switched off", why)
@@ -116,7 +120,7 @@ def switched_off(evidence: NvidiaEvidence) -> Problem | None:
 
 def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Problem | None:
     """The module is on the disk, and Secure Boot is on."""
-    if not evidence.kernel.secure_boot or not evidence.kernel.on_disk or not _has_no_module(evidence):
+    if not evidence.kernel.secure_boot or not evidence.kernel.on_disk:
         return None
     message = "the NVIDIA kernel module is installed and not loaded"
     return fault(
@@ -126,7 +130,7 @@ def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Problem | None:
 
 def installed_in_part(evidence: NvidiaEvidence) -> Problem | None:
     """NVML itself lacks a library, and there is no module on the disk."""
-    if evidence.nvml.init != LIBRARY_NOT_FOUND or evidence.kernel.on_disk or not _has_no_module(evidence):
+    if evidence.nvml.init != LIBRARY_NOT_FOUND or evidence.kernel.on_disk:
         return None
     message, why = "the NVIDIA driver is installed in part", "its libraries do not find one another"
     return fault(evidence, "driver-libraries-missing", message, why)
@@ -136,17 +140,15 @@ def module_not_loaded(evidence: NvidiaEvidence) -> Problem | None:
     """Libraries, or a module on the disk, show that the driver was installed."""
     kernel = evidence.kernel
     installed = evidence.has_libraries or evidence.nvml.init == DRIVER_NOT_LOADED or kernel.on_disk
-    if not installed or not _has_no_module(evidence):
+    if not installed:
         return None
     message = f"the NVIDIA kernel module is not loaded into kernel {kernel.release or evidence.facts.host.release}"
     why = "it is there, and was not loaded" if kernel.on_disk else "it was built for another kernel, or not at all"
     return fault(evidence, "module-not-loaded", message, why)
 
 
-def driver_missing(evidence: NvidiaEvidence) -> Problem | None:
+def driver_missing(evidence: NvidiaEvidence) -> Problem:
     """There is a GPU, and nothing of a driver."""
-    if not _has_no_module(evidence):
-        return None
     why = "neither its kernel module nor its libraries are there"
     return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why)
 
@@ -195,24 +197,44 @@ def cuda_refuses(evidence: NvidiaEvidence) -> Problem | None:
     return replace(found, seen=" · ".join(fact for fact in facts if fact))
 
 
-PREDICATES = (
-    driver_dies,
-    versions_differ,
-    driver_not_permitted,
-    windows_driver_missing,
-    nouveau_holds_card,
-    container_lacks_libraries,
-    nodes_refused,
-    libraries_missing,
-    switched_off,
-    blocked_by_secure_boot,
-    installed_in_part,
-    module_not_loaded,
-    driver_missing,
-    nvml_fails,
-    libcuda_missing,
-    nothing_listed,
-    cuda_refuses,
+def always(_: NvidiaEvidence) -> bool:
+    """On every machine."""
+    return True
+
+
+def no_module_is_loaded(evidence: NvidiaEvidence) -> bool:
+    """No driver answers, and Linux has not loaded its module."""
+    return no_driver_answers(evidence) and evidence.kernel.module is None
+
+
+def no_driver_answers(evidence: NvidiaEvidence) -> bool:
+    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
+
+    A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
+    """
+    tegra = evidence.jetson is not None and not evidence.cards
+    return not tegra and evidence.shows_gpu and (_is_refused(evidence) or _is_absent(evidence))
+
+
+# The first that holds names the fault; those with a condition are asked where it is met.
+PREDICATES: tuple[tuple[Condition, Predicate], ...] = (
+    (always, driver_dies),
+    (always, versions_differ),
+    (always, driver_not_permitted),
+    (no_driver_answers, windows_driver_missing),
+    (no_module_is_loaded, nouveau_holds_card),
+    (no_driver_answers, container_lacks_libraries),
+    (no_driver_answers, nodes_refused),
+    (no_driver_answers, libraries_missing),
+    (no_module_is_loaded, switched_off),
+    (no_module_is_loaded, blocked_by_secure_boot),
+    (no_module_is_loaded, installed_in_part),
+    (no_module_is_loaded, module_not_loaded),
+    (no_module_is_loaded, driver_missing),
+    (always, nvml_fails),
+    (always, libcuda_missing),
+    (always, nothing_listed),
+    (always, cuda_refuses),
 )
 
 
@@ -233,19 +255,6 @@ def _death(evidence: NvidiaEvidence, how: str, library: str, card: str, words: s
         return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
     why = "a card or its kernel module no longer answers, or many cards start without persistence"
     return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
-
-
-def _has_no_module(evidence: NvidiaEvidence) -> bool:
-    return _has_no_driver(evidence) and evidence.kernel.module is None
-
-
-def _has_no_driver(evidence: NvidiaEvidence) -> bool:
-    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
-
-    A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
-    """
-    tegra = evidence.jetson is not None and not evidence.cards
-    return not tegra and evidence.shows_gpu and (_is_refused(evidence) or _is_absent(evidence))
 
 
 def _is_refused(evidence: NvidiaEvidence) -> bool:

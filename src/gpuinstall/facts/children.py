@@ -34,13 +34,13 @@ def run_children(commands: Sequence[Command], seconds: float, waiting: Callable[
     """
     done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
 
-    def follow(place: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
-            done[place] = run(argv, env=environment, seconds=seconds)
+            done[number] = run(argv, env=environment, seconds=seconds)
         except OSError as error:
-            done[place] = Finished(tuple(argv), NOT_STARTED, "", str(error))
+            done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
 
-    threads = [Thread(target=follow, args=(place, *command), daemon=True) for place, command in enumerate(commands)]
+    threads = [Thread(target=follow, args=(number, *command), daemon=True) for number, command in enumerate(commands)]
     start = monotonic()
     for thread in threads:
         thread.start()

@@ -50,16 +50,16 @@ def home_folder() -> Path:
 def _folders() -> dict[str, dict[str, object]]:
     home = home_folder()
     cache = os.environ.get("UV_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uv"
-    places = {
+    paths = {
         "environment": Path(),
         "cache": Path(cache),
         "temporary": Path(os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"),  # noqa: S108  looked at, not written to
         "shared-memory": Path("/dev/shm"),  # noqa: S108
         "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or home / ".nv"),
     }
-    return {name: _folder(place) for name, place in places.items()}
+    return {name: _folder(path) for name, path in paths.items()}
 
 
-def _folder(place: Path) -> dict[str, object]:
-    there = next(folder for folder in (place, *place.parents) if os.access(folder, os.F_OK))
+def _folder(path: Path) -> dict[str, object]:
+    there = next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
     return {"free": shutil.disk_usage(there).free, "writable": os.access(there, os.W_OK)}

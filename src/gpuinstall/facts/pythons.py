@@ -111,8 +111,8 @@ def _registered() -> Iterator[tuple[str, Path]]:
 
     for root in (winreg.HKEY_CURRENT_USER, winreg.HKEY_LOCAL_MACHINE):
         with suppress(OSError), winreg.OpenKey(root, r"Software\Python\PythonCore") as core:
-            for place in range(winreg.QueryInfoKey(core)[0]):
-                version = winreg.EnumKey(core, place)
+            for number in range(winreg.QueryInfoKey(core)[0]):
+                version = winreg.EnumKey(core, number)
                 yield version, Path(winreg.QueryValue(core, rf"{version}\InstallPath"), "python.exe")
 
 

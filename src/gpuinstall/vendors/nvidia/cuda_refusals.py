@@ -73,8 +73,8 @@ class CudaContext:
     @property
     def start_again(self) -> str:
         """How this kind of container is started again with GPUs."""
-        place = FixContext((self.container,) if self.container else ())
-        return f"start it anew: {fix_of('start-container-with-gpus', place)}"
+        context = FixContext((self.container,) if self.container else ())
+        return f"start it anew: {fix_of('start-container-with-gpus', context)}"
 
 
 def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:

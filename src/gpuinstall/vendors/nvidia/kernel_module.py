@@ -50,11 +50,11 @@ def read_module(source: Source) -> KernelModule | None:
     return parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(source.text(SYS_VERSION) or "")
 
 
-def read_linux_kernel(source: Source, *, hindrances: bool) -> LinuxKernel:
-    """Read Linux's side; ``hindrances`` says whether to look for what keeps the module out."""
+def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
+    """Read Linux's side; ``obstacles`` says whether to look for what keeps the module out."""
     module = read_module(source)
     release = (source.text(RELEASE) or "").strip()
-    if not hindrances:
+    if not obstacles:
         return LinuxKernel(release, module)
     return LinuxKernel(
         release=release,

@@ -115,8 +115,8 @@ def described(handle: Any) -> dict[str, Any]:
 def slices(handle: Any) -> list[dict[str, Any]]:
     """List the MIG devices of a card."""
     found = []
-    for place in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+    for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         if part is not None:
             facts = {"uuid": asked(nvml.nvmlDeviceGetUUID, part), "name": asked(nvml.nvmlDeviceGetName, part)}
             found.append({**facts, "memory_bytes": memory(part)})
@@ -135,7 +135,7 @@ def licensed(handle: Any) -> bool | None:
     features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
     if not features or not features.isGridLicenseSupported:
         return None
-    states = [features.gridLicensableFeatures[place].featureState for place in range(features.licensableFeaturesCount)]
+    states = [features.gridLicensableFeatures[each].featureState for each in range(features.licensableFeaturesCount)]
     return any(states) if states else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.facts.bus import OTHER_BRIDGE
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.chips import read_jetson
@@ -41,92 +42,85 @@ if TYPE_CHECKING:
 
 # Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
 UNCOUNTED = 5
-NVSWITCH = 0x0680
 SYSTEM_NOT_READY = 802
 
 
-def _is_linux(seen: NvidiaEvidence) -> bool:
-    return seen.facts.host.os == "linux"
+def _is_broken_on_linux(evidence: NvidiaEvidence) -> bool:
+    return evidence.facts.host.os == "linux" and not (evidence.nvml.works and evidence.cuda_works)
 
 
-def _works(seen: NvidiaEvidence) -> bool:
-    return seen.nvml.works and seen.cuda_works
+def _given_on_bus(evidence: NvidiaEvidence) -> int:
+    return sum(not device.is_reserved for device in gpus_on_bus(evidence.facts))
 
 
-def _given_on_bus(seen: NvidiaEvidence) -> int:
-    return sum(not device.is_reserved for device in gpus_on_bus(seen.facts))
-
-
-def _recounted(seen: NvidiaEvidence) -> int:
+def _recounted(evidence: NvidiaEvidence) -> int:
     """Count the cards of a library that had time for one card where there are more, which no file shows."""
-    if seen.shown:
+    if evidence.shown:
         return 0
-    silent = seen.nvml.fault == seen.cuda.fault == "timeout" and seen.nvml.init is None
-    gpus = UNCOUNTED if silent else max(seen.nvml.count, len(seen.cuda.devices))
+    silent = evidence.nvml.fault == evidence.cuda.fault == "timeout" and evidence.nvml.init is None
+    gpus = UNCOUNTED if silent else max(evidence.nvml.count, len(evidence.cuda.devices))
     return gpus if gpus > 1 else 0
 
 
-def _nvml_again(source: Source, seen: NvidiaEvidence) -> NvmlFacts:
-    return ask_nvml(source, seen.recounted) if seen.recounted and seen.nvml.fault == "timeout" else seen.nvml
+def _nvml_again(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+    again = evidence.recounted and evidence.nvml.fault == "timeout"
+    return ask_nvml(source, evidence.recounted) if again else evidence.nvml
 
 
-def _libcuda_again(source: Source, seen: NvidiaEvidence) -> LibcudaFacts:
-    return ask_libcuda(source, seen.recounted) if seen.recounted and seen.cuda.fault == "timeout" else seen.cuda
+def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
+    again = evidence.recounted and evidence.cuda.fault == "timeout"
+    return ask_libcuda(source, evidence.recounted) if again else evidence.cuda
 
 
-def _fabric(source: Source, seen: NvidiaEvidence) -> Fabric | None:
-    if seen.cuda.init != SYSTEM_NOT_READY:
+def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
+    if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
-    return read_fabric(source, sum(_is_switch(device.vendor, device.kind) for device in seen.facts.devices))
+    switches = [each for each in evidence.facts.devices if (each.vendor, each.kind) == (PCI_VENDOR, OTHER_BRIDGE)]
+    return read_fabric(source, len(switches))
 
 
-def _is_switch(vendor: int, kind: int) -> bool:
-    """An NVSwitch is a bridge of NVIDIA's."""
-    return vendor == PCI_VENDOR and kind == NVSWITCH
+def _smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+    return ask_smi(source, evidence.shown or 1) if source.is_recorded or _needs_smi(evidence) else evidence.smi
 
 
-def _smi(source: Source, seen: NvidiaEvidence) -> NvmlFacts:
-    return ask_smi(source, seen.shown or 1) if source.is_recorded or _needs_smi(seen) else seen.smi
-
-
-def _needs_smi(seen: NvidiaEvidence) -> bool:
+def _needs_smi(evidence: NvidiaEvidence) -> bool:
     """Say whether NVML was not there to answer, and nothing hung or crashed: what did is not asked again."""
-    unasked = seen.nvml.fault == "missing" or not seen.nvml.was_asked
-    silent = unasked and seen.cuda.fault not in ("timeout", "crash")
-    return silent and not seen.cuda_works and seen.facts.host.os != "macos"
+    unasked = evidence.nvml.fault == "missing" or not evidence.nvml.was_asked
+    silent = unasked and evidence.cuda.fault not in ("timeout", "crash")
+    return silent and not evidence.cuda_works and evidence.facts.host.os != "macos"
 
 
-def _opened(source: Source, seen: NvidiaEvidence) -> frozenset[str]:
+def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     """Find the cards of a container or a job: those whose nodes it may open."""
-    if not seen.facts.container.shares_the_bus:
+    if not evidence.facts.container.shares_the_bus:
         return frozenset()
-    usable = [device for device in gpus_on_bus(seen.facts) if not device.is_reserved]
-    return frozenset(each.address for place, each in enumerate(usable) if may_open(source, each.address, place))
+    usable = [device for device in gpus_on_bus(evidence.facts) if not device.is_reserved]
+    return frozenset(each.address for ordinal, each in enumerate(usable) if may_open(source, each.address, ordinal))
 
 
-def _nodes_given(source: Source, seen: NvidiaEvidence) -> tuple[str, ...]:
-    if not seen.facts.container.shares_the_bus:
-        return seen.nodes
-    return tuple(node for node in seen.nodes if source.access(f"/dev/{node}") == "open")
+def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
+    if not evidence.facts.container.shares_the_bus:
+        return evidence.nodes
+    return tuple(node for node in evidence.nodes if source.access(f"/dev/{node}") == "open")
 
 
 STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: card_nodes(source)),
-    Step("shown", lambda _, seen: max(_given_on_bus(seen), len(seen.nodes))),
-    Step("jetson", lambda source, seen: read_jetson(source, seen.facts.host.release)),
-    Step("windows", lambda source, seen: read_lent_by_windows(source, seen.facts.wsl)),
+    Step("shown", lambda _, evidence: max(_given_on_bus(evidence), len(evidence.nodes))),
+    Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
+    Step("windows", lambda source, evidence: read_lent_by_windows(source, evidence.facts.wsl)),
     Step("toolkit", lambda source, _: read_toolkit_variables(source)),
     Step("visible", lambda source, _: source.variable("CUDA_VISIBLE_DEVICES")),
-    Step("nvml", lambda source, seen: ask_nvml(source, seen.shown or 1), together=True),
-    Step("cuda", lambda source, seen: ask_libcuda(source, seen.shown or 1), together=True),
-    Step("recounted", lambda _, seen: _recounted(seen)),
+    Step("nvml", lambda source, evidence: ask_nvml(source, evidence.shown or 1), together=True),
+    Step("cuda", lambda source, evidence: ask_libcuda(source, evidence.shown or 1), together=True),
+    Step("recounted", lambda _, evidence: _recounted(evidence)),
     Step("nvml", _nvml_again, together=True),
     Step("cuda", _libcuda_again, together=True),
-    Step("kernel", lambda source, seen: read_linux_kernel(source, hindrances=_is_linux(seen) and not _works(seen))),
-    Step("refused", lambda source, seen: refused_nodes(source) if _is_linux(seen) and not _works(seen) else ()),
+    Step("kernel", lambda source, evidence: read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
+    Step("refused", lambda source, evidence: refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
     Step("fabric", _fabric),
     Step("smi", _smi),
-    Step("nvml", lambda _, seen: seen.smi if _needs_smi(seen) and seen.smi.error else seen.nvml),
+    Step("nvml", lambda _, evidence: evidence.smi if _needs_smi(evidence) and evidence.smi.error else evidence.nvml),
     Step("opened", _opened),
     Step("nodes", _nodes_given),
 )
@@ -149,15 +143,15 @@ class NvidiaProber:
     def conclude(self, evidence: NvidiaEvidence, facts: MachineFacts) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         shared = facts.container.shares_the_bus
-        seen = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
-        found, fault = list_gpus(seen), machine_fault(seen)
+        evidence = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
+        found, fault = list_gpus(evidence), machine_fault(evidence)
         return VendorFindings(
             gpus=tuple(detected.gpu for detected in found),
-            driver=driver_of(seen),
-            faults=(*((fault,) if fault else ()), *card_faults(seen, found, driver_works=fault is None)),
-            notes=tuple(notes(seen)),
-            shows_gpu=seen.shows_gpu,
-            l4t=seen.jetson.l4t if seen.jetson else None,
+            driver=driver_of(evidence),
+            faults=(*((fault,) if fault else ()), *card_faults(evidence, found, driver_works=fault is None)),
+            notes=tuple(notes(evidence)),
+            shows_gpu=evidence.shows_gpu,
+            l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:

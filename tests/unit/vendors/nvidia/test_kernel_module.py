@@ -77,5 +77,5 @@ def test_only_what_forbids_the_module_counts(text: str, forbids: bool) -> None:
 
 def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
     files = {"/etc/modprobe.d/amd.conf": "blacklist radeon\n", "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n"}
-    state = read_linux_kernel(recording(tmp_path, files), hindrances=True)
+    state = read_linux_kernel(recording(tmp_path, files), obstacles=True)
     assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"

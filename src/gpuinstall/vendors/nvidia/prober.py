@@ -29,7 +29,6 @@ from gpuinstall.vendors.nvidia.nodes import (
 )
 from gpuinstall.vendors.nvidia.notes import notes
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
-from gpuinstall.vendors.nvidia.preflight import preflight
 from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import VendorFindings
 
@@ -156,4 +155,6 @@ class NvidiaProber:
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
         """Run a kernel on each usable GPU."""
+        from gpuinstall.vendors.nvidia.preflight import preflight
+
         return preflight(machine, reporter, seconds=seconds)

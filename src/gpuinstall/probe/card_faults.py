@@ -36,7 +36,7 @@ def card_faults(evidence: Evidence, sightings: Iterable[DetectedGpu], *, driver_
 
 
 def _fault(evidence: Evidence, gpu: int, code: str, message: str, why: str) -> Problem:
-    place = evidence.place.knowing(place=gpu)
+    place = evidence.place.knowing(gpu=gpu)
     return problem(code, message, place, why=why, seen=seen(evidence), gpus=(gpu,))
 
 
@@ -101,7 +101,7 @@ def _ignored(evidence: Evidence, card: Card, gpu: int) -> Problem | None:
     found = _unfit(span, driver) or _wrong_flavour(card.chip.capability, module.open if module else None)
     if found is None:
         return None
-    place = evidence.place.knowing(branch=span.last or NEWEST_BRANCH, flavour="" if span.last else "-open")
+    place = evidence.place.knowing(branch=span.last or NEWEST_BRANCH)
     message, facts, legacy = f"driver {driver} ignores {card.name}", seen(evidence), span.last is not None
     return problem(found[0], message, place, why=found[1], seen=facts, gpus=(gpu,), legacy=legacy)
 

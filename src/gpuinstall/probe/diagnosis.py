@@ -98,7 +98,7 @@ def _scene(evidence: Evidence) -> Scene:
     return Scene(
         wsl=evidence.wsl is not None,
         container=evidence.surroundings.container,
-        distribution=evidence.host.distribution,
+        context=evidence.place,
         driver=module.version if module else evidence.nvml.driver,
         library=evidence.cuda.path,
         blackwells=sum((gpu.compute_capability or (0, 0)) >= BLACKWELL for gpu in gpus),

@@ -104,12 +104,13 @@ class Evidence:
             *((container, "container") if container else ()),
             *(("wsl",) if self.wsl else ()),
             *(("jetson",) if self.jetson else ()),
-            *(key for key in (host.distribution_id, host.manager, host.os) if key),
+            *host.fix_keys,
+            host.os,
         )
         version = self.kernel.module.version if self.kernel.module else self.nvml.driver
         words = {
             "release": self.kernel.release or self.host.release or "$(uname -r)",
             "version": str(version or "of the kernel module"),
-            "branch": str(version.branch if version else NEWEST_BRANCH),
+            "running": str(version.branch if version else NEWEST_BRANCH),
         }
         return FixContext(keys, tuple(words.items()))

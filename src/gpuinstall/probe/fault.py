@@ -23,8 +23,8 @@ class Wanted(NamedTuple):
     legacy: bool
 
     def in_words(self, place: FixContext) -> FixContext:
-        """Let the fixes of a place name it; the open flavour is for Turing and newer."""
-        return place.knowing(branch=self.branch, flavour="" if self.legacy else "-open")
+        """Let the fixes of a place name it."""
+        return place.knowing(branch=self.branch)
 
 
 def wanted_driver(evidence: Evidence) -> Wanted:
@@ -50,7 +50,7 @@ def fault_of_driver(evidence: Evidence, code: str, message: str, why: str) -> Pr
 def held_by_nouveau(evidence: Evidence, card: Card, gpus: tuple[int, ...] = ()) -> Problem:
     """The kernel's own driver holds a card: CUDA cannot have it."""
     wanted = wanted_driver(evidence)
-    install = fix_of("install-driver", wanted.in_words(evidence.place), legacy=wanted.legacy) or ""
+    install = fix_of("driver-missing", wanted.in_words(evidence.place), legacy=wanted.legacy) or ""
     place = evidence.place.knowing(install=install.replace(" && sudo reboot", ""))
     message, why = f"{card.name} is held by nouveau", "the kernel's own driver bound the card before NVIDIA's could"
     return problem("nouveau-holds-gpu", message, place, why=why, seen=seen(evidence), gpus=gpus)

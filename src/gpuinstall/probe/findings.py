@@ -6,30 +6,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpuinstall.probe.child import death
-from gpuinstall.probe.cuda_errors import CAUSES
-from gpuinstall.probe.cuda_problems import Scene, cause_of, problem, seen
+from gpuinstall.probe.cuda_problems import Cause, Scene, cause_of, known_cause, problem, seen
 from gpuinstall.probe.libcuda import last_answer
-from gpuinstall.probe.preflight_causes import (
-    COMPUTES_WRONG,
-    CRASHES,
-    HANGS,
-    MEMORY_FULL,
-    NO_LIBRARY,
-    UNCOMPILED,
-    UNPROVEN,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Gpu, Machine, Problem
-    from gpuinstall.probe.cuda_errors import Cause
     from gpuinstall.process import Finished
 
 Outcome = Literal["proven", "memory-only", "unproven", "failed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-NO_DEVICE = 100
+_BUILDS_RUN = "builds with machine code for the GPU do not need it"
+
+# Why no kernel ran, and what is no fault of the machine, by CUresult.
+UNCOMPILED = {
+    221: f"libnvidia-ptxjitcompiler.so.1 is missing here; {_BUILDS_RUN}",
+    222: f"the driver's PTX compiler does not know this PTX; {_BUILDS_RUN}",
+    223: f"compiling PTX is switched off here; {_BUILDS_RUN}",
+}
+
+# What leaves a card unproven and is no fault of it, by CUresult: busy, or a libcuda without a function that is called.
+UNPROVEN = {
+    2: ("gpu-memory-full", "nothing was proven on {where}: it has no memory free"),
+    46: ("gpu-busy", "nothing was proven on {where}: another process holds it"),
+    500: ("libcuda-incomplete", "nothing was proven on {where}: its libcuda lacks a function that the preflight calls"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,17 @@ def finding(gpu: Gpu, machine: Machine, finished: Finished) -> Finding:
     """Judge one child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
-        cause = HANGS if finished.status is None else CRASHES
+        cause = known_cause("driver-hangs" if finished.status is None else "driver-crashes")
         return Finding(gpu.index, "failed", cause, f"libcuda {death(finished)}", at_start=True)
     if answer.get("path") is None:
-        return Finding(gpu.index, "failed", NO_LIBRARY, str(answer.get("error")), at_start=True)
+        return Finding(gpu.index, "failed", known_cause("libcuda-missing"), str(answer.get("error")), at_start=True)
     unsliced = gpu.mig and not gpu.mig_devices
     return _answered(gpu.index, answer, replace(Scene.of(machine, answer["path"]), unsliced=unsliced))
 
 
-def problems_of(findings: Sequence[Finding]) -> tuple[Problem, ...]:
+def problems_of(findings: Sequence[Finding], context: FixContext) -> tuple[Problem, ...]:
     """Make one problem of each cause: of the GPUs that show it, or of the machine where no child got any further."""
-    return tuple(_problem(cause, alike, len(findings)) for cause, alike in _by_cause(findings).items())
+    return tuple(_problem(cause, alike, len(findings), context) for cause, alike in _by_cause(findings).items())
 
 
 def _answered(index: int, answer: Mapping[str, Any], scene: Scene) -> Finding:
@@ -65,19 +69,32 @@ def _answered(index: int, answer: Mapping[str, Any], scene: Scene) -> Finding:
         return _computed(index, answer["wrong"])
     status, instead = answer["status"], answer.get("instead")
     if instead == {"wrong": 0}:
-        return Finding(index, "memory-only", UNCOMPILED.get(status, MEMORY_FULL), seen(status, scene))
+        return Finding(index, "memory-only", _no_kernel(status), seen(status, scene))
     if instead is not None and (status in UNCOMPILED or "wrong" in instead):
         return _answered(index, instead, scene)
     at_start = answer["call"] == "cuInit"
     if status in UNPROVEN and not at_start:
-        return Finding(index, "unproven", UNPROVEN[status], seen(status, scene))
+        return Finding(index, "unproven", _unproven(status), seen(status, scene))
     return Finding(index, "failed", cause_of(status, scene), seen(status, scene), at_start)
 
 
 def _computed(index: int, wrong: int) -> Finding:
     if not wrong:
         return Finding(index, "proven")
-    return Finding(index, "failed", COMPUTES_WRONG, f"{wrong} of its words are wrong")
+    return Finding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
+
+
+def _no_kernel(status: int) -> Cause:
+    no_kernel = known_cause("kernel-not-proven")
+    if status in UNCOMPILED:
+        return replace(no_kernel, why=UNCOMPILED[status])
+    why = "too little of its memory is free; other processes hold it"
+    return Cause("gpu-memory-full", no_kernel.message, why)
+
+
+def _unproven(status: int) -> Cause:
+    code, message = UNPROVEN[status]
+    return replace(known_cause(code), message=message)
 
 
 def _by_cause(findings: Iterable[Finding]) -> dict[Cause, list[Finding]]:
@@ -88,9 +105,9 @@ def _by_cause(findings: Iterable[Finding]) -> dict[Cause, list[Finding]]:
     return groups
 
 
-def _problem(cause: Cause, alike: Sequence[Finding], tried: int) -> Problem:
+def _problem(cause: Cause, alike: Sequence[Finding], tried: int, context: FixContext) -> Problem:
     everywhere = len(alike) == tried and all(each.at_start for each in alike)
     gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
-    if gpus and cause.code == CAUSES[NO_DEVICE].code:
+    if gpus and cause.code == "cuda-no-device":
         cause = replace(cause, code="gpu-hidden-from-cuda")
-    return problem(cause, gpus, alike[0].facts, blocking=alike[0].outcome == "failed")
+    return problem(cause, gpus, alike[0].facts, context, blocking=alike[0].outcome == "failed")

@@ -29,10 +29,10 @@ def notes(evidence: Evidence) -> Iterator[Problem]:
 
 
 def _note(
-    evidence: Evidence, code: str, message: str, why: str, *, place: object = "", gpus: tuple[int, ...] = ()
+    evidence: Evidence, code: str, message: str, why: str, *, gpus: tuple[int, ...] = (), **words: object
 ) -> Problem:
-    """Make a note; ``place`` is a word of its fix."""
-    return problem(code, message, evidence.place.knowing(place=place), why=why, gpus=gpus, blocking=False)
+    """Make a note; ``words`` are those of its fix."""
+    return problem(code, message, evidence.place.knowing(**words), why=why, gpus=gpus, blocking=False)
 
 
 def _not_ours(evidence: Evidence) -> Iterator[Problem]:
@@ -60,7 +60,7 @@ def _foreign(evidence: Evidence) -> Iterator[Problem]:
 def _given_none(evidence: Evidence, note: Problem) -> Problem:
     asked = evidence.surroundings.visible
     why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
-    return replace(note, id="F25", fix=fix_of("start-container-with-gpus", evidence.place), why=why)
+    return replace(note, id="F25", fix=fix_of("libraries-not-in-container", evidence.place), why=why)
 
 
 def _names(cards: Sequence[Card]) -> str:
@@ -78,7 +78,7 @@ def _remap_pending(evidence: Evidence) -> Iterator[Problem]:
         if gpu.remap_pending and not gpu.remap_failed:
             message = f"GPU {gpu.index} waits for a reset to remap memory"
             why = "a memory error was found and set aside"
-            yield _note(evidence, "row-remap-pending", message, why, place=gpu.index, gpus=(gpu.index,))
+            yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
 
 
 def _unlicensed(evidence: Evidence) -> Iterator[Problem]:
@@ -94,7 +94,7 @@ def _compat(evidence: Evidence) -> Iterator[Problem]:
     if evidence.cuda_works and is_compat(evidence.cuda.path):
         message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
         yield _note(
-            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", place=folder
+            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", folder=folder
         )
 
 
@@ -139,7 +139,7 @@ def _requirement(evidence: Evidence) -> Iterator[Problem]:
     wanted = required_cuda(evidence.surroundings.required or "")
     if cuda and wanted and cuda < wanted:
         message = f"this image was made for CUDA {wanted}, and the host's driver serves {cuda}"
-        yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", place=cuda)
+        yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", served=cuda)
 
 
 def required_cuda(text: str) -> CudaVersion | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.machine_document import written_problem
 from gpuinstall.probe.child import run_children, time_limit
 from gpuinstall.probe.cuda_problems import place_of
@@ -93,7 +94,7 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
     ended = run_children(children, limit, lambda: reporter.wait(f"the driver starts its GPUs, for up to {limit:.0f} s"))
     findings = [finding(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
-    result = Preflight(cards_of(findings), problems_of(findings), monotonic() - start)
+    result = Preflight(cards_of(findings), problems_of(findings, FixContext.of_machine(machine)), monotonic() - start)
     if result.cards:
         reporter.step("Preflight", result.summary, result.seconds)
     return result

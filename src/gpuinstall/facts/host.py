@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.source import read_json
+from gpuinstall.failures.problems import distribution_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,19 +28,13 @@ RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
 SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "x86_64", "armv8l": "aarch64"}
 
-# ID or ID_LIKE of os-release, and the package manager of that family.
-MANAGERS = {
-    "debian": "apt", "ubuntu": "apt",
-    "fedora": "dnf", "rhel": "dnf", "centos": "dnf", "amzn": "dnf", "azurelinux": "dnf",
-    "suse": "zypper", "opensuse": "zypper", "opensuse-leap": "zypper", "opensuse-tumbleweed": "zypper",
-    "arch": "pacman", "archlinux": "pacman", "manjaro": "pacman",
-    "nixos": "nixos", "alpine": "apk", "gentoo": "emerge",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Host:
-    """The host's own facts; ``manager`` is the package manager, ``avx`` None where the processor does not say."""
+    """The host's own facts; ``avx`` None where the processor does not say.
+
+    ``fix_keys`` name the distribution and its package manager, as fixes do.
+    """
 
     os: str
     arch: str
@@ -47,8 +42,7 @@ class Host:
     libc: str | None = None
     glibc: str | None = None
     distribution: str | None = None
-    distribution_id: str | None = None
-    manager: str | None = None
+    fix_keys: tuple[str, ...] = ()
     avx: bool | None = None
 
 
@@ -66,8 +60,7 @@ def read_host(source: Source) -> Host:
         libc=_libc(source, libc) if system == "Linux" else None,
         glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
         distribution=distribution(names),
-        distribution_id=identity(names),
-        manager=manager(names),
+        fix_keys=distribution_keys(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
         avx=parse_avx(processor),
     )
 
@@ -99,17 +92,6 @@ def distribution(names: dict[str, str]) -> str | None:
     """Name the distribution as people do: ``Ubuntu 22.04``."""
     name = names.get("NAME") or names.get("ID")
     return f"{name.removesuffix(' GNU/Linux')} {names.get('VERSION_ID', '')}".strip() if name else None
-
-
-def identity(names: dict[str, str]) -> str | None:
-    """Name the distribution by its ID; what is like Ubuntu has Ubuntu's packages, not Debian's."""
-    return "ubuntu" if "ubuntu" in names.get("ID_LIKE", "").split() else names.get("ID")
-
-
-def manager(names: dict[str, str]) -> str | None:
-    """Name the package manager by the distribution or by what it is like."""
-    families = [names.get("ID", ""), *names.get("ID_LIKE", "").split()]
-    return next((MANAGERS[family] for family in families if family in MANAGERS), None)
 
 
 def true_architecture(machine: str, system: str, processor: str, translated: str) -> str:

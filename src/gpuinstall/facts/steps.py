@@ -52,13 +52,13 @@ class MachineFacts:
 
     def fix_keys(self, *platforms: str) -> tuple[str, ...]:
         """Say where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""
-        engine, host = self.container.engine, self.host
-        named = (host.distribution_id, host.manager, host.os)
+        engine = self.container.engine
         return (
             *((engine, "container") if engine else ()),
             *(("wsl",) if self.wsl else ()),
             *platforms,
-            *(key for key in named if key),
+            *self.host.fix_keys,
+            self.host.os,
         )
 
 

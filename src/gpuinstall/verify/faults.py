@@ -6,6 +6,9 @@ import re
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.failures.classify import fix_context
+from gpuinstall.failures.problems import code_told, fix
+from gpuinstall.failures.table import load_failures
 from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
@@ -13,19 +16,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
     from gpuinstall.verify.verdict import Device
-
-OWN_FIXES = {
-    "torch is not installed": "gpuinstall install",
-    "NumPy cannot be loaded": "uv pip install --python {python} --reinstall numpy",
-    ", from PYTHONPATH": "unset PYTHONPATH",
-    ", from packages of the user": "export PYTHONNOUSERSITE=1",
-    "; PYTHONHOME=": "unset PYTHONHOME",
-    "does not start here unless isolated": "unset PYTHONPATH",
-    "TMPDIR names": "unset TMPDIR",
-    "killed by SIGKILL": "sudo dmesg | grep -i -e oom -e 'killed process'",
-    "it passes without LD_PRELOAD": "unset LD_PRELOAD",
-    "it passes without LD_LIBRARY_PATH": "unset LD_LIBRARY_PATH",
-}
 
 IN_THE_WAY = re.compile(r"(?s).*: (.+), which lies in it$")
 
@@ -50,8 +40,6 @@ def faults(device: Device) -> tuple[Fault, ...]:
 
 def title_of(fault: Fault) -> str | None:
     """Give the catalogue's one line about the cause."""
-    from gpuinstall.failures.table import load_failures
-
     return load_failures()[fault.cause].title if fault.cause else None
 
 
@@ -59,28 +47,11 @@ def fixes(fault: Fault, machine: Machine, python: Path) -> tuple[str, ...]:
     """Give the commands that mend the environment of ``python`` on this machine, the most certain first."""
     if MACHINE in fault.names:
         return tuple(filter(None, [machine.refusing[0].fix]))
-    if own := _own_fix(fault.message, python):
-        return (own,)
-    if fault.cause:
-        return _catalogued_fixes(fault.message, fault.cause, machine)
+    if found := IN_THE_WAY.search(fault.message):
+        return (f"mv {quote(found[1])} {quote(found[1] + '.away')}",)
+    if known := code_told(fault.message) or fault.cause:
+        return fix(known, fix_context(fault.message, machine).knowing(python=quote(str(python))))
     return (_rebuilding(python),) if "import" in fault.names else ()
-
-
-def _own_fix(message: str, python: Path) -> str | None:
-    """Give the command for what only we can have seen."""
-    if found := IN_THE_WAY.search(message):
-        return f"mv {quote(found[1])} {quote(found[1] + '.away')}"
-    command = next((command for sign, command in OWN_FIXES.items() if sign in message), None)
-    return command and command.replace("{python}", quote(str(python)))
-
-
-def _catalogued_fixes(message: str, cause: str, machine: Machine) -> tuple[str, ...]:
-    from gpuinstall.failures.circumstances import Circumstances
-    from gpuinstall.failures.repair import repair
-    from gpuinstall.failures.table import load_failures
-    from gpuinstall.failures.transcript import Transcript
-
-    return repair(load_failures()[cause].fix, machine, Circumstances(Transcript(message), machine))
 
 
 def _rebuilding(python: Path) -> str:

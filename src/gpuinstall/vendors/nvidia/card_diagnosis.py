@@ -116,9 +116,7 @@ def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Pr
     if found is None:
         return None
     (code, why), legacy = found, span.last is not None
-    context = evidence.fix_context.knowing(
-        branch=span.last or drivers().recommended_branch, flavour="" if legacy else "-open"
-    )
+    context = evidence.fix_context.knowing(branch=span.last or drivers().recommended_branch)
     message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
     return problem(code, message, context, why=why, seen=facts, gpus=(index,), legacy=legacy)
 
@@ -133,7 +131,7 @@ OF_UNLISTED_CARDS = (bound_to_nouveau, ignored_by_driver, fallen_off_the_bus)
 
 
 def _fault(evidence: NvidiaEvidence, gpu: int, code: str, message: str, why: str) -> Problem:
-    context = evidence.fix_context.knowing(place=gpu)
+    context = evidence.fix_context.knowing(gpu=gpu)
     return problem(code, message, context, why=why, seen=evidence_line(evidence), gpus=(gpu,))
 
 

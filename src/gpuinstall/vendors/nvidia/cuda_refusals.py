@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.problems import FixContext, fix_of
-from gpuinstall.machine import Problem
+from gpuinstall.failures import problems
+from gpuinstall.failures.problems import FixContext
+from gpuinstall.failures.table import load_errors, load_problems
 from gpuinstall.vendors.nvidia.chips import drivers
-from gpuinstall.vendors.nvidia.cuda_errors import CAUSES, UNLISTED, Cause, name_of
 from gpuinstall.vendors.nvidia.libcuda import is_compat
 from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import DriverVersion
@@ -17,21 +17,38 @@ from gpuinstall.versions import DriverVersion
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.machine import Machine, Problem
     from gpuinstall.versions import ComputeCapability
+
+UNLISTED = "cuda-error"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why CUDA refuses: ``{where}`` in the message stands for the GPUs.
+
+    ``of`` names the problem behind it, where it is another than usual here; ``near`` and ``words`` narrow the fix.
+    """
+
+    code: str
+    message: str
+    why: str
+    of: str | None = None
+    near: tuple[str, ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class CudaContext:
     """What is known where CUDA refused. ``driver`` is the kernel module's release, ``library`` the file of libcuda.
 
-    ``blackwells`` counts such GPUs, ``unsliced`` says that the GPU is in MIG mode without a slice, ``uvm`` whether
-    /dev/nvidia-uvm can be opened.
+    ``fix_context`` is where a fix would be applied, ``blackwells`` counts such GPUs, ``unsliced`` says that the GPU is
+    in MIG mode without a slice, ``uvm`` whether /dev/nvidia-uvm can be opened.
     """
 
     wsl: bool = False
     container: str | None = None
-    distribution: str | None = None
+    fix_context: FixContext = field(default_factory=FixContext)
     driver: DriverVersion | None = None
     library: str | None = None
     blackwells: int = 0
@@ -45,7 +62,7 @@ class CudaContext:
         return cls(
             wsl=machine.environment.wsl,
             container=machine.environment.container,
-            distribution=machine.distribution,
+            fix_context=FixContext.of_machine(machine),
             driver=machine.driver.version if machine.driver else None,
             library=library,
             blackwells=blackwells(capabilities),
@@ -70,77 +87,64 @@ class CudaContext:
         """Whether libcuda and the kernel module are known to be of different releases."""
         return self.driver is not None and self.library_version not in (None, self.driver)
 
-    @property
-    def start_again(self) -> str:
-        """How this kind of container is started again with GPUs."""
-        context = FixContext((self.container,) if self.container else ())
-        return f"start it anew: {fix_of('start-container-with-gpus', context)}"
-
 
 def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
     """Count the chips that only the open kernel module drives."""
-    return sum(
-        capability is not None and capability >= drivers().kernel_modules.open_only_from for capability in capabilities
-    )
+    first = drivers().kernel_modules.open_only_from
+    return sum(capability is not None and capability >= first for capability in capabilities)
 
 
 def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Problem:
     """Say why CUDA returned ``status``: for these GPUs, or for the whole machine where none are named."""
-    return problem(cause_of(status, context), gpus, evidence_line(status, context))
+    return problem(cause_of(status, context), gpus, evidence_line(status, context), context.fix_context)
 
 
 def cause_of(status: int, context: CudaContext) -> Cause:
     """Find the cause of a CUresult."""
-    narrow = _NARROWED.get(status)
-    cause = CAUSES.get(status, UNLISTED)
+    narrow, error = _NARROWED.get(status), load_errors("cuda").get(status)
+    cause = known_cause(error.code if error else UNLISTED)
     return cause if narrow is None else narrow(cause, context)
 
 
-def problem(cause: Cause, gpus: tuple[int, ...], facts: str | None, *, blocking: bool = True) -> Problem:
+def known_cause(code: str) -> Cause:
+    """Read a cause in the words of the table of failures."""
+    kind = load_problems()[code]
+    return Cause(code, kind.message, kind.why)
+
+
+def problem(
+    cause: Cause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
+) -> Problem:
     """Make a cause a problem of these GPUs."""
-    return Problem(
-        code=cause.code,
-        message=cause.message.format(where=format_gpus(gpus)),
-        fix=cause.fix or None,
-        id=cause.id,
-        blocking=blocking,
-        gpus=gpus,
-        why=cause.why,
-        seen=facts,
-        needs=cause.needs,
+    message = cause.message.format(where=format_gpus(gpus))
+    closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
+    found = problems.problem(
+        cause.of or cause.code, message, closer, why=cause.why, seen=facts, gpus=gpus, blocking=blocking
     )
+    return replace(found, code=cause.code)
 
 
 def evidence_line(status: int, context: CudaContext) -> str:
     """The facts behind a refusal."""
-    facts = (f"CUDA error {status} ({name_of(status)})", context.driver and f"driver {context.driver}", context.library)
+    driver = context.driver and f"driver {context.driver}"
+    facts = (f"CUDA error {status} ({_name_of(status)})", driver, context.library)
     return " · ".join(fact for fact in facts if fact)
+
+
+def _name_of(status: int) -> str:
+    error = load_errors("cuda").get(status)
+    return error.name if error else f"CUresult {status}"
 
 
 def _not_initialized(cause: Cause, context: CudaContext) -> Cause:
     if context.blackwells < 2:
         return cause
-    return replace(
-        cause,
-        why="with several Blackwell GPUs, nvidia_uvm's heterogeneous memory fails under address randomization",
-        fix="echo 'options nvidia_uvm uvm_disable_hmm=1' | sudo tee /etc/modprobe.d/nvidia-uvm.conf\nsudo reboot",
-        needs=("root", "reboot"),
-    )
+    why = "with several Blackwell GPUs, nvidia_uvm's heterogeneous memory fails under address randomization"
+    return replace(cause, why=why, near=("several-blackwells",))
 
 
 def _no_device(cause: Cause, context: CudaContext) -> Cause:
-    return _unsliced(cause) if context.unsliced else _unreached(cause, context)
-
-
-def _unsliced(cause: Cause) -> Cause:
-    return replace(
-        cause,
-        code="mig-without-instances",
-        message="{where} is in MIG mode and has no compute instance",
-        why="CUDA sees MIG's instances only, and there are none",
-        fix="nvidia-smi mig -lgip\nsudo nvidia-smi mig -cgi <profile> -C\nor, without MIG: sudo nvidia-smi -mig 0",
-        id="F17",
-    )
+    return known_cause("mig-without-instances") if context.unsliced else _unreached(cause, context)
 
 
 def _unreached(cause: Cause, context: CudaContext) -> Cause:
@@ -149,60 +153,23 @@ def _unreached(cause: Cause, context: CudaContext) -> Cause:
         return _wsl(cause, context)
     if context.container is None and context.uvm is not False:
         return cause
-    nodes = replace(CAUSES[304], message=cause.message, why="CUDA needs /dev/nvidia-uvm, which NVML does not")
-    if context.container is None:
-        return nodes
-    return replace(nodes, fix=f"on the host: sudo nvidia-modprobe -c 0 -u\nthen {context.start_again}")
+    why = "CUDA needs /dev/nvidia-uvm, which NVML does not"
+    return Cause("device-nodes-unusable", cause.message, why)
 
 
 def _wsl(cause: Cause, context: CudaContext) -> Cause:
     if context.library is None or context.library.startswith("/usr/lib/wsl/"):
-        return replace(
-            cause,
-            why="WSL has lost the Windows driver",
-            fix="wsl.exe --update\nwsl.exe --shutdown",
-            id="F23",
-            needs=(),
-        )
-    return replace(
-        cause,
-        code="wsl-linux-driver",
-        message="a Linux driver inside WSL hides the Windows driver",
-        why=f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib",
-        fix="sudo apt-get purge '^libnvidia-.*' '^nvidia-.*'\nwsl.exe --shutdown",
-        id="F23",
-    )
-
-
-def _system_not_ready(cause: Cause, context: CudaContext) -> Cause:
-    if context.container:
-        return replace(cause, fix="\n".join(f"on the host: {line}" for line in cause.fix.splitlines()))
-    return replace(cause, fix=f"{_install_fabric_manager(context)}\n{cause.fix}")
-
-
-def _install_fabric_manager(context: CudaContext) -> str:
-    distribution = (context.distribution or "").lower()
-    if context.driver is None:
-        return "install nvidia-fabricmanager, of the driver's own version"
-    if any(name in distribution for name in ("ubuntu", "debian")):
-        return f"sudo apt-get install nvidia-fabricmanager-{context.driver.branch}   # must be {context.driver}"
-    if any(name in distribution for name in ("red hat", "rocky", "alma", "centos", "fedora", "amazon", "oracle")):
-        return f"sudo dnf install nvidia-fabricmanager-{context.driver}"
-    if "suse" in distribution:
-        return f"sudo zypper install nvidia-fabricmanager-{context.driver}"
-    return f"install nvidia-fabricmanager {context.driver}"
+        return replace(cause, why="WSL has lost the Windows driver", of="wsl-driver-unreachable")
+    why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
+    return replace(known_cause("wsl-linux-driver"), why=why)
 
 
 def _mismatch(cause: Cause, context: CudaContext) -> Cause:
     if context.compat:
-        return _without_compat(CAUSES[804], context)
+        return _without_compat(context)
     if context.container:
-        return replace(
-            cause,
-            why="the image has driver libraries of its own, or the host's driver was updated under the container",
-            fix=f"{context.start_again}\nand take libcuda.so* and libnvidia-* out of the image",
-            needs=(),
-        )
+        why = "the image has driver libraries of its own, or the host's driver was updated under the container"
+        return replace(cause, why=why)
     if not context.differs:
         return cause
     kernel, library = context.driver, context.library_version
@@ -211,31 +178,26 @@ def _mismatch(cause: Cause, context: CudaContext) -> Cause:
 
 def _compat_unsupported(cause: Cause, context: CudaContext) -> Cause:
     if context.compat:
-        return _without_compat(cause, context)
+        return _without_compat(context)
     if context.container:
         return replace(
-            cause,
-            why="the image's CUDA is newer than the host's driver, or that was updated under the container",
-            fix=f"{context.start_again}\nor take an image with an older CUDA",
+            cause, why="the image's CUDA is newer than the host's driver, or that was updated under the container"
         )
-    updated = CAUSES[803]
-    return replace(cause, why=updated.why, fix=updated.fix, needs=updated.needs) if context.differs else cause
+    if not context.differs:
+        return cause
+    return replace(cause, why=known_cause("driver-library-mismatch").why, of="driver-library-mismatch")
 
 
-def _without_compat(cause: Cause, context: CudaContext) -> Cause:
-    folder = PurePosixPath(context.library or "").parent
-    return replace(
-        cause,
-        why=f"it comes from {folder}, NVIDIA's forward-compatibility package, which is for data-centre GPUs",
-        fix=f"unset LD_LIBRARY_PATH   # or take {folder} out of it\ngrep -rl compat /etc/ld.so.conf.d",
-    )
+def _without_compat(context: CudaContext) -> Cause:
+    folder = str(PurePosixPath(context.library or "").parent)
+    why = f"it comes from {folder}, NVIDIA's forward-compatibility package, which is for data-centre GPUs"
+    return replace(known_cause("forward-compatibility-unsupported"), why=why, words=(("folder", folder),))
 
 
 _NARROWED: dict[int, Callable[[Cause, CudaContext], Cause]] = {
     3: _not_initialized,
     100: _no_device,
     101: _no_device,
-    802: _system_not_ready,
     803: _mismatch,
     804: _compat_unsupported,
     999: _unreached,

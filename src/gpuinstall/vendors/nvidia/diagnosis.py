@@ -278,7 +278,7 @@ def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
     return CudaContext(
         wsl=evidence.facts.wsl is not None,
         container=evidence.container,
-        distribution=evidence.facts.host.distribution,
+        fix_context=evidence.fix_context,
         driver=evidence.driver,
         library=evidence.cuda.path,
         blackwells=blackwells(gpu.compute_capability for gpu in gpus),

@@ -136,7 +136,7 @@ class NvidiaEvidence:
         words = {
             "release": self.kernel.release or self.facts.host.release or "$(uname -r)",
             "version": str(self.driver or "of the kernel module"),
-            "branch": str(self.driver.branch if self.driver else drivers().recommended_branch),
+            "running": str(self.driver.branch if self.driver else drivers().recommended_branch),
         }
         return FixContext(self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items()))
 

@@ -22,8 +22,8 @@ class WantedDriver(NamedTuple):
     legacy: bool
 
     def in_words(self, context: FixContext) -> FixContext:
-        """Let the fixes of a place name it; the open flavour is for Turing and newer."""
-        return context.knowing(branch=self.branch, flavour="" if self.legacy else "-open")
+        """Let the fixes name it."""
+        return context.knowing(branch=self.branch)
 
 
 def wanted_driver(evidence: NvidiaEvidence) -> WantedDriver:
@@ -49,7 +49,7 @@ def driver_fault(evidence: NvidiaEvidence, code: str, message: str, why: str) ->
 def held_by_nouveau(evidence: NvidiaEvidence, card: BusCard, gpus: tuple[int, ...] = ()) -> Problem:
     """The kernel's own driver holds a card: CUDA cannot have it."""
     wanted = wanted_driver(evidence)
-    install = fix_of("install-driver", wanted.in_words(evidence.fix_context), legacy=wanted.legacy) or ""
+    install = fix_of("driver-missing", wanted.in_words(evidence.fix_context), legacy=wanted.legacy) or ""
     context = evidence.fix_context.knowing(install=install.replace(" && sudo reboot", ""))
     message, why = f"{card.name} is held by nouveau", "the kernel's own driver bound the card before NVIDIA's could"
     return problem("nouveau-holds-gpu", message, context, why=why, seen=evidence_line(evidence), gpus=gpus)

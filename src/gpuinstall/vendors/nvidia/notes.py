@@ -51,7 +51,7 @@ def remap_pending(evidence: NvidiaEvidence) -> Iterator[Problem]:
         if gpu.remap_pending and not gpu.remap_failed:
             message = f"GPU {gpu.index} waits for a reset to remap memory"
             why = "a memory error was found and set aside"
-            yield _note(evidence, "row-remap-pending", message, why, place=gpu.index, gpus=(gpu.index,))
+            yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
 
 
 def unlicensed(evidence: NvidiaEvidence) -> Iterator[Problem]:
@@ -69,7 +69,7 @@ def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Problem]:
     if evidence.cuda_works and is_compat(evidence.cuda.path):
         message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
         yield _note(
-            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", place=folder
+            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", folder=folder
         )
 
 
@@ -107,7 +107,7 @@ def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Problem]:
     wanted = required_cuda(evidence.toolkit.required or "")
     if cuda and wanted and cuda < wanted:
         message = f"this image was made for CUDA {wanted}, and the host's driver serves {cuda}"
-        yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", place=cuda)
+        yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", served=cuda)
 
 
 def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Problem]:
@@ -158,16 +158,16 @@ def required_cuda(text: str) -> CudaVersion | None:
 
 
 def _note(
-    evidence: NvidiaEvidence, code: str, message: str, why: str, *, place: object = "", gpus: tuple[int, ...] = ()
+    evidence: NvidiaEvidence, code: str, message: str, why: str, *, gpus: tuple[int, ...] = (), **words: object
 ) -> Problem:
-    """Make a note; ``place`` is a word of its fix."""
-    return problem(code, message, evidence.fix_context.knowing(place=place), why=why, gpus=gpus, blocking=False)
+    """Make a note; ``words`` are those of its fix."""
+    return problem(code, message, evidence.fix_context.knowing(**words), why=why, gpus=gpus, blocking=False)
 
 
 def _given_none(evidence: NvidiaEvidence, note: Problem) -> Problem:
     asked = evidence.toolkit.devices
     why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
-    return replace(note, id="F25", fix=fix_of("start-container-with-gpus", evidence.fix_context), why=why)
+    return replace(note, id="F25", fix=fix_of("libraries-not-in-container", evidence.fix_context), why=why)
 
 
 def _names(cards: Sequence[BusCard]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors.nvidia.libcuda import child_command, child_environment, is_visible, job_devices
 from gpuinstall.vendors.nvidia.preflight_findings import judge, problems_of
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
@@ -45,7 +46,7 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
     ended = run_children(children, limit, lambda: reporter.wait(f"the driver starts its GPUs, for up to {limit:.0f} s"))
     findings = [judge(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
-    return Preflight(proofs_of(findings), problems_of(findings))
+    return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 
 
 def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:

@@ -4,15 +4,18 @@ import json
 
 import pytest
 
+from gpuinstall.failures import FixContext
 from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
 from gpuinstall.process import Finished
+from gpuinstall.vendors.nvidia.cuda_refusals import known_cause
 from gpuinstall.vendors.nvidia.preflight import proofs_of, trials
-from gpuinstall.vendors.nvidia.preflight_findings import HANGS, NO_LIBRARY, PreflightFinding, judge, problems_of
+from gpuinstall.vendors.nvidia.preflight_findings import PreflightFinding, judge, problems_of
 from gpuinstall.vendors.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")
 SLICED = Gpu(1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2")))
 MACHINE = Machine(os="linux", arch="x86_64", gpus=(ALONE, SLICED))
+HERE = FixContext.of_machine(MACHINE)
 JOB = {"SLURM_JOB_ID": "42"}
 
 
@@ -87,13 +90,15 @@ def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: ProofO
 
 def test_a_fault_found_by_memory_is_told_as_its_own() -> None:
     found = answered(call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214})
-    assert found.cause is not None
-    assert found.cause.id == "F09"
+    assert found.cause == known_cause("gpu-memory-faulty")
 
 
 def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
     found = answered(path=None, error="libcuda.so.1: cannot open shared object file")
-    assert (found.cause, found.facts) == (NO_LIBRARY, "libcuda.so.1: cannot open shared object file")
+    assert (found.cause, found.facts) == (
+        known_cause("libcuda-missing"),
+        "libcuda.so.1: cannot open shared object file",
+    )
 
 
 def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
@@ -103,9 +108,11 @@ def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
-    stuck = [PreflightFinding(index, "failed", HANGS, "no answer", at_start=True) for index in range(2)]
-    assert [problem.gpus for problem in problems_of(stuck)] == [()]
-    assert [problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")])] == [(0, 1)]
+    stuck = [
+        PreflightFinding(index, "failed", known_cause("driver-hangs"), "no answer", at_start=True) for index in range(2)
+    ]
+    assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
+    assert [problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")], HERE)] == [(0, 1)]
 
 
 def test_the_document_names_each_gpu_and_its_outcome() -> None:

@@ -1,4 +1,4 @@
-"""The page of every failure, ``docs/failures.md``, made from the catalogue."""
+"""The page of every failure, ``docs/failures.md``, made from the table of failures."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gpuinstall.failures.table import load_advice, load_failures, load_lookalike
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.failures.table import Failure
+    from gpuinstall.failures.table import Failure, FixTable, ProblemKind
 
 HEAD = """# Every failure that gpuinstall knows
 
 `gpuinstall explain` recognises them in a text, `gpuinstall doctor` and `gpuinstall verify` on the machine itself.
 Made from `src/gpuinstall/failures/data`; level *reported* means seen in the threads named, *inferred* concluded from
-documents.
+documents. Words in braces are filled in where the machine is known.
 """
 SEEN = {"before": "before an installation", "after": "after it", "text": "in a text"}
 
 
-def page() -> str:
+def failures_page() -> str:
     """Write the page."""
     parts = [HEAD]
     failures = load_failures().values()
@@ -40,10 +40,22 @@ def _entry(failure: Failure) -> Iterator[str]:
     yield from failure.messages
     yield "```\n"
     yield f"{failure.cause} *Told apart:* {failure.apart}\n"
-    for platform, commands in failure.fix.items():
-        yield from (f"- {platform}: `{command}`" for command in commands)
+    yield from _fixes(failure.fix)
+    yield from map(_problem, failure.problems)
     yield f"\nSeen {', '.join(SEEN[when] for when in failure.detected)}. {failure.level.capitalize()}, {failure.date}"
     yield f"({', '.join(map(_link, failure.sources)) or 'documents of the tools'})."
+
+
+def _fixes(fix: FixTable) -> Iterator[str]:
+    if fix.like:
+        yield f"- as for {' and '.join(fix.like)}"
+    for platform, commands in fix.commands.items():
+        yield from (f"- {platform}: `{command}`" for command in commands)
+
+
+def _problem(problem: ProblemKind) -> str:
+    own = [f"  {line}" for line in _fixes(problem.fix)] if problem.fix else []
+    return "\n".join([f"- reported as *{problem.code}*{':' if own else ''}", *own])
 
 
 def _link(source: str) -> str:

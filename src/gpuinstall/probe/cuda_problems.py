@@ -25,7 +25,7 @@ UNLISTED = "cuda-error"
 class Cause:
     """Why CUDA refuses: ``{where}`` in the message stands for the GPUs.
 
-    ``of`` names the problem that is behind it here, where it is another than usual; ``near`` and ``words`` narrow the fix.
+    ``of`` names the problem behind it, where it is another than usual here; ``near`` and ``words`` narrow the fix.
     """
 
     code: str

@@ -12,7 +12,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.machine_document import written_problem
 from gpuinstall.probe.child import run_children, time_limit
 from gpuinstall.probe.cuda_problems import place_of
 from gpuinstall.probe.findings import OUTCOMES, Outcome, finding, problems_of
@@ -68,7 +67,7 @@ class Preflight:
         """Write what ``doctor --json`` shows of it."""
         return {
             "gpus": [{"index": card.index, "status": card.outcome} for card in self.cards],
-            "problems": [written_problem(each) for each in self.problems],
+            "problems": [each.to_dict() for each in self.problems],
             "seconds": round(self.seconds, 3),
         }
 

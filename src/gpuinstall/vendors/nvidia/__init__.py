@@ -1,0 +1,1 @@
+"""NVIDIA's GPUs: their drivers, their code, CUDA."""

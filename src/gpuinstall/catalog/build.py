@@ -1,46 +1,28 @@
-"""A build of torch: (torch version, backend tag, os, arch), and all that decides whether it runs."""
+"""A build of torch: (torch version, backend, os, arch), and all that decides whether it runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
-
-from gpuinstall.versions import ComputeCapability
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from gpuinstall.versions import CudaVersion
+    from gpuinstall.backend import Backend
 
-CPU = "cpu"
 DEFAULT_INDEX = ""
-
-
-class Architecture(NamedTuple):
-    """Machine code for one architecture: ``sm_90``, ``sm_90a`` (exactly that one), ``sm_103f`` (its family)."""
-
-    capability: ComputeCapability
-    suffix: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Architecture:
-        """Read ``"90"``, ``"90a"`` or ``"103f"``."""
-        suffix = text[-1] if text[-1] in "af" else ""
-        return cls(ComputeCapability.from_sm(int(text.removesuffix(suffix))), suffix)
-
-    def __str__(self) -> str:
-        return f"{self.capability.sm}{self.suffix}"
 
 
 @dataclass(frozen=True)
 class Build:
     """One build.
 
-    ``pythons`` are ``X.Y`` (``X.Yt`` free-threaded) for which a wheel exists; ``glibc`` is the floor of its
-    platform tag; ``cudnn_floor`` the lowest compute capability that its cuDNN has code for; ``confidence``
-    high, medium, low or unverified; ``on_default_index`` says that pip's default index serves this very build,
-    ``labelled`` that its files carry the tag (``2.14.1+cu126``).
+    ``code`` are the maker's own names of the code in it, such as ``sm_80``, ``compute_90`` or ``gfx1100``; ``toolkit``
+    is the release of the maker's toolkit that it was made with; ``libraries`` are those in the wheel, with their
+    versions, that narrow what runs it. ``pythons`` are ``X.Y`` (``X.Yt`` free-threaded) for which a wheel exists;
+    ``glibc`` is the floor of its platform tag; ``confidence`` high, medium, low or unverified; ``on_default_index``
+    says that pip's default index serves this very build, ``labelled`` that its files carry the tag (``2.14.1+cu126``).
 
     A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
     says; DEFAULT_INDEX; an address or a folder), ``unknown`` that only the listing knows it, ``absent`` why no
@@ -48,15 +30,14 @@ class Build:
     """
 
     torch: Version
-    backend: str
+    backend: Backend
     os: str
     arch: str
-    sass: tuple[Architecture, ...] = ()
-    ptx: tuple[ComputeCapability, ...] = ()
-    toolkit: CudaVersion | None = None
+    code: tuple[str, ...] = ()
+    toolkit: tuple[int, int] | None = None
+    libraries: tuple[tuple[str, str], ...] = ()
     pythons: tuple[str, ...] = ()
     glibc: str | None = None
-    cudnn_floor: ComputeCapability | None = None
     confidence: str = "high"
     on_default_index: bool = False
     labelled: bool = True

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
+    from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.drivers import Drivers
     from gpuinstall.catalog.listing import Listing
@@ -39,7 +40,7 @@ class Catalog:
     it; ``backend_bound`` maps a companion's (package, version) to the only backends that it loads in;
     ``last_pythons`` to the newest ``X.Y`` that it has wheels for, where torch has newer ones;
     ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
-    ``offered`` maps a companion and a backend to the versions that a listing found there.
+    ``offered`` maps a companion and a backend's tag to the versions that a listing found there.
     """
 
     date: str
@@ -48,7 +49,7 @@ class Catalog:
     releases: Mapping[Version, Release]
     drivers: Drivers
     family: frozenset[str]
-    backend_bound: Mapping[tuple[str, str], frozenset[str]]
+    backend_bound: Mapping[tuple[str, str], frozenset[Backend]]
     last_pythons: Mapping[tuple[str, str], str]
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]
@@ -66,11 +67,6 @@ class Catalog:
         return replace(self, builds=narrowed(self.builds, listing, os, arch), offered=offered(listing, os, arch))
 
     @cached_property
-    def backends(self) -> frozenset[str]:
-        """Every backend tag that any build has."""
-        return frozenset(build.backend for build in self.builds)
-
-    @cached_property
     def shared_python(self) -> tuple[int, ...]:
         """The newest Python that every companion has wheels for."""
         return min((tuple(map(int, python.split("."))) for python in self.last_pythons.values()), default=(99,))
@@ -85,4 +81,4 @@ class Catalog:
 
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:
-    return build.torch, build.toolkit or (0, 0), build.backend
+    return build.torch, build.toolkit or (0, 0), build.backend.tag

@@ -56,5 +56,5 @@ def _companions(request: Request) -> list[str]:
 def _backends(catalog: Catalog, machine: Machine, request: Request) -> tuple[str, ...]:
     if request.backend:
         return (request.backend,)
-    tags = dict.fromkeys(build.backend for build in catalog.builds_for(machine.os, machine.arch))
+    tags = dict.fromkeys(build.backend.tag for build in catalog.builds_for(machine.os, machine.arch))
     return tuple(tag for tag in tags if request.allowed_backends is None or tag in request.allowed_backends)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
+from gpuinstall.backend import CPU, Backend
+from gpuinstall.catalog.build import Build
 from gpuinstall.catalog.catalog import Catalog, Release
 from gpuinstall.catalog.drivers import parse_drivers
-from gpuinstall.catalog.rows import Rows
 
 if TYPE_CHECKING:
-    from packaging.version import Version
+    from collections.abc import Iterator
+
+    Row = dict[str, Any]
+
+_GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
+_CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 
 
 @cache
@@ -30,7 +38,7 @@ def read_data(name: str) -> dict[str, Any]:
 
 def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
     """Make the catalogue of the two authored tables."""
-    rows = Rows(builds, drivers["cudnn"])
+    rows = Rows(builds)
     return Catalog(
         date=builds["date"],
         torch_index=builds["torch_index"],
@@ -39,7 +47,8 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         drivers=parse_drivers(drivers),
         family=frozenset(builds["family"]),
         backend_bound={
-            (row["package"], row["version"]): frozenset(row["backends"].split()) for row in builds["backend_bound"]
+            (row["package"], row["version"]): frozenset(map(Backend.parse, row["backends"].split()))
+            for row in builds["backend_bound"]
         },
         last_pythons={(row["package"], row["version"]): row["python"] for row in builds["last_pythons"]},
         settled_python=builds["settled_python"]["version"],
@@ -55,3 +64,97 @@ def _release(row: dict[str, Any], torch: Version) -> Release:
         torchaudio=tuple(row["torchaudio"].split()),
         triton=row.get("triton"),
     )
+
+
+class Rows:
+    """The tables of ``builds.toml``, each row made into the builds that it stands for."""
+
+    def __init__(self, table: Row) -> None:
+        self.table = table
+        self.releases: dict[str, Row] = {row["torch"]: row for row in table["releases"]}
+        self.versions = {torch: Version(torch) for torch in self.releases}
+        self.glibc = {
+            (torch, row["platform"]): row["floor"]
+            for row in table["glibc"]
+            for torch in self._between(row.get("first"))
+        }
+
+    def builds(self) -> Iterator[Build]:
+        """Make every build: for GPUs, one for each platform of a row; of the CPU, for each release and platform."""
+        for row in self.table["builds"]:
+            for platform in _GPU_PLATFORMS:
+                if platform in row:
+                    yield self._for_gpus(row, platform)
+        for row in self.table["cpu"]:
+            labelled = [] if row.get("labelled") == "never" else self._between(row.get("labelled"))
+            for torch in self._between(row.get("first"), row.get("last")):
+                yield self._cpu(row, torch, labelled=torch in labelled)
+
+    def _for_gpus(self, row: Row, platform: str) -> Build:
+        torch = row["torch"]
+        release = self.releases[torch]
+        os, arch = platform.split("_", 1)
+        code, confidence, evidence = row[platform]
+        further = release.get("index_pythons", "") if os == "linux" else ""
+        return Build(
+            torch=self.versions[torch],
+            backend=Backend.parse(row["tag"]),
+            os=os,
+            arch=arch,
+            code=parse_code(code),
+            toolkit=_toolkit(row["toolkit"]),
+            libraries=(("cudnn", row["cudnn"]),) if "cudnn" in row else (),
+            pythons=_words(f"{_pythons(release, platform)} {further}"),
+            glibc=(os == "linux" and row.get("glibc")) or self.glibc.get((torch, platform)),
+            confidence=confidence,
+            on_default_index=release["default"].get(platform) == row["tag"],
+            labelled=platform not in row.get("unlabelled", "").split(),
+            evidence=_words(evidence),
+        )
+
+    def _cpu(self, row: Row, torch: str, *, labelled: bool) -> Build:
+        platform = row["platform"]
+        os, arch = platform.split("_", 1)
+        release = self.releases[torch]
+        return Build(
+            torch=self.versions[torch],
+            backend=CPU,
+            os=os,
+            arch=arch,
+            pythons=_words(row.get("pythons") or _pythons(release, platform)),
+            glibc=self.glibc.get((torch, platform)),
+            on_default_index=row["default_index"] and platform not in release["default"],
+            labelled=labelled,
+            evidence=(row["evidence"],),
+        )
+
+    def _between(self, first: str | None, last: str | None = None) -> list[str]:
+        floor, ceiling = (end and self.versions[end] for end in (first, last))
+        return [
+            torch
+            for torch, version in self.versions.items()
+            if not (floor and version < floor) and not (ceiling and version > ceiling)
+        ]
+
+
+@lru_cache
+def parse_code(text: str) -> tuple[str, ...]:
+    """Read the code of a build: names, ``"gfx1100"``, or numbers, ``"75 90a +90"``: SASS, and PTX behind a plus."""
+    return tuple(_CODE_PREFIXES.get(word[0], "") + word.lstrip("+") for word in text.split())
+
+
+@lru_cache
+def _toolkit(text: str) -> tuple[int, int]:
+    """Read a toolkit's version, ``"13.0"`` or ``"13.0.2"``."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+@lru_cache
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _pythons(release: Row, platform: str) -> str:
+    pythons: dict[str, str] = release["pythons"]
+    return pythons.get(platform, pythons["any"])

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.catalog.build import CPU, DEFAULT_INDEX, Build
-from gpuinstall.catalog.tags import glibc_floor, platforms, python
-from gpuinstall.versions import CudaVersion
+from gpuinstall.backend import known_backend
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from packaging.tags import Tag
+
+    from gpuinstall.backend import Backend
     from gpuinstall.catalog.listing import Listing
     from gpuinstall.catalog.pages import Wheel
 
-    Key = tuple[Version, str]
+    Key = tuple[Version, Backend]
     Listed = Mapping[Key, Mapping[str, list[Wheel]]]
+
+_LEGACY_GLIBC = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
+_WINDOWS = {"win_amd64": "x86_64", "win_arm64": "arm64"}
 
 
 def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> tuple[Build, ...]:
@@ -31,8 +37,15 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
     here = [build for build in known if (build.os, build.arch) == (os, arch)]
     listed = _by_build(listing.wheels, here, os, arch)
     narrow = [narrower for build in here for narrower in _narrowed(build, listed, listing)]
-    new = _unknown(listed, {(build.torch, build.backend) for build in here}, os, arch)
-    return (*(build for build in known if (build.os, build.arch) != (os, arch)), *narrow, *new)
+    told = {(build.torch, build.backend) for build in here}
+    kinds = {build.backend.kind for build in known}
+    new = {
+        (torch, backend): by_source
+        for (torch, backend), by_source in listed.items()
+        if (torch, backend) not in told and backend.kind in kinds and not torch.is_prerelease
+    }
+    others = [build for build in known if (build.os, build.arch) != (os, arch)]
+    return (*others, *narrow, *_unknown(new, os, arch))
 
 
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
@@ -54,7 +67,7 @@ def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: s
     for wheel in wheels:
         if wheel.package == "torch" and (os, arch) in platforms(wheel.tags):
             torch = Version(wheel.version.public)
-            backend = wheel.backend or defaults.get(torch)
+            backend = known_backend(wheel.backend) or defaults.get(torch)
             if backend is not None:
                 found[torch, backend][wheel.source].append(wheel)
     return found
@@ -65,7 +78,7 @@ def _narrowed(build: Build, listed: Listed, listing: Listing) -> Iterator[Build]
     own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
     if by_source:
         yield from (_as_listed(build, source, wheels) for source, wheels in (own or by_source).items())
-    elif build.backend not in listing.backends and listing.index_answers:
+    elif build.backend.tag not in listing.backends and listing.index_answers:
         yield build
     elif build.on_default_index and not listing.default_listed:
         yield replace(build, source=DEFAULT_INDEX, labelled=False)
@@ -83,23 +96,28 @@ def _as_listed(build: Build, source: str, wheels: list[Wheel]) -> Build:
     )
 
 
-def _unknown(listed: Listed, known: set[Key], os: str, arch: str) -> Iterator[Build]:
+def _unknown(listed: Listed, os: str, arch: str) -> Iterator[Build]:
     for (torch, backend), by_source in listed.items():
-        if (torch, backend) not in known and not torch.is_prerelease and backend.startswith((CPU, "cu")):
-            for source, wheels in by_source.items():
-                yield Build(
-                    torch=torch,
-                    backend=backend,
-                    os=os,
-                    arch=arch,
-                    toolkit=_toolkit(backend),
-                    pythons=_pythons(wheels),
-                    glibc=glibc_floor(wheels[0].tags),
-                    confidence="unverified",
-                    labelled=wheels[0].version.local is not None,
-                    source=source,
-                    unknown=True,
-                )
+        for source, wheels in by_source.items():
+            yield Build(
+                torch=torch,
+                backend=backend,
+                os=os,
+                arch=arch,
+                toolkit=_toolkit(backend),
+                pythons=_pythons(wheels),
+                glibc=glibc_floor(wheels[0].tags),
+                confidence="unverified",
+                labelled=wheels[0].version.local is not None,
+                source=source,
+                unknown=True,
+            )
+
+
+def _toolkit(backend: Backend) -> tuple[int, int] | None:
+    """The toolkit that a tag tells of: a build is made with the release that its backend is named by."""
+    numbers = [int(number) for number in (backend.version or "").split(".") if number]
+    return (numbers[0], numbers[1]) if len(numbers) > 1 else None
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
@@ -107,6 +125,42 @@ def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (int(name.removesuffix("t").partition(".")[2]), name)))
 
 
-def _toolkit(backend: str) -> CudaVersion | None:
-    digits = backend.removeprefix("cu")
-    return CudaVersion(int(digits[:-1]), int(digits[-1])) if digits.isdecimal() and len(digits) > 1 else None
+def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
+    """The (os, arch) pairs that a wheel is for."""
+    found = (_platform(tag.platform) for tag in tags)
+    return frozenset(pair for pair in found if pair is not None)
+
+
+def python(tags: Iterable[Tag]) -> str | None:
+    """The CPython that a wheel is for, ``X.Y`` or, free-threaded, ``X.Yt``; None where it is not for one alone."""
+    names = {_python(tag) for tag in tags}
+    return names.pop() if len(names) == 1 else None
+
+
+def glibc_floor(tags: Iterable[Tag]) -> str | None:
+    """The oldest glibc that a wheel's platform tags promise, None where they promise nothing."""
+    floors = [floor for tag in tags if (floor := _glibc(tag.platform)) is not None]
+    return min(floors, key=lambda floor: [int(part) for part in floor.split(".")], default=None)
+
+
+def _platform(tag: str) -> tuple[str, str] | None:
+    if tag in _WINDOWS:
+        return "windows", _WINDOWS[tag]
+    if match := re.fullmatch(r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)", tag):
+        return "linux", match[1]
+    if match := re.fullmatch(r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)", tag):
+        return "macos", match[1]
+    return None
+
+
+def _python(tag: Tag) -> str | None:
+    match = re.fullmatch(r"cp3([0-9]+)", tag.interpreter)
+    if match is None or tag.abi == "abi3":
+        return None
+    return f"3.{match[1]}{'t' if tag.abi.endswith('t') else ''}"
+
+
+def _glibc(tag: str) -> str | None:
+    if match := re.match(r"manylinux_([0-9]+)_([0-9]+)_", tag):
+        return f"{match[1]}.{match[2]}"
+    return _LEGACY_GLIBC.get(tag.partition("_")[0])

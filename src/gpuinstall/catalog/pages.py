@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from packaging.utils import parse_wheel_filename
 
+from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
-_LOCAL_BACKEND = re.compile(r"(?:cpu|cu\d+|xpu|rocm[\d.]+)\Z")
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
 
@@ -98,13 +98,9 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
         metadata=link.metadata,
         metadata_sha256=link.metadata_sha256,
         size=link.size,
-        backend=_backend(version) or backend,
+        backend=version.local if known_backend(version.local) else backend,
         source=source,
     )
-
-
-def _backend(version: Version) -> str | None:
-    return version.local if version.local and _LOCAL_BACKEND.match(version.local) else None
 
 
 class _Anchors(HTMLParser):

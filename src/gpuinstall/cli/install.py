@@ -149,7 +149,7 @@ def _install(
 
 def _or_for_the_cpu(hint: str | None) -> str:
     """Say, with the whole command, that nothing has happened and that the CPU build can be had."""
-    from gpuinstall.plan.faults import CPU_INSTEAD
+    from gpuinstall.plan.gpus import CPU_INSTEAD
 
     lines = [line for line in (hint or "").splitlines() if line != CPU_INSTEAD]
     return "\n".join((*lines, "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu"))

@@ -14,9 +14,8 @@ from gpuinstall.cli.envelope import Outcome, written
 from gpuinstall.cli.plan_view import answer, show_plan, show_rejected
 from gpuinstall.plan import choose
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.error import error_of
 from gpuinstall.plan.requirement import normalised
-from gpuinstall.plan.values import Reason
+from gpuinstall.plan.values import Reason, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.build import CPU
+from gpuinstall.backend import CPU
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import NoBuildError
-from gpuinstall.plan.error import error_of
 from gpuinstall.plan.rules import NOT_THERE
+from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -47,15 +47,15 @@ def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend):
+    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend)]
+    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
     if asked:
         best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
-    if question.endswith(CPU) and plan.choice.build.backend != CPU:
+    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
@@ -66,7 +66,7 @@ def _show_table(plan: Plan, terminal: Terminal) -> None:
 
     table = Table("torch", "backend", "why not", box=None, pad_edge=False)
     for rejection in plan.rejected:
-        table.add_row(str(rejection.build.torch), rejection.build.backend, rejection.message)
+        table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 

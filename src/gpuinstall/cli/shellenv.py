@@ -47,11 +47,11 @@ def planned_backend(sources: Sources, terminal: Terminal) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
     from gpuinstall.catalog import load_catalog
     from gpuinstall.plan import choose
-    from gpuinstall.plan.error import error_of
+    from gpuinstall.plan.values import error_of
 
     machine = asked.asked_machine(asked.AskedMachine(), terminal)
     request = asked.asked_request(asked.AskedRequest(), asked.here(), machine=asked.AskedMachine())
     plan = choose(machine, request, replace(load_catalog(), torch_index=sources.torch_index))
     if plan.choice is None:
         raise error_of(plan, machine) or NoBuildError("refused", "no build fits")
-    return plan.choice.build.backend
+    return plan.choice.build.backend.tag

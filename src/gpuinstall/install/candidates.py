@@ -27,9 +27,9 @@ def without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
     return None
 
 
-def _code(build: Build) -> tuple[object, object]:
-    return build.sass, build.ptx
+def _code(build: Build) -> tuple[str, ...]:
+    return build.code
 
 
 def _major(build: Build) -> int | None:
-    return build.toolkit and build.toolkit.major
+    return build.toolkit and build.toolkit[0]

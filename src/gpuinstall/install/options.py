@@ -101,7 +101,7 @@ class Installed:
                 "path": str(self.place.venv),
                 "python": choice.python,
                 "torch": lock.versions["torch"],
-                "backend": choice.build.backend,
+                "backend": choice.build.backend.tag,
                 "status": self.change,
             },
             "previous": self.previous and {"path": str(self.previous.path), "bytes": self.previous.bytes},

@@ -143,7 +143,7 @@ def _mark(order: InstallOptions, prepared: Prepared, verdict: Verdict, venv: Pat
         lock_sha256=lock.sha256,
         python=choice.python,
         torch=lock.versions["torch"],
-        backend=choice.build.backend,
+        backend=choice.build.backend.tag,
         machine=fingerprint(order.here or order.machine),
         verdict=verdict.to_dict(),
     ).write(venv)

@@ -11,12 +11,11 @@ from gpuinstall.lock.document import Evidence, document
 from gpuinstall.lock.hashes import fetch_missing
 from gpuinstall.lock.inputs import plain
 from gpuinstall.lock.lock import parse, render
+from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
     from gpuinstall.lock.alignment import Agreement
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import PlannedLock
@@ -50,19 +49,13 @@ def _made(agreement: Agreement, request: Request, hashes: Mapping[str, str], fil
 def evidence(settled: PlannedLock, target: Target, request: Request) -> Evidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
     build, catalog = settled.choice.build, settled.aim.catalog
+    rules = rules_for(settled.aim.machine, catalog, {build.backend.kind})
     return Evidence(
         inputs=plain(request.requirements),
         torch=str(build.torch),
-        backend=build.backend,
+        backend=build.backend.tag,
         catalogue=catalog.date,
         asked=request.backend,
-        architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
-        floors={**_driver_floor(build, catalog), **({"glibc": target.glibc} if target.os == "linux" else {})},
+        architectures=build.code,
+        floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
     )
-
-
-def _driver_floor(build: Build, catalog: Catalog) -> dict[str, str]:
-    floor = catalog.drivers.floors.get(build.toolkit.major) if build.toolkit else None
-    if floor is None:
-        return {}
-    return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}

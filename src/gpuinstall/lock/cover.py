@@ -6,11 +6,12 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import CPU
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.request import LockRequest, common_torches, pinned
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import choose
-from gpuinstall.plan.error import error_of
+from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,9 +55,9 @@ def _served(aims: Sequence[LockRequest]) -> Served:
 def _backends(aim: LockRequest) -> list[str]:
     """The backends to try for a machine: CUDA's where it has a GPU, else the CPU's."""
     if not aim.machine.gpus:
-        return ["cpu"]
+        return [CPU.tag]
     builds = aim.catalog.builds_for(aim.machine.os, aim.machine.arch)
-    return sorted({build.backend for build in builds if build.toolkit})
+    return sorted({build.backend.tag for build in builds if build.backend != CPU})
 
 
 def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> tuple[Target, ...]:
@@ -76,7 +77,8 @@ def _favourites(aims: Sequence[LockRequest], torch: Version) -> list[Target | No
     """What each machine would choose alone."""
     choices = [(aim, choose(aim.machine, _asking(aim, torch).request, aim.catalog).choice) for aim in aims]
     return [
-        Target(choice.build.backend, aim.machine.os, aim.machine.arch) if choice else None for aim, choice in choices
+        Target(choice.build.backend.tag, aim.machine.os, aim.machine.arch) if choice else None
+        for aim, choice in choices
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog.build import CPU
+from gpuinstall.backend import CPU
 from gpuinstall.lock.document import files
 from gpuinstall.lock.hashes import known_hashes
 from gpuinstall.lock.project import Project
@@ -92,7 +92,7 @@ def draft(wish: ResolveRequest, family: Family, session: Session) -> Draft:
 
 def expected(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
     """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
-    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU else set())
+    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
     return sorted(asked & set(family))
 
 

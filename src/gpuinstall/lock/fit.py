@@ -10,7 +10,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
+from gpuinstall.backend import CPU
+from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.inputs import plain
@@ -107,7 +108,7 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     torch = Version(text)
     builds = [build for build in catalog.builds_for(machine.os, machine.arch) if str(build.torch) == torch.public]
     if torch.local:
-        return next((build for build in builds if build.backend == torch.local), None)
+        return next((build for build in builds if build.backend.tag == torch.local), None)
     unlabelled = [build for build in builds if build.on_default_index or not build.labelled]
     return next((replace(build, source=DEFAULT_INDEX) for build in unlabelled), None)
 

@@ -89,7 +89,7 @@ def _agree(aims: Sequence[LockRequest], session: Session, hold: VersionPins, *, 
 def target_for(choice: Choice, machine: Machine) -> Target:
     """What a lock of a choice is for; its glibc is old enough for every machine that runs the build."""
     glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
-    return Target(choice.build.backend, machine.os, machine.arch, glibc)
+    return Target(choice.build.backend.tag, machine.os, machine.arch, glibc)
 
 
 def _asking(aim: LockRequest, torch: str) -> LockRequest:
@@ -137,7 +137,7 @@ def _family(settled: PlannedLock, session: Session) -> Family:
     def wheels(package: str) -> tuple[Wheel, ...]:
         if settled.choice.index is None:
             return ()
-        found = session.listed(settled.choice.build.backend, package)
+        found = session.listed(settled.choice.build.backend.tag, package)
         return tuple(wheel for wheel in found if wheel.source != DEFAULT_INDEX)
 
     return Family(settled.aim.catalog.family, wheels, _published)

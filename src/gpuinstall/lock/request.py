@@ -13,7 +13,7 @@ from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.error import error_of
+from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,7 +129,7 @@ def _torches(aim: LockRequest) -> set[Version]:
 
 def _builds(aim: LockRequest) -> list[Build]:
     builds = aim.catalog.builds_for(aim.machine.os, aim.machine.arch)
-    return [build for build in builds if aim.request.backend in {build.backend, None}]
+    return [build for build in builds if aim.request.backend in {build.backend.tag, None}]
 
 
 def _pythons(aims: Sequence[LockRequest]) -> list[str]:

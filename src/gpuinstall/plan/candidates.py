@@ -1,27 +1,25 @@
-"""The builds of a platform, each judged: a candidate, with the code that each GPU runs of it, or rejected."""
+"""The builds of a platform, each judged: rejected, or a candidate with the code that each GPU runs; their order."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.build import CPU
-from gpuinstall.plan.code import Code, code_for
 from gpuinstall.plan.companions import pinned, shared_pythons
-from gpuinstall.plan.driver import old_compiler, runs_on_driver
 from gpuinstall.plan.rules import NOT_THERE, broken_rule
 from gpuinstall.plan.values import Choice, Reason, Rejection
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu
-    from gpuinstall.plan.case import PlanContext
+    from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.gpus import LeftOut
+    from gpuinstall.vendors.protocol import Rules
 
-
-NO_CODE = ("no-code", "no-cudnn-code")
-NO_DRIVER = ("driver-too-old-for-ptx", "driver-too-old")
+Cover = tuple[int, ...]
+"""A set of GPUs, by their positions among those of the context."""
 
 _STAGES = (
     "other-torch",
@@ -32,64 +30,62 @@ _STAGES = (
     "glibc-too-old",
     "python-unsupported",
     "no-python",
-    *NO_CODE,
-    *NO_DRIVER,
 )
 
 
 class Candidate(NamedTuple):
     """A build that runs on at least one GPU (or on none, where none is given).
 
-    ``codes`` are in the order of the GPUs, ``covers`` the places of those that it runs on.
+    ``codes`` are in the order of the GPUs, ``covers`` the positions of those that it runs on.
     """
 
     build: Build
     python: str
     codes: tuple[Code | Reason, ...] = ()
-    covers: tuple[int, ...] = ()
+    covers: Cover = ()
 
-    def choice(self, case: PlanContext) -> Choice:
+    def choice(self, context: PlanContext) -> Choice:
         """Write it as what to install, and from where."""
-        index = self.build.index(case.catalog.torch_index)
-        return Choice(self.build, self.python, index, pinned(self.build, self.python, case))
+        index = self.build.index(context.catalog.torch_index)
+        return Choice(self.build, self.python, index, pinned(self.build, self.python, context))
 
 
 class NoCandidate(NamedTuple):
     """No build fits: every rejection, and the GPUs that had been left out before."""
 
-    case: PlanContext
+    context: PlanContext
     rejected: tuple[Rejection, ...]
     left_out: tuple[LeftOut, ...] = ()
 
 
-def judge(build: Build, case: PlanContext) -> Candidate | Rejection:
+def judge(build: Build, context: PlanContext) -> Candidate | Rejection:
     """Apply every rule to one build."""
-    verdict = judge_request(build, case)
-    if isinstance(verdict, Rejection) or not case.gpus:
+    verdict = judge_request(build, context)
+    if isinstance(verdict, Rejection) or not context.gpus:
         return verdict
-    codes = codes_of(build, case)
-    covers = tuple(place for place, code in enumerate(codes) if isinstance(code, Code))
+    codes = codes_of(build, context)
+    covers = tuple(position for position, code in enumerate(codes) if isinstance(code, Code))
     candidate = Candidate(build, verdict.python, codes, covers)
-    against = runs_on_driver(build, case) if covers else missing_code(candidate, case.gpus)
+    against = context.rules.against_driver(build) if covers else missing_code(candidate, context.gpus)
     return Rejection(build, *against) if against else candidate
 
 
-def judge_request(build: Build, case: PlanContext) -> Candidate | Rejection:
+def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
     """Apply the rules that do not depend on a GPU."""
-    reason = broken_rule(build, case)
+    reason = broken_rule(build, context)
     if reason is not None:
         return Rejection(build, *reason)
-    python = case.python(shared_pythons(build, case))
+    python = context.python(shared_pythons(build, context))
     return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
 
 
-def judge_all(case: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
-    """Judge every CUDA build of the platform, the newest torch first."""
+def judge_all(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
+    """Judge every build of the platform that is made for the maker's GPUs, the newest torch first."""
     candidates: list[Candidate] = []
     rejected: list[Rejection] = []
-    for build in case.builds:
-        if build.backend != CPU:
-            verdict = judge(build, case)
+    for build in context.builds:
+        if build.backend.kind == context.rules.kind:
+            verdict = judge(build, context)
             if isinstance(verdict, Candidate):
                 candidates.append(verdict)
             else:
@@ -97,32 +93,26 @@ def judge_all(case: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
     return candidates, rejected
 
 
-def closest(rejected: Iterable[Rejection]) -> Rejection | None:
+def closest(rejected: Iterable[Rejection], rules: Rules) -> Rejection | None:
     """Find the build that came closest: the newest of those that the last rule rejected."""
-    return max(rejected, key=lambda found: _STAGES.index(found.code), default=None)
+    stages = (*_STAGES, *rules.code_reasons, *rules.driver_reasons)
+    return max(rejected, key=lambda found: stages.index(found.code), default=None)
 
 
-def preferred(candidates: list[Candidate], case: PlanContext) -> Candidate:
+def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:
     """Return the best of candidates that stand in the order of the catalogue, the newest torch first."""
     newest = [candidate for candidate in candidates if candidate.build.torch == candidates[0].build.torch]
-    return min(newest, key=lambda candidate: preference(candidate, case))
+    return min(newest, key=lambda candidate: preference(candidate, context))
 
 
-def preference(candidate: Candidate, case: PlanContext) -> tuple[object, ...]:
-    """Sort candidates: newest torch, SASS alone, run-time compilers that know the chips, then the toolkit.
+def preference(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
+    """Sort candidates: the newest torch, then as the maker prefers its builds."""
+    return context.ages[candidate.build.torch], merits(candidate, context)
 
-    The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
-    """
-    build = candidate.build
-    toolkit = build.toolkit or (0, 0)
-    above = case.driver_cuda is not None and toolkit > case.driver_cuda
-    return (
-        case.ages[build.torch],
-        any(code.how == "ptx" for code in candidate.codes if isinstance(code, Code)),
-        old_compiler(build, case) is not None,
-        above,
-        toolkit if above else tuple(-number for number in toolkit),
-    )
+
+def merits(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
+    """What the maker prefers among builds of one torch."""
+    return context.rules.preference(candidate.build, candidate.codes, context.gpus)
 
 
 def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
@@ -133,7 +123,27 @@ def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
     return None
 
 
-def codes_of(build: Build, case: PlanContext) -> tuple[Code | Reason, ...]:
+def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
     """Find the code of a build that each GPU runs."""
-    codes = {chip: code_for(build, chip, case.catalog.drivers, case.driver_cuda) for chip in case.chips}
-    return tuple(codes[gpu.compute_capability] for gpu in case.gpus if gpu.compute_capability is not None)
+    rules = context.rules
+    codes = {name: rules.code(build, gpu) for name, gpu in context.architectures.items()}
+    return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
+
+
+def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
+    """Choose the GPUs to serve where no build runs on every one.
+
+    First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the
+    most GPUs, then the one with the lowest indices.
+    """
+
+    def worth(cover: Cover) -> tuple[object, ...]:
+        chosen = [context.gpus[position] for position in cover]
+        return (
+            max((context.rules.rank(gpu) for gpu in chosen), default=()),
+            sum(gpu.memory_mib or 0 for gpu in chosen),
+            len(chosen),
+            tuple(-gpu.index for gpu in chosen),
+        )
+
+    return max(set(covers), key=worth, default=())

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.build import CPU
-from gpuinstall.plan.candidates import NoCandidate, judge_all, preferred
-from gpuinstall.plan.case import PlanContext
-from gpuinstall.plan.code import Code
-from gpuinstall.plan.cover import best_cover
-from gpuinstall.plan.cpu import choose_cpu
+from gpuinstall.backend import CPU
+from gpuinstall.plan.candidates import Candidate, NoCandidate, best_cover, judge_all, judge_request, preferred
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.faults import gpu_fault, machine_fault, platform_fault
-from gpuinstall.plan.gpus import asked_gpus, sort_out
-from gpuinstall.plan.reasons import passed_over, reasons_for
+from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
+from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, newest_reason, older, passed_over, reasons_for
 from gpuinstall.plan.refusal import explained
-from gpuinstall.plan.values import Plan, Reason, Run
-from gpuinstall.plan.warnings import cuda_warnings
+from gpuinstall.plan.rules import NOT_THERE
+from gpuinstall.plan.values import Plan, Reason, Rejection, Run
+from gpuinstall.vendors import rules_for
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.catalog import Catalog
+    from collections.abc import Iterable
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
-    from gpuinstall.plan.candidates import Candidate
     from gpuinstall.plan.gpus import LeftOut
     from gpuinstall.request import Request
 
@@ -32,68 +32,95 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
 
     def attempt(asked: Request) -> Plan | NoCandidate:
         demand = parse_request(asked, catalog.family, machine)
-        return _attempt(PlanContext(machine, demand, catalog, asked_gpus(machine, demand.gpus)))
+        rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
+        gpus = asked_gpus(machine, demand.gpus, rules)
+        return _attempt(PlanContext(machine, demand, catalog, rules, gpus))
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
 
 
-def _attempt(case: PlanContext) -> Plan | NoCandidate:
-    asked = case.demand.backends
-    if fault := platform_fault(case):
+def _attempt(context: PlanContext) -> Plan | NoCandidate:
+    asked = context.demand.backends
+    if fault := platform_fault(context):
         return fault
     if asked == {CPU}:
-        return choose_cpu(case, Reason("cpu-asked", "the CPU build was asked for"))
-    if fault := machine_fault(case):
+        return _choose_cpu(context, Reason("cpu-asked", "the CPU build was asked for"))
+    if fault := machine_fault(context):
         return fault
-    if case.machine.os == "macos":
-        return (
-            NoCandidate(case, ())
-            if asked
-            else choose_cpu(case, Reason("macos", "macOS has no CUDA; its build has MPS"))
-        )
-    return _for_the_gpus(case)
+    if context.machine.os == "macos":
+        mps = Reason("macos", "macOS has no CUDA; its build has MPS")
+        return NoCandidate(context, ()) if asked else _choose_cpu(context, mps)
+    return _for_the_gpus(context)
 
 
-def _for_the_gpus(case: PlanContext) -> Plan | NoCandidate:
-    usable, left_out = sort_out(case)
-    if fault := gpu_fault(case, usable, left_out):
+def _for_the_gpus(context: PlanContext) -> Plan | NoCandidate:
+    usable, left_out = sort_out(context)
+    if fault := gpu_fault(context, usable, left_out):
         return fault
-    if not usable and not case.demand.backends:
-        return choose_cpu(case, Reason("no-gpu", "this machine was given no NVIDIA GPU"))
-    return _choose_cuda(replace(case, gpus=usable), left_out)
+    if not usable and not context.demand.backends:
+        return _choose_cpu(context, Reason("no-gpu", f"this machine was given no {context.rules.name} GPU"))
+    return _choose_for_gpus(replace(context, gpus=usable), left_out)
 
 
-def _choose_cuda(case: PlanContext, left_out: tuple[LeftOut, ...]) -> Plan | NoCandidate:
-    candidates, rejected = judge_all(case)
+def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Plan | NoCandidate:
+    candidates, rejected = judge_all(context)
     if not candidates:
-        return NoCandidate(case, tuple(rejected), left_out)
-    cover = best_cover((candidate.covers for candidate in candidates), case.gpus)
+        return NoCandidate(context, tuple(rejected), left_out)
+    cover = best_cover((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    best = preferred(fitting, case)
-    rest = passed_over(best, candidates, rejected, case)
-    chosen = replace(case, gpus=tuple(case.gpus[place] for place in cover))
+    best = preferred(fitting, context)
+    rest = passed_over(best, candidates, rejected, context)
+    chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
-        status="partial" if left_out or len(cover) < len(case.gpus) else "ok",
-        choice=best.choice(case),
-        gpus=_runs(best, case, left_out),
-        reasons=reasons_for(best, candidates, rest, case),
+        status="partial" if left_out or len(cover) < len(context.gpus) else "ok",
+        choice=best.choice(context),
+        gpus=_runs(best, context, left_out),
+        reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
-        warnings=(*(out.reason for out in left_out), *_uncovered(best, case), *cuda_warnings(best.build, chosen)),
+        warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
     )
 
 
-def _runs(candidate: Candidate, case: PlanContext, left_out: tuple[LeftOut, ...]) -> tuple[Run, ...]:
+def _runs(candidate: Candidate, context: PlanContext, left_out: tuple[LeftOut, ...]) -> tuple[Run, ...]:
     runs = [
         Run(gpu.index, code.name, code.how) if isinstance(code, Code) else Run(gpu.index, None, "none")
-        for gpu, code in zip(case.gpus, candidate.codes, strict=True)
+        for gpu, code in zip(context.gpus, candidate.codes, strict=True)
     ]
     return tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index))
 
 
-def _uncovered(best: Candidate, case: PlanContext) -> list[Reason]:
+def _uncovered(best: Candidate, context: PlanContext) -> list[Reason]:
     return [
         Reason("gpu-left-out", f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}")
-        for gpu, code in zip(case.gpus, best.codes, strict=True)
+        for gpu, code in zip(context.gpus, best.codes, strict=True)
         if isinstance(code, Reason)
     ]
+
+
+def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
+    """Choose the newest build for the CPU; where no source has one, the default index's build for GPUs."""
+    candidates, rejected = _judged((build for build in context.builds if build.backend == CPU), context)
+    if not candidates and all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected):
+        anything = replace(context, demand=context.demand._replace(backends=frozenset()))
+        candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
+    if not candidates:
+        return NoCandidate(context, tuple(rejected))
+    best, *others = candidates
+    passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
+    return Plan(
+        status="cpu",
+        choice=best.choice(context),
+        gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
+        reasons=(why, newest_reason(best, rejected, context)),
+        rejected=tuple(
+            passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
+        ),
+        warnings=cpu_warnings(best.build, why, context),
+    )
+
+
+def _judged(builds: Iterable[Build], context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
+    verdicts = [judge_request(build, context) for build in builds]
+    candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
+    return candidates, [verdict for verdict in verdicts if isinstance(verdict, Rejection)]

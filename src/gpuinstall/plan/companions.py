@@ -12,17 +12,17 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.catalog import Catalog, Release
-    from gpuinstall.plan.case import PlanContext
+    from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.requirement import Asked
 
 PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""
 
 
-def missing_companion(build: Build, case: PlanContext) -> Reason | None:
+def missing_companion(build: Build, context: PlanContext) -> Reason | None:
     """Say which companion asked for has no version that loads beside this build."""
-    for requirement in case.demand.family.values():
-        known = versions(build, requirement, case.catalog)
+    for requirement in context.demand.family.values():
+        known = versions(build, requirement, context.catalog)
         if known is not None and not _suiting(requirement, known):
             those = f", only {' and '.join(known)}" if known else ""
             return Reason("no-companion", f"no {requirement.text} loads beside it{those}")
@@ -37,7 +37,7 @@ def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, .
     if listed is None:
         return None
     anywhere = (build.backend,)
-    offered = catalog.offered.get((name, build.backend), listed) if build.source else listed
+    offered = catalog.offered.get((name, build.backend.tag), listed) if build.source else listed
     return tuple(
         version
         for version in listed
@@ -45,22 +45,22 @@ def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, .
     )
 
 
-def shared_pythons(build: Build, case: PlanContext) -> tuple[str, ...]:
+def shared_pythons(build: Build, context: PlanContext) -> tuple[str, ...]:
     """List the Pythons that a build and every companion asked for have wheels for."""
     pythons = build.pythons
-    if not pythons or number(pythons[-1]) <= case.catalog.shared_python:
+    if not pythons or number(pythons[-1]) <= context.catalog.shared_python:
         return pythons
-    for requirement in case.demand.family.values():
-        suiting = _suiting(requirement, versions(build, requirement, case.catalog) or ())
-        if suiting and all((requirement.name, version) in case.catalog.last_pythons for version in suiting):
-            pythons = tuple(one for one in pythons if _with_wheel(requirement, suiting, one, case.catalog))
+    for requirement in context.demand.family.values():
+        suiting = _suiting(requirement, versions(build, requirement, context.catalog) or ())
+        if suiting and all((requirement.name, version) in context.catalog.last_pythons for version in suiting):
+            pythons = tuple(one for one in pythons if _with_wheel(requirement, suiting, one, context.catalog))
     return pythons
 
 
-def pinned(build: Build, python: str, case: PlanContext) -> tuple[str, ...]:
+def pinned(build: Build, python: str, context: PlanContext) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
-    demand = case.demand
-    family = [_pin(requirement, build, python, case.catalog) for requirement in demand.family.values()]
+    demand = context.demand
+    family = [_pin(requirement, build, python, context.catalog) for requirement in demand.family.values()]
     return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.marker import holds
-from gpuinstall.plan.requirement import Asked, parse_requirement, parse_specifier
+from gpuinstall.plan.requirement import Asked, holds, parse_requirement, parse_specifier
+from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
-_BACKEND = r"cpu|cu[0-9]{2,3}"
-_LABELLED = r"(?i)===?\s*([^+]+)\+(cpu|xpu|cu[0-9]+|rocm[0-9.]+)"
+_LABELLED = r"===?\s*([^+]+)\+(.+)"
 
 
 class Demand(NamedTuple):
@@ -35,7 +35,7 @@ class Demand(NamedTuple):
     extras: str
     family: dict[str, Asked]
     others: tuple[str, ...]
-    backends: frozenset[str]
+    backends: frozenset[Backend]
     allowed: tuple[str, ...] | None
     python: SpecifierSet | str | None
     preferred: tuple[str, ...]
@@ -91,11 +91,19 @@ def _family(requirements: Iterable[Asked], machine: Machine) -> tuple[dict[str, 
 def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
     """Take the backends out of what a requirement says of versions: ``==2.15.0+cu132``."""
     specifiers = [str(specifier) for specifier in requirement.specifier or ()]
-    labelled = [match for text in specifiers if (match := re.fullmatch(_LABELLED, text))]
-    if not labelled:
+    labels = [_label(text) for text in specifiers]
+    if not any(labels):
         return requirement, []
-    plain = ",".join(re.sub(_LABELLED, r"==\1", text) for text in specifiers)
-    return requirement._replace(specifier=parse_specifier(plain)), [match[2].lower() for match in labelled]
+    plain = ",".join(
+        re.sub(_LABELLED, r"==\1", text) if label else text for text, label in zip(specifiers, labels, strict=True)
+    )
+    return requirement._replace(specifier=parse_specifier(plain)), [label for label in labels if label]
+
+
+def _label(specifier: str) -> str | None:
+    """The backend's tag that a specifier such as ``==2.15.0+cu132`` ends with."""
+    match = re.fullmatch(_LABELLED, specifier)
+    return match[2].lower() if match and is_like_a_tag(match[2].lower()) else None
 
 
 def _refuse_address(requirement: Asked) -> None:
@@ -104,11 +112,12 @@ def _refuse_address(requirement: Asked) -> None:
         raise UsageError("requirement-by-address", message, hint=f"ask for {requirement.name}, or for a version of it")
 
 
-def _backend(tag: str) -> str:
-    if not re.fullmatch(_BACKEND, tag):
+def _backend(tag: str) -> Backend:
+    backend = known_backend(tag)
+    if backend is None or not (backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}):
         message = f"{tag!r} is not a backend such as cu126 or cpu"
         raise UsageError("backend-malformed", message, hint="gpuinstall installs builds for NVIDIA GPUs and the CPU")
-    return tag
+    return backend
 
 
 def _python(text: str | None) -> SpecifierSet | str | None:

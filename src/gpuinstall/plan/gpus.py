@@ -1,18 +1,27 @@
-"""The GPUs of a machine: those to plan for, and those left out with the reason."""
+"""What is wrong with a machine before any build is looked at: its GPUs to plan for, those left out, and refusals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.driver import ignored_by_driver
-from gpuinstall.plan.values import Reason
+from gpuinstall.plan.values import Plan, Reason, Run
+from gpuinstall.vendors import vendor_of
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Gpu, Machine, Problem
-    from gpuinstall.plan.case import PlanContext
+    from collections.abc import Mapping
 
-_NVIDIA = "10de:"
+    from gpuinstall.machine import Gpu, Machine, Problem
+    from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.values import Rejection
+    from gpuinstall.vendors.protocol import Rules
+
+NO_BUILD_FITS = 3
+NO_SOURCE_ANSWERS = 4
+ONLY_MENDING_HELPS = 8
+CPU_INSTEAD = "for the CPU build instead: --backend cpu"
+
 _LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
 
 
@@ -24,13 +33,13 @@ class LeftOut(NamedTuple):
     fix: str | None
 
 
-def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None) -> tuple[Gpu, ...]:
-    """Return the NVIDIA GPUs that are asked for (None: all), in the order of their indices.
+def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None, rules: Rules) -> tuple[Gpu, ...]:
+    """Return the maker's GPUs that are asked for (None: all), in the order of their indices.
 
     They are named by index, or by (the beginning of) the UUID of a card or of a MIG slice; raise UsageError for
     no name, or one that no GPU has.
     """
-    gpus = sorted((gpu for gpu in machine.gpus if _is_nvidia(gpu)), key=lambda gpu: gpu.index)
+    gpus = sorted((gpu for gpu in machine.gpus if vendor_of(gpu) == rules.vendor), key=lambda gpu: gpu.index)
     if asked is None:
         return tuple(gpus)
     if gpus and not asked:
@@ -38,48 +47,113 @@ def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None) -> tuple[G
     names = [str(name) for name in asked]
     for name in names:
         if not any(_is_called(gpu, name) for gpu in gpus):
-            here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or "no NVIDIA GPU"
+            here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or f"no {rules.name} GPU"
             raise UsageError("no-such-gpu", f"this machine has no GPU {name!r}", hint=f"it has {here}")
     return tuple(gpu for gpu in gpus if any(_is_called(gpu, name) for name in names))
 
 
-def foreign_gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """Return the GPUs of other makers."""
-    return tuple(gpu for gpu in machine.gpus if not _is_nvidia(gpu))
-
-
-def sort_out(case: PlanContext) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
+def sort_out(context: PlanContext) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
     """Separate the GPUs that can be planned for from those that a fault, their age or their driver leaves out."""
-    out = {gpu.index: found for gpu in case.gpus if (found := _left_out(gpu, case))}
-    present = {gpu.index for gpu in case.machine.gpus}
+    out = {gpu.index: found for gpu in context.gpus if (found := _left_out(gpu, context))}
+    present = {gpu.index for gpu in context.machine.gpus}
     absent = {
         index: LeftOut(index, Reason(problem.code, problem.message), problem.fix)
-        for problem in case.machine.problems
-        if problem.blocking and case.demand.gpus is None
+        for problem in context.machine.problems
+        if problem.blocking and context.demand.gpus is None
         for index in problem.gpus
         if index not in present
     }
-    usable = tuple(gpu for gpu in case.gpus if gpu.index not in out)
+    usable = tuple(gpu for gpu in context.gpus if gpu.index not in out)
     return usable, tuple(sorted((out | absent).values()))
 
 
-def _left_out(gpu: Gpu, case: PlanContext) -> LeftOut | None:
-    problem = _problem_of(gpu, case.machine.problems)
+def _left_out(gpu: Gpu, context: PlanContext) -> LeftOut | None:
+    problem = _problem_of(gpu, context.machine.problems)
     if problem:
         return LeftOut(gpu.index, Reason(problem.code, problem.message), problem.fix)
-    if gpu.compute_capability is None:
-        message = f"the compute capability of {gpu.label} is not known: its driver tells it"
-        return LeftOut(gpu.index, Reason("unknown-gpu", message), "install a driver that drives it, then try again")
-    ignored = ignored_by_driver(gpu, case)
-    return LeftOut(gpu.index, ignored.reason, ignored.fix) if ignored else None
+    fault = context.rules.gpu_fault(gpu)
+    return LeftOut(gpu.index, fault.reason, fault.fix) if fault else None
 
 
 def _problem_of(gpu: Gpu, problems: tuple[Problem, ...]) -> Problem | None:
     return next((problem for problem in problems if problem.blocking and gpu.index in problem.gpus), None)
 
 
-def _is_nvidia(gpu: Gpu) -> bool:
-    return gpu.pci_id is None or gpu.pci_id.lower().startswith(_NVIDIA)
+def refused(
+    context: PlanContext,
+    exit_code: int,
+    reasons: tuple[Reason, ...],
+    fix: str | None,
+    *,
+    left_out: tuple[LeftOut, ...] = (),
+    rejected: tuple[Rejection, ...] = (),
+) -> Plan:
+    """Refuse, for the reasons given; where there is a GPU and a CPU build would run, the fix ends with it."""
+    indices = sorted({*(gpu.index for gpu in context.gpus), *(out.gpu for out in left_out)})
+    cpu_runs = context.machine.libc != "musl" and CPU not in context.demand.backends
+    ways = [fix, CPU_INSTEAD if indices and cpu_runs else None]
+    return Plan(
+        status="refused",
+        choice=None,
+        gpus=tuple(Run(index, None, "none") for index in indices),
+        reasons=reasons,
+        rejected=rejected,
+        exit_code=exit_code,
+        fix="\n".join(way for way in ways if way) or None,
+    )
+
+
+def platform_fault(context: PlanContext) -> Plan | None:
+    """Refuse a system that no wheel fits, whatever the GPU."""
+    if context.machine.libc != "musl":
+        return None
+    fix = "use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
+    return refused(context, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
+
+
+def machine_fault(context: PlanContext) -> Plan | None:
+    """Refuse a machine with a problem that blocks all of it."""
+    blocking = context.machine.blocking
+    if not blocking:
+        return None
+    fix = next((problem.fix for problem in blocking if problem.fix), None)
+    return refused(context, ONLY_MENDING_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
+
+
+def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
+    """Refuse a machine whose GPUs cannot be used; one that no build was ever made for does not count as usable."""
+    rules = context.rules
+    if fault := rules.platform_fault():
+        return refused(context, NO_BUILD_FITS, (fault.reason,), fault.fix)
+    if not (usable or left_out):
+        return None
+    no_driver = rules.driver_fault(context.gpus)
+    if no_driver is None and not (left_out and not any(rules.ever_served(gpu) for gpu in usable)):
+        return None
+    never = {gpu.index: never_made(gpu, context) for gpu in context.gpus if not rules.ever_served(gpu)}
+    if context.gpus and len(never) == len(context.gpus):
+        return refused(context, NO_BUILD_FITS, tuple(dict.fromkeys(never.values())), None, left_out=left_out)
+    if usable and no_driver:
+        return refused(context, ONLY_MENDING_HELPS, (no_driver.reason,), no_driver.fix)
+    return _to_repair(context, left_out, never)
+
+
+def never_made(gpu: Gpu, context: PlanContext) -> Reason:
+    """Say that nobody ever made a build for a GPU on this platform."""
+    architecture = context.rules.architecture(gpu)
+    chip = f" ({architecture})" if architecture else ""
+    platform = f"{context.machine.os} {context.machine.arch}"
+    return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
+
+
+def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Plan:
+    """Give the fix of the newest GPU that can be repaired, and say of the others that no build was made for them."""
+    ranks = {gpu.index: context.rules.rank(gpu) for gpu in context.gpus}
+    repairable = [out for out in left_out if out.gpu not in never]
+    repairable.sort(key=lambda out: ranks.get(out.gpu, ()), reverse=True)
+    fix = next((out.fix for out in repairable if out.fix), None)
+    reasons = (*(out.reason for out in repairable), *dict.fromkeys(never.values()))
+    return refused(context, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
 
 
 def _is_called(gpu: Gpu, name: str) -> bool:

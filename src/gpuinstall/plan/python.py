@@ -10,27 +10,30 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.plan.case import PlanContext
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine import Machine
+    from gpuinstall.plan.demand import Demand
 
 
-def python_for(pythons: tuple[str, ...], case: PlanContext) -> str | Reason:
+def python_for(pythons: tuple[str, ...], demand: Demand, machine: Machine, catalog: Catalog) -> str | Reason:
     """Choose the ``X.Y`` for a build that has wheels for ``pythons``, or say why there is none.
 
     The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
     one that can be fetched.
     """
-    demand = case.demand
     fitting = [python for python in pythons if demand.suits(python)]
     if not fitting:
-        return Reason("python-unsupported", f"{_have_wheels(case)} for Python {span(pythons)}, not {demand.python}")
+        return Reason(
+            "python-unsupported", f"{_have_wheels(demand, catalog)} for Python {span(pythons)}, not {demand.python}"
+        )
     if not isinstance(demand.python, str):
         fitting = [python for python in fitting if not python.endswith("t")]
-    at_hand = [minor(python) for python in case.machine.pythons or ()]
+    at_hand = [minor(python) for python in machine.pythons or ()]
     for python in (*demand.preferred, *sorted(at_hand, key=number, reverse=True)):
         if python in fitting:
             return python
-    if fitting and (demand.managed or case.machine.pythons is None):
-        return _settled(fitting, case.catalog.settled_python)
+    if fitting and (demand.managed or machine.pythons is None):
+        return _well_supported(fitting, catalog.settled_python)
     here = ", ".join(dict.fromkeys(at_hand)) or "none"
     return Reason(
         "no-python", f"it needs Python {span(fitting or pythons)}; at hand are {here}, and no other can be had"
@@ -54,13 +57,13 @@ def minor(python: str) -> str:
     return ".".join(python.removesuffix("t").split(".")[:2]) + "t" * python.endswith("t")
 
 
-def _have_wheels(case: PlanContext) -> str:
+def _have_wheels(demand: Demand, catalog: Catalog) -> str:
     """Name the build, and the companions asked for whose Pythons are counted."""
-    counted = {package for package, _ in case.catalog.last_pythons}
-    companions = [name for name in case.demand.family if name in counted]
+    counted = {package for package, _ in catalog.last_pythons}
+    companions = [name for name in demand.family if name in counted]
     return f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
 
 
-def _settled(pythons: list[str], newest: str) -> str:
-    settled = [python for python in pythons if number(python) <= number(newest)]
-    return max(settled, key=number) if settled else min(pythons, key=number)
+def _well_supported(pythons: list[str], newest: str) -> str:
+    supported = [python for python in pythons if number(python) <= number(newest)]
+    return max(supported, key=number) if supported else min(pythons, key=number)

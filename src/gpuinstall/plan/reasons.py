@@ -1,69 +1,71 @@
-"""Why this build: two or three sentences, and one for every build that was passed over."""
+"""Why this build, in two or three sentences; one for every build that was passed over; and what to mind."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.plan.candidates import closest, codes_of, missing_code, preference, preferred
-from gpuinstall.plan.code import Code
-from gpuinstall.plan.cover import best_cover
+from gpuinstall.backend import CPU
+from gpuinstall.plan.candidates import best_cover, closest, codes_of, merits, missing_code, preference, preferred
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, Rejection
+from gpuinstall.vendors import vendor_of
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.plan.candidates import Candidate
-    from gpuinstall.plan.case import PlanContext
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.plan.candidates import Candidate, Cover
+    from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
-_NO_GPU_HERE = Reason("no-gpu-here", "this machine was given no NVIDIA GPU: unproven until verify runs where they are")
 _NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed"}
+_CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
 def reasons_for(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: PlanContext
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], context: PlanContext
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
-    served = replace(case, gpus=tuple(case.gpus[place] for place in best.covers))
+    served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
     found = (
-        None if case.gpus else _NO_GPU_HERE,
+        None if context.gpus else _no_gpu_here(context),
         newest_reason(best, rejected, served),
         _newer_driver(best, rejected, served),
-        _backend(best, candidates, rejected, case),
-        _other_gpus(best, candidates, case),
+        _backend(best, candidates, rejected, context),
+        _other_gpus(best, candidates, context),
     )
     return tuple(reason for reason in found if reason is not None)
 
 
-def newest_reason(best: Candidate, rejected: Iterable[Rejection], case: PlanContext) -> Reason:
+def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
     unknown = next((found.build.name for found in newer if found.build.unknown), None)
     if unknown:
-        known = f"{torch} is the newest torch that the catalogue of {case.catalog.date} knows"
+        known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
         return Reason("newest-known", f"{known}; {unknown} is on the index")
     if any(found.code == "unreachable" for found in newer):
         return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
-    blocking = closest(found for found in newer if found.code not in _NOT_BLOCKING)
+    blocking = closest((found for found in newer if found.code not in _NOT_BLOCKING), context.rules)
     if blocking is None:
         return _newest_asked_for(best, newer)
     if blocking.code == "driver-too-old":
-        return Reason("newest-for-driver", f"{torch} is the newest torch that {case.driver} runs")
+        return Reason("newest-for-driver", f"{torch} is the newest torch that {context.rules.driver} runs")
     if blocking.code == "no-code":
-        return _newest_with_code(blocking, case)
+        return _newest_with_code(blocking, context)
     message = f"{torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
     return Reason(f"newest-but-{blocking.code}", message)
 
 
 def passed_over(
-    best: Candidate, candidates: list[Candidate], rejected: list[Rejection], case: PlanContext
+    best: Candidate, candidates: list[Candidate], rejected: list[Rejection], context: PlanContext
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
-    others = [_lesser(candidate, best, case) for candidate in candidates if candidate is not best]
-    return tuple(sorted((*rejected, *others), key=lambda found: case.places[id(found.build)]))
+    others = [_lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    return tuple(sorted((*rejected, *others), key=lambda found: context.positions[id(found.build)]))
 
 
 def older(candidate: Candidate, best: Candidate) -> Rejection:
@@ -71,26 +73,23 @@ def older(candidate: Candidate, best: Candidate) -> Rejection:
     return Rejection(candidate.build, "older-torch", f"{best.build.name} fits too and is newer")
 
 
-def _lesser(candidate: Candidate, best: Candidate, case: PlanContext) -> Rejection:
+def _lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
     if candidate.covers != best.covers:
-        return Rejection(candidate.build, *(missing_code(candidate, case.gpus) or _ELSEWHERE))
+        return Rejection(candidate.build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
     if candidate.build.torch < best.build.torch:
         return older(candidate, best)
     return Rejection(
-        candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, case)}"
+        candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
     )
 
 
-def _merit(candidate: Candidate, best: Candidate, case: PlanContext) -> str:
-    _, ptx, compiler, above, _ = preference(candidate, case)
-    _, best_ptx, best_compiler, best_above, _ = preference(best, case)
-    if ptx and not best_ptx:
-        return "it needs no PTX compiled at first use"
-    if compiler and not best_compiler:
-        return "its run-time compilers know the GPU"
-    if above and not best_above:
-        return f"its toolkit is not above the driver's CUDA {case.driver_cuda}"
-    return f"its toolkit is {'closer to the driver' if above else 'newer'}"
+def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
+    return context.rules.merit(merits(best, context), merits(candidate, context))
+
+
+def _no_gpu_here(context: PlanContext) -> Reason:
+    message = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
+    return Reason("no-gpu-here", message)
 
 
 def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
@@ -101,28 +100,25 @@ def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
     return Reason("newest-torch", f"{torch} is the newest torch{asked}")
 
 
-def _newest_with_code(blocking: Rejection, case: PlanContext) -> Reason:
-    chips = " and ".join(chip.sm for chip in sorted(case.chips))
-    name = blocking.build.name
-    lowest = min(blocking.build.sass, default=None)
-    begins = lowest is not None and any(chip < lowest.capability for chip in case.chips)
-    ends = f"begins at {lowest}" if begins else "has none"
-    return Reason("newest-with-code", f"the newest torch with code for {chips}: {name} {ends}")
+def _newest_with_code(blocking: Rejection, context: PlanContext) -> Reason:
+    gpus = sorted(context.architectures.values(), key=context.rules.rank)
+    chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
+    ends = context.rules.lacks(blocking.build, gpus)
+    return Reason("newest-with-code", f"the newest torch with code for {chips}: {blocking.build.name} {ends}")
 
 
-def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], case: PlanContext) -> Reason | None:
+def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
     for found in rejected:
         build = found.build
-        if found.code != "driver-too-old" or build.torch <= best.build.torch or build.toolkit is None:
+        if found.code != "driver-too-old" or build.torch <= best.build.torch:
             continue
-        if all(isinstance(code, Code) for code in codes_of(build, case)):
-            floor = case.floors[build.toolkit.major]
-            return Reason("newer-driver", f"torch {build.torch} would need driver {floor} or newer")
+        if all(isinstance(code, Code) for code in codes_of(build, context)):
+            return Reason("newer-driver", f"torch {build.torch} would need {context.rules.driver_for(build)}")
     return None
 
 
 def _backend(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], case: PlanContext
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], context: PlanContext
 ) -> Reason | None:
     torch = best.build.torch
     for found in rejected:
@@ -135,35 +131,79 @@ def _backend(
     ]
     if not rivals:
         return None
-    rival = preferred(rivals, case)
-    return Reason("backend", f"{best.build.backend} and not {rival.build.backend}: {_merit(rival, best, case)}")
+    rival = preferred(rivals, context)
+    return Reason("backend", f"{best.build.backend} and not {rival.build.backend}: {_merit(rival, best, context)}")
 
 
-def _other_gpus(best: Candidate, candidates: list[Candidate], case: PlanContext) -> Reason | None:
-    everywhere = range(len(case.gpus))
+def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanContext) -> Reason | None:
+    everywhere = range(len(context.gpus))
     others = set(everywhere) - set(best.covers)
     if others:
         covers = {candidate.covers for candidate in candidates if others & set(candidate.covers)}
-        return _would_give("other-choice", best_cover(covers, case.gpus), candidates, case) if covers else None
+        return _would_give("other-choice", best_cover(covers, context), candidates, context) if covers else None
     gains = [
         (found, cover)
-        for chip in case.chips
-        if (cover := tuple(place for place in everywhere if case.gpus[place].compute_capability != chip))
-        and (found := _best_for(cover, candidates, case)).build.torch > best.build.torch
+        for name in context.architectures
+        if (cover := tuple(each for each in everywhere if context.rules.architecture(context.gpus[each]) != name))
+        and (found := _best_for(cover, candidates, context)).build.torch > best.build.torch
     ]
     if not gains:
         return None
-    _, cover = min(gains, key=lambda gain: (preference(gain[0], case), -len(gain[1])))
-    return _would_give("fewer-gpus", cover, candidates, case)
+    _, cover = min(gains, key=lambda gain: (preference(gain[0], context), -len(gain[1])))
+    return _would_give("fewer-gpus", cover, candidates, context)
 
 
-def _would_give(code: str, cover: tuple[int, ...], candidates: list[Candidate], case: PlanContext) -> Reason:
-    gpus = [case.gpus[place] for place in cover]
+def _would_give(code: str, cover: Cover, candidates: list[Candidate], context: PlanContext) -> Reason:
+    gpus = [context.gpus[position] for position in cover]
     names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
     indices = ",".join(str(gpu.index) for gpu in gpus)
-    found = _best_for(cover, candidates, case)
+    found = _best_for(cover, candidates, context)
     return Reason(code, f"--gpus {indices} ({names}) would give torch {found.build.name}")
 
 
-def _best_for(cover: tuple[int, ...], candidates: list[Candidate], case: PlanContext) -> Candidate:
-    return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], case)
+def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -> Candidate:
+    return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context)
+
+
+def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
+    """Warn of a build for the GPUs of the context."""
+    return (*context.rules.warnings(build, context.gpus), *_of_the_machine(context))
+
+
+def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
+    """Warn of a CPU build, or of the build for GPUs that takes its place."""
+    found = []
+    if build.backend != CPU:
+        found.append(Reason("cuda-build-without-gpu", f"no source has a CPU build: {build.name} is some 3 GB, not 0.2"))
+    if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
+        found.append(_builder(signs, context))
+    return (*found, *_of_the_machine(context))
+
+
+def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
+    problems = [Reason(problem.code, problem.message) for problem in context.machine.problems if not problem.blocking]
+    foreign = [
+        Reason(
+            "gpu-not-supported",
+            f"GPU {gpu.index} ({gpu.name or 'unknown'}) is not used: it is not from {context.rules.name}",
+        )
+        for gpu in context.machine.gpus
+        if vendor_of(gpu) != context.rules.vendor
+    ]
+    return (*problems, *foreign)
+
+
+def _signs_of_a_builder(context: PlanContext) -> list[str]:
+    machine = context.machine
+    container = [f"a {machine.environment.container} container"] if machine.environment.container else []
+    others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
+    return [*container, *machine.signs, *others]
+
+
+def _builder(signs: list[str], context: PlanContext) -> Reason:
+    fix = f"; if it has GPUs, {_CONTAINER_FIX}" if context.machine.environment.container else ""
+    message = (
+        f"this looks like a machine that prepares environments for others ({', '.join(signs)}): "
+        f"--backend cu126, --machine or --gpu with --driver name the one that is meant{fix}"
+    )
+    return Reason("looks-like-a-builder", message)

@@ -1,4 +1,4 @@
-"""One requirement, parsed only as far as the choice needs; a bare name is read without loading a parser."""
+"""One requirement, parsed as far as the choice needs, a bare name without loading a parser; and its marker, judged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
+
+    from gpuinstall.machine import Machine
+
+_SYSTEMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+_PROCESSORS = {
+    ("linux", "arm64"): "aarch64",
+    ("macos", "aarch64"): "arm64",
+    ("windows", "x86_64"): "AMD64",
+    ("windows", "aarch64"): "ARM64",
+    ("windows", "arm64"): "ARM64",
+}
+_MINORS = range(7, 30)
 
 
 class Asked(NamedTuple):
@@ -61,3 +77,11 @@ def parse_specifier(text: str) -> SpecifierSet:
 def normalised(name: str) -> str:
     """Write a package's name as the indexes do."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def holds(marker: Marker, machine: Machine) -> bool:
+    """Say whether a marker holds on a machine, with whatever Python (which is still to be chosen)."""
+    processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
+    values = {**_SYSTEMS[machine.os], "platform_machine": processor}
+    pythons = ({"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in _MINORS)
+    return any(marker.evaluate({**values, **python}) for python in pythons)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.catalog.build import Build
-    from gpuinstall.plan.case import PlanContext
+    from gpuinstall.plan.context import PlanContext
 
 
 _ABSENT = {
@@ -24,42 +24,43 @@ _ABSENT = {
 NOT_THERE = (*_ABSENT, "not-in-catalogue", "unverified")
 
 
-def is_the_torch(build: Build, case: PlanContext) -> Reason | None:
-    """VersionPins what the requirements say of torch."""
-    if build.torch in case.wanted and build.name not in case.unwanted:
+def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
+    """Keep what the requirements say of torch."""
+    if build.torch in context.wanted and build.name not in context.unwanted:
         return None
-    return Reason("other-torch", f"torch{case.demand.torch} is asked for")
+    return Reason("other-torch", f"torch{context.demand.torch} is asked for")
 
 
-def is_the_backend(build: Build, case: PlanContext) -> Reason | None:
-    """VersionPins the backend that is forced, by an option or by a local version."""
-    if all(build.backend == backend for backend in case.demand.backends):
+def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
+    """Keep the backend that is forced, by an option or by a local version."""
+    if all(build.backend == backend for backend in context.demand.backends):
         return None
-    return Reason("other-backend", f"backend {' and '.join(sorted(case.demand.backends))} is asked for")
+    asked = sorted(backend.tag for backend in context.demand.backends)
+    return Reason("other-backend", f"backend {' and '.join(asked)} is asked for")
 
 
-def is_allowed(build: Build, case: PlanContext) -> Reason | None:
-    """VersionPins a team's list of backends."""
-    allowed = case.demand.allowed
-    if allowed is None or build.backend in allowed:
+def is_allowed(build: Build, context: PlanContext) -> Reason | None:
+    """Keep a team's list of backends."""
+    allowed = context.demand.allowed
+    if allowed is None or build.backend.tag in allowed:
         return None
     return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
 
 
-def exists(build: Build, case: PlanContext) -> Reason | None:
+def exists(build: Build, context: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
     if build.unknown:
-        return Reason("not-in-catalogue", f"the index has it, the catalogue of {case.catalog.date} does not know it")
+        return Reason("not-in-catalogue", f"the index has it, the catalogue of {context.catalog.date} does not know it")
     if build.confidence == "unverified":
         return Reason("unverified", "whether it was published is not known")
     return None
 
 
-def fits_glibc(build: Build, case: PlanContext) -> Reason | None:
-    """VersionPins the floor of the wheel's platform tag."""
-    glibc = case.machine.glibc
+def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
+    """Keep the floor of the wheel's platform tag."""
+    glibc = context.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
     return Reason("glibc-too-old", f"its wheels need glibc {build.glibc}; this one is {glibc}")
@@ -75,10 +76,10 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 )
 
 
-def broken_rule(build: Build, case: PlanContext) -> Reason | None:
+def broken_rule(build: Build, context: PlanContext) -> Reason | None:
     """Return the first reason against a build, whatever the GPU."""
     for rule in RULES:
-        reason = rule(build, case)
+        reason = rule(build, context)
         if reason is not None:
             return reason
     return None

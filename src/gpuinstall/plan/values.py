@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
+from gpuinstall.vendors.protocol import Reason
+
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
+    from gpuinstall.machine import Machine
+
+__all__ = ["Choice", "Plan", "Reason", "Rejection", "Run", "Status", "error_of"]
 
 SCHEMA = "gpuinstall.plan/1"
 
 Status = Literal["ok", "partial", "cpu", "refused"]
-How = Literal["sass", "ptx", "none"]
-
-
-class Reason(NamedTuple):
-    """A slug for programs and a sentence for people; a reason, a warning or the cause of a refusal."""
-
-    code: str
-    message: str
 
 
 class Rejection(NamedTuple):
@@ -31,11 +29,11 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What one GPU runs of the build: the name of the code, and whether it is SASS, PTX or nothing."""
+    """What one GPU runs of the build: the name of the code, and how, ``sass``, ``ptx`` or ``none``."""
 
     index: int
     runs: str | None
-    how: How
+    how: str
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,30 @@ class Plan:
         }
 
 
+def error_of(plan: Plan, machine: Machine) -> GpuInstallError | None:
+    """Make the error of a refusal, with what the machine's own problem adds; None where a build was chosen."""
+    if plan.choice is not None:
+        return None
+    kinds: dict[int, type[GpuInstallError]] = {kind.exit_code: kind for kind in (InstallationError, MachineError)}
+    kind = kinds.get(plan.exit_code, NoBuildError)
+    reason = plan.reasons[0]
+    problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
+    return kind(
+        reason.code,
+        reason.message,
+        hint=plan.fix,
+        why=problem.why if problem else None,
+        seen=problem.seen if problem else None,
+        id=problem.id if problem else None,
+    )
+
+
 def _written_choice(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
     return {
         "torch": str(choice.build.torch),
-        "backend": choice.build.backend,
+        "backend": choice.build.backend.tag,
         "index": choice.index,
         "python": choice.python,
         "requirements": list(choice.requirements),
@@ -92,7 +108,7 @@ def _written_choice(choice: Choice | None) -> dict[str, Any] | None:
 def _written_rejection(rejection: Rejection) -> dict[str, Any]:
     return {
         "torch": str(rejection.build.torch),
-        "backend": rejection.build.backend,
+        "backend": rejection.build.backend.tag,
         "code": rejection.code,
         "message": rejection.message,
     }

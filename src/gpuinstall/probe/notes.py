@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import FixContext, problem
+from gpuinstall.vendors import PCI_IDS
 from gpuinstall.vendors.probers import MAKERS, PROBERS
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ def notes(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
 
 def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
     """GPUs of makers that no prober knows are named where no other is there."""
-    known = {prober.pci_vendor for prober in PROBERS}
-    foreign = [device for device in facts.devices if device.is_display and device.vendor in MAKERS.keys() - known]
+    unknown = MAKERS.keys() - {prober.vendor for prober in PROBERS}
+    displays = [device for device in facts.devices if device.is_display]
+    foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
     if foreign and not any(found.shows_gpu for found in findings.values()):
-        names = ", ".join(f"{MAKERS[device.vendor]} {device.id}" for device in foreign)
+        names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
         yield _note(facts, "gpu-not-supported", f"not used: {names}", "builds are for NVIDIA's GPUs and for the CPU")
 
 

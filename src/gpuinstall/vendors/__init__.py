@@ -1,1 +1,61 @@
-"""The makers of GPUs: what differs between them, each behind the same protocols."""
+"""What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
+
+An entry of ``VENDORS`` is all that a maker needs to be planned for. A maker's modules are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.vendors.protocol import Rules
+
+PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
+"""The makers of GPUs by the vendor's half of a PCI id."""
+
+
+class Vendor(NamedTuple):
+    """A maker whose GPUs are planned for.
+
+    ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
+    ``visible`` gives the environment variables with which a program sees just these devices, in this order.
+    """
+
+    kind: str
+    rules: Callable[[Machine, Catalog], Rules]
+    visible: Callable[[Sequence[str]], Mapping[str, str]]
+
+
+def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.vendors.nvidia.rules import NvidiaRules
+
+    return NvidiaRules(machine, catalog)
+
+
+def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+VENDORS: dict[str, Vendor] = {"nvidia": Vendor("cuda", _nvidia, _visible_to_cuda)}
+"""By the name in documents; where a machine has GPUs of several, the first is served."""
+
+
+def vendor_of(gpu: Gpu) -> str | None:
+    """Name a GPU's maker: as it says, else by its PCI id; one with a compute capability is NVIDIA's; else None."""
+    if gpu.vendor is not None:
+        return gpu.vendor
+    if gpu.pci_id is not None:
+        return PCI_IDS.get(gpu.pci_id.partition(":")[0].lower())
+    return "nvidia" if gpu.compute_capability is not None else None
+
+
+def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
+    """Bind the rules that decide for a machine: of the maker of the ``kinds`` asked for, else of its GPUs."""
+    makers = {vendor_of(gpu) for gpu in machine.gpus}
+    asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds]
+    present = [vendor for name, vendor in VENDORS.items() if name in makers]
+    return (asked or present or list(VENDORS.values()))[0].rules(machine, catalog)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
-from gpuinstall.machine_document import written_problem
-
 if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
@@ -73,16 +71,15 @@ class Preflight:
         """Write what ``doctor --json`` shows of it."""
         return {
             "gpus": [{"index": card.index, "status": card.outcome} for card in self.cards],
-            "problems": [written_problem(each) for each in self.problems],
+            "problems": [each.to_dict() for each in self.problems],
             "seconds": round(self.seconds, 3),
         }
 
 
 class Prober(Protocol[Evidence]):
-    """One maker's half of the probe; ``pci_vendor`` is its number on the bus."""
+    """One maker's half of the probe."""
 
     vendor: str
-    pci_vendor: int
 
     def read(self, source: Source, facts: MachineFacts) -> Evidence:
         """Read what only this maker's machines have; the facts of the whole machine are given."""

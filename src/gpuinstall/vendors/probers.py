@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(),)
 
-# Makers of GPUs for computing by their numbers on the bus.
-MAKERS = {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel"}
+# The makers of GPUs for computing, as people write them.
+MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.build import Architecture, Build
+from gpuinstall.backend import Backend
+from gpuinstall.catalog.build import Build
+from gpuinstall.machine import Gpu
+from gpuinstall.vendors import rules_for
+from gpuinstall.vendors.protocol import Reason
 from gpuinstall.verify.verdict import Check
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
@@ -24,12 +28,9 @@ def architecture_check(
     That there is none is a fault only where kernels ``failed``: they are the proof, the list explains it.
     """
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.plan.code import code_for
-    from gpuinstall.plan.values import Reason
 
-    drivers = load_catalog().drivers
-    served = machine.driver.cuda if machine.driver else None
-    code = code_for(_build(names, cuda, machine), ComputeCapability.parse(capability), drivers, served)
+    rules = rules_for(machine, load_catalog(), {"cuda"})
+    code = rules.code(_build(names, cuda, machine), Gpu(0, compute_capability=ComputeCapability.parse(capability)))
     if isinstance(code, Reason):
         return Check(NAME, "failed" if failed else "passed", message=f"the build has {code.message}")
     return Check(NAME, "passed", message=f"compute capability {capability} runs {code.name}")
@@ -38,13 +39,11 @@ def architecture_check(
 def _build(names: Sequence[str], cuda: str | None, machine: Machine) -> Build:
     from packaging.version import Version
 
-    codes = [name.partition("_")[::2] for name in names]
     return Build(
         torch=Version("0"),
-        backend="",
+        backend=Backend("cuda", cuda),
         os=machine.os,
         arch=machine.arch,
-        sass=tuple(Architecture.parse(code) for kind, code in codes if kind == "sm"),
-        ptx=tuple(Architecture.parse(code).capability for kind, code in codes if kind == "compute"),
+        code=tuple(names),
         toolkit=CudaVersion.parse(cuda) if cuda else None,
     )

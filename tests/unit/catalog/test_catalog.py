@@ -11,12 +11,13 @@ import pytest
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.build import CPU
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import products
 from gpuinstall.catalog.libraries import load_libraries
 from gpuinstall.catalog.loader import read_data
+from gpuinstall.vendors.nvidia.code import parse_code
 
 FILES = ("builds.toml", "drivers.toml", "libraries.toml", "hashes.toml")
 
@@ -67,12 +68,12 @@ def test_every_tag_agrees_with_its_toolkit() -> None:
             assert build.toolkit is None
         else:
             assert build.toolkit is not None
-            assert build.backend == f"cu{build.toolkit.major}{build.toolkit.minor}"
+            assert build.backend == Backend("cuda", ".".join(map(str, build.toolkit)))
 
 
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     known = {product.capability for product in products()}
-    code = {code.capability for build in load_catalog().builds for code in build.sass}
+    code = {code.capability for build in load_catalog().builds for code in parse_code(build.code)[0]}
     drivers = load_catalog().drivers
 
     assert code <= known
@@ -91,7 +92,7 @@ def test_every_build_has_pythons_and_every_cuda_build_has_code() -> None:
     for build in load_catalog().builds:
         assert build.pythons, build.name
         assert all(re.fullmatch(r"3\.\d+t?", python) for python in build.pythons)
-        assert bool(build.sass) == (build.backend != CPU), build.name
+        assert bool(build.code) == (build.backend != CPU), build.name
 
 
 def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one() -> None:
@@ -183,7 +184,7 @@ def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows()
 
 
 def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
-    majors = {build.toolkit.major for build in load_catalog().builds if build.toolkit}
+    majors = {build.toolkit[0] for build in load_catalog().builds if build.toolkit}
 
     assert majors <= set(load_catalog().drivers.floors)
 

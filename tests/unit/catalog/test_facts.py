@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog.build import CPU, Build
+from gpuinstall.backend import CPU
 from tests.frozen import facts, frozen_catalog
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.build import Build
 
 PLATFORMS = {
     "linux_x86_64": ("linux", "x86_64"),
@@ -19,7 +22,7 @@ PLATFORMS = {
 
 @cache
 def ours() -> dict[tuple[str, str, str, str], Build]:
-    return {(str(build.torch), build.backend, build.os, build.arch): build for build in frozen_catalog().builds}
+    return {(str(build.torch), build.backend.tag, build.os, build.arch): build for build in frozen_catalog().builds}
 
 
 def listed() -> list[tuple[str, dict[str, Any], Build]]:
@@ -46,13 +49,12 @@ def test_every_cuda_build_is_there_and_no_other() -> None:
 
 def test_every_cuda_build_has_the_code_of_the_facts() -> None:
     for torch, row, build in listed():
-        assert [f"sm_{code.capability.sm[3:]}{code.suffix}" for code in build.sass] == row["sass"], (torch, row["tag"])
-        assert [f"compute_{chip.sm[3:]}" for chip in build.ptx] == row["ptx"], (torch, row["tag"])
+        assert list(build.code) == [*row["sass"], *row["ptx"]], (torch, row["tag"])
 
 
 def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts() -> None:
     for torch, row, build in listed():
-        assert row["cuda_toolkit"].startswith(str(build.toolkit)), (torch, row["tag"])
+        assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (torch, row["tag"])
         assert list(build.pythons) == [python(tag) for tag in row["pythons"]], (torch, row["tag"], row["platform"])
         assert build.confidence == row["confidence"]
         assert list(build.evidence) == row["evidence"]
@@ -62,7 +64,9 @@ def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_
 
 def test_every_cudnn_floor_is_that_of_the_facts() -> None:
     floors = {
-        build.name: (str(build.cudnn_floor), row["cudnn_min_cc"]) for _, row, build in listed() if "cudnn_min_cc" in row
+        build.name: (str(frozen_catalog().drivers.cudnn_floor(dict(build.libraries)["cudnn"])), row["cudnn_min_cc"])
+        for _, row, build in listed()
+        if "cudnn_min_cc" in row
     }
 
     assert floors
@@ -75,7 +79,7 @@ def test_every_release_has_its_date_and_its_default_builds() -> None:
         assert known.released == release["released"]
         for platform, served in release["served"].items():
             cuda = (served["cuda"] or "").strip().removeprefix("None")
-            backend = f"cu{cuda.replace('.', '')}" if cuda else CPU
+            backend = f"cu{cuda.replace('.', '')}" if cuda else CPU.tag
             build = our(torch, backend, platform)
             assert build.on_default_index
             assert [found for found in build.pythons if found[:4] != "3.15"] == [
@@ -88,7 +92,7 @@ def test_every_glibc_floor_is_that_of_the_platform_tag() -> None:
     for torch, release in facts()["torch_releases"].items():
         for platform in ("linux_x86_64", "linux_aarch64"):
             tag = release["served"][platform]["wheel_tag"].removesuffix(platform[5:])
-            build = our(torch, CPU, platform)
+            build = our(torch, CPU.tag, platform)
             assert build.glibc == floors[tag.rstrip("_")], (torch, platform)
 
 
@@ -99,7 +103,7 @@ def test_cpu_builds_are_where_the_facts_have_them() -> None:
         for platform in release["served"]
     }
     arm = {(str(build.torch), (build.os, build.arch)) for build in frozen_catalog().builds if build.arch == "arm64"}
-    cpu = {(torch, (os, arch)) for torch, backend, os, arch in ours() if backend == CPU}
+    cpu = {(torch, (os, arch)) for torch, backend, os, arch in ours() if backend == CPU.tag}
 
     assert cpu == platforms | {found for found in arm if found[1] == ("windows", "arm64")}
     assert ("2.7.1", ("windows", "arm64")) in cpu

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from gpuinstall.backend import Backend
 from gpuinstall.catalog.build import DEFAULT_INDEX, Build
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrowed, offered
@@ -17,7 +18,7 @@ ASKED = frozenset({"cpu", "cu126", "cu130"})
 
 
 def _build(torch: str, backend: str, **facts: object) -> Build:
-    return Build(Version(torch), backend, "linux", "x86_64", pythons=("3.11", "3.12"), **facts)  # type: ignore[arg-type]
+    return Build(Version(torch), Backend.parse(backend), "linux", "x86_64", pythons=("3.11", "3.12"), **facts)  # type: ignore[arg-type]
 
 
 def _wheels(*names: str, source: str) -> tuple[Wheel, ...]:
@@ -57,7 +58,7 @@ def test_wheel_for_another_platform_does_not_count() -> None:
 
 
 def test_builds_of_other_platforms_stay_as_they_are() -> None:
-    build = Build(Version("2.14.1"), "cu126", "windows", "x86_64")
+    build = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
     assert _narrow([build], Listing((), ASKED)) == [build]
 
 
@@ -69,13 +70,15 @@ def test_unverified_build_that_is_listed_may_be_chosen() -> None:
 
 
 def test_build_that_only_the_index_knows_is_marked_unknown() -> None:
-    (found,) = _narrow([], Listing(_listed("2.16.0+cu136", "cu136"), ASKED))
+    elsewhere = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
+    _, found = _narrow([elsewhere], Listing(_listed("2.16.0+cu136", "cu136"), ASKED))
     assert (found.name, found.unknown, found.toolkit, found.glibc) == ("2.16.0+cu136", True, CudaVersion(13, 6), "2.28")
 
 
-def test_prerelease_and_other_vendors_builds_are_not_added() -> None:
+def test_prerelease_and_builds_of_a_kind_that_the_catalogue_has_none_of_are_not_added() -> None:
     wheels = (*_listed("2.16.0.dev20261101+cu130", "cu130"), *_listed("2.16.0+rocm7.2", "rocm7.2"))
-    assert _narrow([], Listing(wheels, ASKED)) == []
+    known = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
+    assert _narrow([known], Listing(wheels, ASKED)) == [known]
 
 
 def test_two_sources_give_two_builds_the_first_source_first() -> None:

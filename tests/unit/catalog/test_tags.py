@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.tags import parse_tag
 
-from gpuinstall.catalog.tags import glibc_floor, platforms, python
+from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 
 
 @pytest.mark.parametrize(

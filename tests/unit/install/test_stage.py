@@ -54,7 +54,7 @@ def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
     ],
 )
 def test_the_family_has_an_index_of_its_own(index: str | None, default: str | None, found: str | None) -> None:
-    build = next(build for build in frozen_catalog().builds if build.backend == "cu126")
+    build = next(build for build in frozen_catalog().builds if build.backend.tag == "cu126")
     known = indexes_of(parse("pylock.cu126.toml", TEXT), Choice(build, "3.12", index, ()), default)
     assert known == ({"torch": found} if found else {})
 

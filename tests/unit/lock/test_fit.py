@@ -109,5 +109,5 @@ def test_the_default_indexs_build_is_known_by_having_no_label() -> None:
     lock = locked("2.14.1", Target("cu130"))
     judged = fit(lock, machine("580.95.05", "8.0"), Request(), CATALOG)
     assert isinstance(judged, Fit)
-    assert judged.choice.build.backend == "cu130"
+    assert judged.choice.build.backend.tag == "cu130"
     assert judged.choice.index is None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
+from gpuinstall.backend import CPU
+from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.machine import Environment, Gpu, Problem
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request

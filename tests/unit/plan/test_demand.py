@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
+from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import Demand, parse_request
@@ -81,7 +82,7 @@ def test_a_backend_that_is_none_is_named(tag: str) -> None:
 def test_a_local_version_is_a_backend() -> None:
     parsed = demand("torch==2.15.0+cu132")
 
-    assert parsed.backends == {"cu132"}
+    assert parsed.backends == {Backend("cuda", "13.2")}
     assert parsed.wants(Version("2.15.0"))
     assert not parsed.wants(Version("2.14.1"))
 

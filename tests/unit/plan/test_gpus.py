@@ -9,8 +9,11 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine, MigDevice, Problem
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.cover import best_cover
+from gpuinstall.plan.candidates import best_cover
+from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
+from gpuinstall.vendors import rules_for
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
@@ -78,13 +81,15 @@ def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served
 
 
 def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
-    gpus = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None)).gpus
+    asked = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
+    demand, rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
+    context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
 
-    assert best_cover([(0,), (1, 2, 3)], gpus) == (0,)
-    assert best_cover([(2,), (3, 4), (2, 3)], gpus) == (2, 3)
-    assert best_cover([(2,), (2, 4)], gpus) == (2, 4)
-    assert best_cover([(3,), (2,)], gpus) == (2,)
-    assert best_cover([], gpus) == ()
+    assert best_cover([(0,), (1, 2, 3)], context) == (0,)
+    assert best_cover([(2,), (3, 4), (2, 3)], context) == (2, 3)
+    assert best_cover([(2,), (2, 4)], context) == (2, 4)
+    assert best_cover([(3,), (2,)], context) == (2,)
+    assert best_cover([], context) == ()
 
 
 def test_a_gpu_runs_the_code_closest_to_it() -> None:

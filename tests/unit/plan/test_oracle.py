@@ -145,7 +145,7 @@ def test_everything_chosen_runs_and_is_the_newest_that_runs() -> None:
 
 def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order() -> None:
     wanted = [(point, expected_backend(point), made.choice) for point, made in answers()]
-    wrong = [point for point, tag, choice in wanted if tag is not None and choice and choice.build.backend != tag]
+    wrong = [point for point, tag, choice in wanted if tag is not None and choice and choice.build.backend.tag != tag]
 
     assert sum(tag is not None for _, tag, _ in wanted) > 500
     assert wrong[:3] == []

@@ -21,12 +21,19 @@ WORLD = {
     "urllib",
     "platform",
 }
+RULES = [
+    SOURCE / "vendors" / "__init__.py",
+    SOURCE / "vendors" / "protocol.py",
+    SOURCE / "vendors" / "nvidia" / "code.py",
+    SOURCE / "vendors" / "nvidia" / "rules.py",
+]
 PURE = [
     *sorted((SOURCE / "plan").glob("*.py")),
+    *RULES,
+    SOURCE / "backend.py",
     SOURCE / "catalog" / "build.py",
     SOURCE / "catalog" / "catalog.py",
     SOURCE / "catalog" / "drivers.py",
-    SOURCE / "catalog" / "rows.py",
     SOURCE / "machine.py",
     SOURCE / "request.py",
     SOURCE / "versions.py",
@@ -57,9 +64,16 @@ def test_no_room_that_decides_imports_the_world() -> None:
         assert not roots & WORLD, module.name
 
 
-def test_the_plan_imports_only_itself_the_catalogue_and_values() -> None:
-    allowed = ("gpuinstall.plan", "gpuinstall.catalog.build", "gpuinstall.errors", "gpuinstall.versions")
+def test_the_plan_imports_only_itself_the_makers_rules_and_values() -> None:
+    allowed = ("gpuinstall.plan", "gpuinstall.vendors", "gpuinstall.backend", "gpuinstall.catalog.build")
     for module in sorted((SOURCE / "plan").glob("*.py")):
+        ours = {name for name in imported(module) if name.startswith("gpuinstall")}
+        assert all(name.startswith((*allowed, "gpuinstall.errors")) for name in ours), (module.name, ours)
+
+
+def test_the_rules_of_a_maker_import_only_themselves_the_catalogue_and_values() -> None:
+    allowed = ("gpuinstall.vendors", "gpuinstall.backend", "gpuinstall.catalog", "gpuinstall.versions")
+    for module in RULES:
         ours = {name for name in imported(module) if name.startswith("gpuinstall")}
         assert all(name.startswith(allowed) for name in ours), (module.name, ours)
 

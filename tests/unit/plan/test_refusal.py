@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan import choose
-from gpuinstall.plan.error import error_of
+from gpuinstall.plan.values import error_of
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine

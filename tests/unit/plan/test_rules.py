@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.backend import Backend
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -56,7 +57,7 @@ def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], b
 )
 def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[str, Any], reason: str) -> None:
     catalog = frozen_catalog()
-    builds = tuple(replace(build, **change) if build.backend == "cu130" else build for build in catalog.builds)
+    builds = tuple(replace(build, **change) if build.backend.tag == "cu130" else build for build in catalog.builds)
     made = plan(machine("RTX 4090", driver="580.95.05"), replace(catalog, builds=builds))
 
     assert code(made, "2.15.0+cu130") == reason
@@ -65,8 +66,8 @@ def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[st
 
 
 def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
-    catalog = frozen_catalog()
-    builds = tuple(replace(found, confidence="low") if found.backend == "cu134" else found for found in catalog.builds)
+    catalog, guess = frozen_catalog(), Backend("cuda", "13.4")
+    builds = tuple(replace(found, confidence="low") if found.backend == guess else found for found in catalog.builds)
     made = plan(machine("RTX 4090", driver="615.71.09"), replace(catalog, builds=builds))
 
     assert made.choice is not None

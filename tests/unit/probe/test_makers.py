@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class AcmeProber:
     """A maker whose driver is one file."""
 
-    vendor = "acme"
-    pci_vendor = 0x1002
+    vendor = "amd"
 
     def read(self, source: Source, facts: MachineFacts) -> str | None:
         return source.text("/sys/module/acme/version") if facts.devices else None
@@ -35,7 +34,7 @@ class AcmeProber:
         return evidence is not None
 
     def conclude(self, evidence: str | None, facts: MachineFacts) -> VendorFindings:
-        cards = [device for device in facts.devices if device.vendor == self.pci_vendor]
+        cards = [device for device in facts.devices if device.vendor == 0x1002]
         fault = Problem("acme-driver-missing", "Acme's driver is missing")
         return VendorFindings(
             gpus=tuple(Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)),

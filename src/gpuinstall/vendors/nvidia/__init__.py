@@ -1,1 +1,1 @@
-"""What is NVIDIA's own: which facts its machines have, and what is wrong with them."""
+"""NVIDIA's GPUs: their drivers, their code, CUDA."""

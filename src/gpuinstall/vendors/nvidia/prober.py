@@ -129,7 +129,6 @@ class NvidiaProber:
     """NVIDIA's GPUs and their driver."""
 
     vendor = "nvidia"
-    pci_vendor = PCI_VENDOR
 
     def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
         """Take NVIDIA's steps."""

@@ -43,6 +43,18 @@ def test_a_full_document_is_written_as_it_was_read() -> None:
     assert Machine.from_dict(FULL).to_dict() == FULL
 
 
+def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
+    gpu = {**FULL["gpus"][0], "compute_capability": None, "vendor": "amd", "architecture": "gfx1201"}
+    facts = {"kernel": "6.8.0", "amdgpu": "6.12.12", "rocm": None}
+    document = {**FULL, "driver": None, "gpus": [gpu], "amd": facts}
+
+    machine = Machine.from_dict(document)
+
+    assert (machine.gpus[0].vendor, machine.gpus[0].architecture) == ("amd", "gfx1201")
+    assert machine.to_dict() == document
+    assert hash(machine) == hash(Machine.from_dict(document))
+
+
 def test_the_envelope_around_a_machine_is_taken_off() -> None:
     assert Machine.from_dict({"gpuinstall": 1, "command": "probe", "data": FULL}) == Machine.from_dict(FULL)
 
@@ -89,6 +101,9 @@ def test_an_unknown_capability_stays_unknown() -> None:
         ({"gpus": ["A100"]}, "gpus[0] is not an object"),
         ({"driver": {"version": "banana"}}, "driver.version"),
         ({"driver": "580"}, "driver"),
+        ({"gpus": [CARD | {"vendor": 4318}]}, "gpus[0].vendor is 4318, not a string"),
+        ({"gpus": [CARD | {"mig_devices": [{}]}]}, "gpus[0].mig_devices[0] needs a uuid"),
+        ({"amd": "rocm"}, "amd is 'rocm', not an object"),
         ({"pythons": ["three"]}, "pythons[0]"),
         ({"pythons": ["3.12.1", "3.x"]}, "pythons[1]"),
         ({"libc": "uclibc"}, "libc"),

@@ -5,19 +5,24 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
+from gpuinstall.backend import Backend
 from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.rows import parse_code
-from gpuinstall.plan.code import code_for
+from gpuinstall.catalog.loader import parse_code
+from gpuinstall.vendors.nvidia.code import code_for
 from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.frozen import frozen_catalog
 
 
 def runs(code: str, chip: str, *, toolkit: str = "13.0", driver: str | None = "13.0", cudnn: str | None = None) -> str:
     """The name of the code that a chip runs, or the slug of why it runs none."""
-    sass, ptx = parse_code(code)
-    floor = ComputeCapability.parse(cudnn) if cudnn else None
     build = Build(
-        Version("2.9.0"), "cu130", "linux", "x86_64", sass, ptx, CudaVersion.parse(toolkit), cudnn_floor=floor
+        Version("2.9.0"),
+        Backend.parse("cu130"),
+        "linux",
+        "x86_64",
+        code=parse_code(code),
+        toolkit=CudaVersion.parse(toolkit),
+        libraries=(("cudnn", cudnn),) if cudnn else (),
     )
     cuda = CudaVersion.parse(driver) if driver else None
     found = code_for(build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda)
@@ -69,6 +74,6 @@ def test_sass_is_taken_before_ptx() -> None:
 
 
 def test_a_library_in_the_wheel_without_code_for_the_chip_counts_as_the_wheel() -> None:
-    assert runs("37 50", "3.7", cudnn="5.0") == "no-cudnn-code"
-    assert runs("37 50", "3.7", cudnn="3.5") == "sm_37"
-    assert runs("50", "3.7", cudnn="5.0") == "no-code"
+    assert runs("37 50", "3.7", cudnn="9.1.0.70") == "no-cudnn-code"
+    assert runs("37 50", "3.7", cudnn="8.7.0.84") == "sm_37"
+    assert runs("50", "3.7", cudnn="9.1.0.70") == "no-code"

@@ -1,0 +1,109 @@
+"""What a maker of GPUs says of its own, so that nobody else has to know it: ``Rules`` for the choice of a build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.machine import Gpu
+
+
+class Reason(NamedTuple):
+    """A slug for programs and a sentence for people; a reason, a warning or the cause of a refusal."""
+
+    code: str
+    message: str
+
+
+class Code(NamedTuple):
+    """The code of a build that a GPU runs, such as ``sm_86``, and how: ``sass``, or ``ptx``, compiled at first use."""
+
+    name: str
+    how: str
+
+
+class Fault(NamedTuple):
+    """Why a machine or a GPU cannot be used, and what would help."""
+
+    reason: Reason
+    fix: str | None
+
+
+class Rules(Protocol):
+    """A maker's rules, bound to one machine and one catalogue. Pure: they know what they are given."""
+
+    @property
+    def vendor(self) -> str:
+        """The maker's name in documents, ``nvidia``."""
+
+    @property
+    def name(self) -> str:
+        """The maker's name for people, ``NVIDIA``."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the backends that serve its GPUs, ``cuda``."""
+
+    @property
+    def software(self) -> str:
+        """What its builds are made for, for people: ``CUDA``."""
+
+    @property
+    def code_reasons(self) -> tuple[str, ...]:
+        """The slugs of the reasons that ``code`` gives for the chip's sake, the most hopeless first."""
+
+    @property
+    def driver_reasons(self) -> tuple[str, ...]:
+        """The slugs of the reasons that another driver would help against, the most hopeless first."""
+
+    @property
+    def driver(self) -> str:
+        """The machine's driver as people name it: ``driver 535.183.01``."""
+
+    def platform_fault(self) -> Fault | None:
+        """Say why no public build runs on this kind of machine, whatever its GPUs and its driver."""
+
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Fault | None:
+        """Say that the machine has no driver for these GPUs, or none that is known."""
+
+    def gpu_fault(self, gpu: Gpu) -> Fault | None:
+        """Say why a GPU cannot be planned for: it is not known what it is, or its driver ignores it."""
+
+    def architecture(self, gpu: Gpu) -> str | None:
+        """The name of the code that a GPU runs, ``sm_89``; None where it is not known."""
+
+    def rank(self, gpu: Gpu) -> tuple[int, ...]:
+        """Sort GPUs: the more capable, the higher."""
+
+    def ever_served(self, gpu: Gpu) -> bool:
+        """Say whether any build for this platform has code for a GPU under some driver; True where that is unknown."""
+
+    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+        """Find the code of a build that a GPU runs under this driver, or say why there is none."""
+
+    def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
+        """Say of a build without code for some of the GPUs what it has: ``begins at sm_75``."""
+
+    def against_driver(self, build: Build) -> Reason | None:
+        """Say why the driver does not run a build."""
+
+    def driver_for(self, build: Build) -> str:
+        """The driver that a build needs, for people: ``driver 580 or newer``."""
+
+    def driver_fix(self, build: Build, code: str, gpus: Sequence[Gpu]) -> str | None:
+        """What to do for GPUs about a build that was rejected with ``code``; None where no driver helps."""
+
+    def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
+        """Sort builds of one torch that fit: the better, the lower."""
+
+    def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
+        """Say what the build of the better preference has over the other's."""
+
+    def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
+        """Warn of a build that runs on the GPUs, but not without reserve."""
+
+    def floors(self, build: Build) -> Mapping[str, str]:
+        """The oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""

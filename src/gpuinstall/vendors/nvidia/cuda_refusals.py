@@ -24,7 +24,7 @@ UNLISTED = "cuda-error"
 
 
 @dataclass(frozen=True)
-class Cause:
+class CudaCause:
     """Why CUDA refuses: ``{where}`` in the message stands for the GPUs.
 
     ``of`` names the problem behind it, where it is another than usual here; ``near`` and ``words`` narrow the fix.
@@ -99,21 +99,21 @@ def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Pr
     return problem(cause_of(status, context), gpus, evidence_line(status, context), context.fix_context)
 
 
-def cause_of(status: int, context: CudaContext) -> Cause:
+def cause_of(status: int, context: CudaContext) -> CudaCause:
     """Find the cause of a CUresult."""
     narrow, error = _NARROWED.get(status), load_errors("cuda").get(status)
     cause = known_cause(error.code if error else UNLISTED)
     return cause if narrow is None else narrow(cause, context)
 
 
-def known_cause(code: str) -> Cause:
+def known_cause(code: str) -> CudaCause:
     """Read a cause in the words of the table of failures."""
     kind = load_problems()[code]
-    return Cause(code, kind.message, kind.why)
+    return CudaCause(code, kind.message, kind.why)
 
 
 def problem(
-    cause: Cause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
+    cause: CudaCause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
 ) -> Problem:
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
@@ -136,35 +136,35 @@ def _name_of(status: int) -> str:
     return error.name if error else f"CUresult {status}"
 
 
-def _not_initialized(cause: Cause, context: CudaContext) -> Cause:
+def _not_initialized(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.blackwells < 2:
         return cause
     why = "with several Blackwell GPUs, nvidia_uvm's heterogeneous memory fails under address randomization"
     return replace(cause, why=why, near=("several-blackwells",))
 
 
-def _no_device(cause: Cause, context: CudaContext) -> Cause:
+def _no_device(cause: CudaCause, context: CudaContext) -> CudaCause:
     return known_cause("mig-without-instances") if context.unsliced else _unreached(cause, context)
 
 
-def _unreached(cause: Cause, context: CudaContext) -> Cause:
+def _unreached(cause: CudaCause, context: CudaContext) -> CudaCause:
     """NVML reaches the card and CUDA does not: what only CUDA needs is missing."""
     if context.wsl:
         return _wsl(cause, context)
     if context.container is None and context.uvm is not False:
         return cause
     why = "CUDA needs /dev/nvidia-uvm, which NVML does not"
-    return Cause("device-nodes-unusable", cause.message, why)
+    return CudaCause("device-nodes-unusable", cause.message, why)
 
 
-def _wsl(cause: Cause, context: CudaContext) -> Cause:
+def _wsl(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.library is None or context.library.startswith("/usr/lib/wsl/"):
         return replace(cause, why="WSL has lost the Windows driver", of="wsl-driver-unreachable")
     why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
     return replace(known_cause("wsl-linux-driver"), why=why)
 
 
-def _mismatch(cause: Cause, context: CudaContext) -> Cause:
+def _mismatch(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
     if context.container:
@@ -176,7 +176,7 @@ def _mismatch(cause: Cause, context: CudaContext) -> Cause:
     return replace(cause, message=f"the kernel module ({kernel}) and libcuda ({library}) differ")
 
 
-def _compat_unsupported(cause: Cause, context: CudaContext) -> Cause:
+def _compat_unsupported(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
     if context.container:
@@ -188,13 +188,13 @@ def _compat_unsupported(cause: Cause, context: CudaContext) -> Cause:
     return replace(cause, why=known_cause("driver-library-mismatch").why, of="driver-library-mismatch")
 
 
-def _without_compat(context: CudaContext) -> Cause:
+def _without_compat(context: CudaContext) -> CudaCause:
     folder = str(PurePosixPath(context.library or "").parent)
     why = f"it comes from {folder}, NVIDIA's forward-compatibility package, which is for data-centre GPUs"
     return replace(known_cause("forward-compatibility-unsupported"), why=why, words=(("folder", folder),))
 
 
-_NARROWED: dict[int, Callable[[Cause, CudaContext], Cause]] = {
+_NARROWED: dict[int, Callable[[CudaCause, CudaContext], CudaCause]] = {
     3: _not_initialized,
     100: _no_device,
     101: _no_device,

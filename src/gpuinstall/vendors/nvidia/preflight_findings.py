@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import death
 from gpuinstall.vendors.nvidia.cuda_refusals import (
-    Cause,
+    CudaCause,
     CudaContext,
     cause_of,
     evidence_line,
@@ -47,7 +47,7 @@ class PreflightFinding:
 
     index: int
     outcome: ProofOutcome
-    cause: Cause | None = None
+    cause: CudaCause | None = None
     facts: str | None = None
     at_start: bool = False
 
@@ -90,28 +90,28 @@ def _computed(index: int, wrong: int) -> PreflightFinding:
     return PreflightFinding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
 
 
-def _no_kernel(status: int) -> Cause:
+def _no_kernel(status: int) -> CudaCause:
     no_kernel = known_cause("kernel-not-proven")
     if status in UNCOMPILED:
         return replace(no_kernel, why=UNCOMPILED[status])
     why = "too little of its memory is free; other processes hold it"
-    return Cause("gpu-memory-full", no_kernel.message, why)
+    return CudaCause("gpu-memory-full", no_kernel.message, why)
 
 
-def _unproven(status: int) -> Cause:
+def _unproven(status: int) -> CudaCause:
     code, message = UNPROVEN[status]
     return replace(known_cause(code), message=message)
 
 
-def _by_cause(findings: Iterable[PreflightFinding]) -> dict[Cause, list[PreflightFinding]]:
-    groups: dict[Cause, list[PreflightFinding]] = {}
+def _by_cause(findings: Iterable[PreflightFinding]) -> dict[CudaCause, list[PreflightFinding]]:
+    groups: dict[CudaCause, list[PreflightFinding]] = {}
     for each in findings:
         if each.cause is not None:
             groups.setdefault(each.cause, []).append(each)
     return groups
 
 
-def _problem(cause: Cause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Problem:
+def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Problem:
     everywhere = len(alike) == tried and all(each.at_start for each in alike)
     gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
     if gpus and cause.code == "cuda-no-device":

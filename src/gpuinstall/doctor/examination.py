@@ -92,7 +92,7 @@ def _environment(
     except UsageError as error:
         broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
         return ExaminedEnvironment(venv, None), (*listed, broken)
-    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict, machine, python)))
+    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict)))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
@@ -102,15 +102,16 @@ def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> 
     )
 
 
-def _failed(verdict: Verdict, machine: Machine, python: Path) -> Iterator[Finding]:
+def _failed(verdict: Verdict) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
     for device in verdict.devices:
-        for fault in faults(device):
+        for fault in device.faults:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = "\n".join(fixes(fault, machine, python)) or "gpuinstall verify --verbose"
-            yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)
+            fix = "
+".join(fault.fix) or "gpuinstall verify --verbose"
+            yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
 def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:

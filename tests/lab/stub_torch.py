@@ -109,12 +109,12 @@ def _check(channel, name, told):
 """
 
 
-def modules(version: str, backend: str) -> dict[str, str]:
+def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    architectures = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    known = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
     cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
     return {
-        "torch/__init__.py": INIT.format(architectures=architectures if cuda else []).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=known if cuda else list(architectures)).lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }

@@ -82,7 +82,8 @@ class ProofContext:
 
     def build(self, architectures: tuple[str, ...]) -> Build:
         """Describe the torch as the catalogue describes builds; what does not decide over its code is left out."""
-        major, _, minor = (self.torch.toolkit or "").partition(".")
+        version = self.torch.toolkit and self.torch.toolkit.version
+        major, _, minor = (version or "").partition(".")
         toolkit = (int(major), int(minor)) if minor else None
         backend = self.torch.backend or CPU
         return Build(Version("0"), backend, self.machine.os, self.machine.arch, architectures, toolkit)

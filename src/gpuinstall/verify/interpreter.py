@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall import process
-from gpuinstall.backend import Backend
+from gpuinstall.backend import CPU, Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
@@ -31,7 +31,7 @@ PLAIN_IMPORT = "import torch\ntry:\n    import numpy\nexcept ModuleNotFoundError
 class FoundTorch:
     """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it has lost since.
 
-    ``kind`` is what it was built for (``cuda``, ``rocm``, ``cpu``), ``toolkit`` the version of the maker's toolkit.
+    ``toolkit`` is the kind and the version of the maker's toolkit that it was built with; None: of no maker it names.
     ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name.
     """
 
@@ -39,22 +39,26 @@ class FoundTorch:
     venv: bool
     torch: str | None = None
     version: str | None = None
-    kind: str | None = None
-    toolkit: str | None = None
+    toolkit: Backend | None = None
     missing: tuple[str, ...] = ()
     shadowing: tuple[str, ...] = ()
     is_32_bit: bool = False
 
     @property
     def backend(self) -> Backend | None:
-        """What it was built for: as the version says, else by the toolkit."""
-        if self.version is None or self.kind is None:
+        """What it was built for: as the version says, else the toolkit; None where there is no torch."""
+        if self.version is None:
             return None
         label = self.version.partition("+")[2]
         for tag in (label, label.partition(".")[0]):
             with suppress(ValueError):
                 return Backend.parse(tag)
-        return Backend(self.kind, self.toolkit)
+        return self.toolkit or CPU
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of GPU, or the CPU, that it was built for."""
+        return self.backend and self.backend.kind
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,9 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
         found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        return FoundTorch(**found | {key: tuple(found.get(key, ())) for key in ("missing", "shadowing")})
+        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing")}
+        toolkit = found.get("toolkit")
+        return FoundTorch(**found | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
     except (StopIteration, TypeError):
         raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, SECONDS)) from None
 

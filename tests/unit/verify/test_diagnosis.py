@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.backend import Backend
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
@@ -23,11 +24,11 @@ PYTHON = Path("/data/envs/it/bin/python")
 CPU = DeviceTarget(0, "CPU", "cpu")
 
 
-def proof(driver: str = "580.95.05", cuda: str | None = "13.0", *, ours: bool = False) -> ProofContext:
+def proof(driver: str = "580.95.05", cuda: str = "13.0", *, ours: bool = False) -> ProofContext:
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
     return ProofContext(
-        machine, PYTHON, FoundTorch("3.12.1", venv=True, version="2.14.1", kind="cuda", toolkit=cuda), ours=ours
+        machine, PYTHON, FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)), ours=ours
     )
 
 
@@ -129,7 +130,7 @@ def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(is_32_bit: bool,
 
 
 def test_a_cause_has_its_commands() -> None:
-    cpu = replace(proof(), torch=FoundTorch("3.12.1", venv=True, version="2.14.1+cpu", kind="cpu"))
+    cpu = replace(proof(), torch=FoundTorch("3.12.1", venv=True, version="2.14.1+cpu"))
     (check,) = wrong_build(card("8.9"), cpu).checks
     assert check.cause == "F33"
     assert check.fix[0].startswith("gpuinstall install")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.backend import CPU, Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter, missing_files
 from gpuinstall.verify.kernel_run import KERNELS
@@ -16,28 +17,27 @@ HERE = Path(sys.executable)
 
 def found(
     version: str | None = None,
-    kind: str | None = None,
-    toolkit: str | None = None,
+    toolkit: Backend | None = None,
     *,
     torch: str | None = None,
     venv: bool = True,
 ) -> FoundTorch:
-    return FoundTorch("3.12.1", venv, torch, version, kind, toolkit)
+    return FoundTorch("3.12.1", venv, torch, version, toolkit)
 
 
 @pytest.mark.parametrize(
     ("one", "backend"),
     [
-        (found("2.14.1+cu126", "cuda", "12.6"), "cu126"),
-        (found("2.15.0", "cuda", "13.0"), "cu130"),
-        (found("1.13.1+cu117.with.pypi.cudnn", "cuda", "11.7"), "cu117"),
-        (found("2.9.1+cpu", "cpu"), "cpu"),
-        (found("2.9.1+cpu.cxx11.abi", "cpu"), "cpu"),
-        (found("2.9.1", "cpu"), "cpu"),
-        (found("2.9.1+rocm6.4", "rocm", "6.4"), "rocm6.4"),
-        (found("2.9.1+gitabc", "rocm", "6.4"), "rocm6.4"),
-        (found("2.9.1+xpu", "xpu", "2025.1"), "xpu"),
-        (found("2.10.0a0+gitabc", "cuda", "12.8"), "cu128"),
+        (found("2.14.1+cu126", Backend("cuda", "12.6")), "cu126"),
+        (found("2.15.0", Backend("cuda", "13.0")), "cu130"),
+        (found("1.13.1+cu117.with.pypi.cudnn", Backend("cuda", "11.7")), "cu117"),
+        (found("2.9.1+cpu"), "cpu"),
+        (found("2.9.1+cpu.cxx11.abi"), "cpu"),
+        (found("2.9.1"), "cpu"),
+        (found("2.9.1+rocm6.4", Backend("rocm", "6.4")), "rocm6.4"),
+        (found("2.9.1+gitabc", Backend("rocm", "6.4")), "rocm6.4"),
+        (found("2.9.1+xpu", Backend("xpu", "2025.1")), "xpu"),
+        (found("2.10.0a0+gitabc", Backend("cuda", "12.8")), "cu128"),
         (found(), None),
     ],
 )
@@ -46,23 +46,23 @@ def test_the_backend_is_the_versions_or_what_it_was_made_with(one: FoundTorch, b
 
 
 @pytest.mark.parametrize(
-    ("lines", "kind", "toolkit"),
+    ("lines", "toolkit"),
     [
-        ("cuda = '12.6'\nhip = None", "cuda", "12.6"),
-        ("cuda = None\nhip = '6.4.43482-0f2d60242'", "rocm", "6.4"),
-        ("cuda: 'str | None' = None\nhip = None\nxpu = '20250101'", "xpu", None),
-        ("cuda = None", "cpu", None),
+        ("cuda = '12.6'\nhip = None", Backend("cuda", "12.6")),
+        ("cuda = None\nhip = '6.4.43482-0f2d60242'", Backend("rocm", "6.4")),
+        ("cuda: 'str | None' = None\nhip = None\nxpu = '20250101'", Backend("xpu")),
+        ("cuda = None", None),
     ],
 )
 def test_what_torch_was_built_for_is_read_without_importing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, kind: str, toolkit: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, toolkit: Backend | None
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit")
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.9.1'\n{lines}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     plain = inspect_interpreter(HERE).plain
-    assert (plain.version, plain.kind, plain.toolkit) == ("2.9.1", kind, toolkit)
+    assert (plain.version, plain.toolkit, plain.backend) == ("2.9.1", toolkit, toolkit or CPU)
 
 
 def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:

@@ -82,10 +82,13 @@ def _version(path: Path) -> dict[str, Any]:
         values = runpy.run_path(str(path))
     except Exception:  # noqa: BLE001  a damaged file is for the import to report
         return {}
-    made_with = ((kind, values.get(name)) for name, kind in KINDS.items())
-    kind, toolkit = next((pair for pair in made_with if pair[1]), ("cpu", None))
-    number = re.match(r"[0-9]+\.[0-9]+", str(toolkit))
-    return {"version": values.get("__version__"), "kind": kind, "toolkit": number and number[0]}
+    toolkits = ([kind, _number(str(values[name]))] for name, kind in KINDS.items() if values.get(name))
+    return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
+
+
+def _number(version: str) -> str | None:
+    found = re.match(r"[0-9]+\.[0-9]+", version)
+    return found and found[0]
 
 
 def _missing() -> list[str]:

@@ -17,7 +17,6 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.faults import faults, fixes, title_of
 from gpuinstall.verify.origin import read_origin
 from gpuinstall.verify.verdict import MACHINE
 
@@ -109,8 +108,7 @@ def _failed(verdict: Verdict) -> Iterator[Finding]:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = "
-".join(fault.fix) or "gpuinstall verify --verbose"
+            fix = "\n".join(fault.fix) or "gpuinstall verify --verbose"
             yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 

@@ -12,12 +12,9 @@ from packaging.version import Version
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import Build
-from gpuinstall.failures.circumstances import Circumstances, of_machine
-from gpuinstall.failures.classify import cause_of
-from gpuinstall.failures.problems import FixContext, problem
-from gpuinstall.failures.repair import repair
-from gpuinstall.failures.table import load_failures
-from gpuinstall.failures.transcript import Transcript
+from gpuinstall.failures.circumstances import of_machine
+from gpuinstall.failures.classify import cause_of, fix_context
+from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.verify.verdict import CheckResult, Device
@@ -38,16 +35,8 @@ NO_KERNEL = "no kernel image"
 NO_TORCH = "torch is not installed in this environment"
 NO_NUMPY = "NumPy cannot be loaded"
 
-FIX_CODES = {
-    NO_TORCH: "torch-missing",
-    NO_NUMPY: "numpy-damaged",
-    "TMPDIR names": "temporary-folder-unusable",
-    "killed by SIGKILL": "process-killed",
-}
-"""How a message begins whose fix is closer than that of its cause."""
-
 CAUSES = (
-    ("convolution", "pre-turing", "F55"),
+    ("convolution", "legacy-gpu", "F55"),
     ("convolution", None, "F51"),
     ("batched-product", None, "F50"),
     ("linear", None, "F50"),
@@ -95,13 +84,11 @@ class ProofContext:
         return CheckResult(name, "failed", message=message, cause=cause, fix=self._fix(message, cause, code, words))
 
     def _fix(self, message: str, cause: str | None, code: str | None, words: dict[str, str]) -> tuple[str, ...]:
-        if code:
-            paths = {"python": quote(str(self.python)), "venv": quote(str(self.python.parent.parent))}
-            fix = problem(code, message, FixContext().knowing(**paths, **words)).fix
-            return (fix,) if fix else ()
-        if cause is None:
+        known = code or code_told(message) or cause
+        if known is None:
             return ()
-        return repair(load_failures()[cause].fix, self.machine, Circumstances(Transcript(message), self.machine))
+        paths = {"python": quote(str(self.python)), "venv": quote(str(self.python.parent.parent))}
+        return fix(known, fix_context(message, self.machine).knowing(**paths, **words))
 
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
@@ -128,9 +115,10 @@ def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, pro
     message = _message(record, report, proof)
     unknown = proof.missing or ABSENT in record.text
     cause = None if unknown else _cause(record.name, f"{message}\n{record.text}", target, report, proof)
-    variables = " ".join(name for name, _ in report.loader_variables)
-    code = _fix_code(record.name, message, variables, cause, proof)
-    return replace(proof.failed(record.name, message, cause, code=code, variables=variables), seconds=record.seconds)
+    nameless = record.name == "import" and not (cause or code_told(message))
+    damaged = "environment-damaged" if proof.ours else "torch-damaged"
+    failed = proof.failed(record.name, message, cause, code=damaged if nameless else None)
+    return replace(failed, seconds=record.seconds)
 
 
 def _message(record: CheckRecord, report: KernelReport, proof: ProofContext) -> str:
@@ -150,16 +138,6 @@ def _numpy_error(text: str) -> str | None:
     """Find NumPy's own error below the advice that it prints first."""
     _, found, rest = text.partition(NUMPY_ADVICE)
     return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if found and rest.strip() else None
-
-
-def _fix_code(name: str, message: str, variables: str, cause: str | None, proof: ProofContext) -> str | None:
-    """Name the fix for what only the proof can have seen; None where the fix is that of the cause."""
-    said = next((code for start, code in FIX_CODES.items() if message.startswith(start)), None)
-    if said or variables:
-        return said or "loader-variables"
-    if name != "import" or cause:
-        return None
-    return "environment-damaged" if proof.ours else "torch-damaged"
 
 
 def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:

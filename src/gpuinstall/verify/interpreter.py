@@ -119,7 +119,8 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Interference | 
     if interpreter.start_error:
         home = os.environ.get("PYTHONHOME")
         said = f"the interpreter does not start here unless isolated (python -I): {interpreter.start_error}"
-        return Interference("pythonhome", f"{said}; PYTHONHOME={home}") if home else Interference("pythonpath", said)
+        code, more = ("python-home-set", f"; PYTHONHOME={home}") if home else ("torch-shadowed", "")
+        return Interference(code, f"{said}{more}")
     if interpreter.shadow:
         return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
     shadowing = interpreter.plain.shadowing
@@ -142,8 +143,8 @@ def _in_the_way(path: str, message: str) -> Interference:
         return Interference("module-in-folder", f"{message}: {top}, which lies in it", str(top))
     folders = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if top.parent in folders:
-        return Interference("pythonpath", f"{message}: {top}, from PYTHONPATH")
-    return Interference("user-packages", f"{message}: {top}, from packages of the user")
+        return Interference("torch-shadowed", f"{message}: {top}, from PYTHONPATH")
+    return Interference("user-packages-first", f"{message}: {top}, from packages of the user")
 
 
 def _look_isolated(python: Path) -> FoundTorch:

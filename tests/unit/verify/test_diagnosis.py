@@ -136,14 +136,12 @@ def test_a_cause_has_its_commands() -> None:
     assert check.fix[0].startswith("gpuinstall install")
 
 
-@pytest.mark.parametrize(
-    "variables", [(("LD_LIBRARY_PATH", "/opt/cuda/lib64"),), (("LD_LIBRARY_PATH", "/a"), ("LD_PRELOAD", "/b.so"))]
-)
-def test_what_was_tried_here_helps_more_than_what_is_known_in_general(variables: tuple[tuple[str, str], ...]) -> None:
+def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
+    variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
     check = failed("import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables)
     assert check.cause == "F49"
-    assert str(check.message).endswith(f"it passes without {' '.join(map('='.join, variables))}")
-    assert check.fix == (f"unset {' '.join(name for name, _ in variables)}",)
+    assert str(check.message).endswith("it passes without LD_LIBRARY_PATH=/opt/cuda/lib64")
+    assert check.fix == ("unset LD_LIBRARY_PATH",)
 
 
 def test_a_fault_that_nobody_knows_has_no_invented_fix() -> None:

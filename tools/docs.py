@@ -17,8 +17,8 @@ import click
 from gpuinstall import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.cli.table import markdown_table
-from gpuinstall.doctor.page import page as failures_page
-from gpuinstall.verify.page import checks_page
+from tools.checks import checks_page
+from tools.failures_page import failures_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.child import run_children
-from gpuinstall.probe.job import job_devices
-from gpuinstall.probe.libcuda import LibcudaFacts, child_command, child_environment, parse
+from gpuinstall.facts.children import run_children
+from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, child_command, child_environment, job_devices, parse
 from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 

@@ -91,7 +91,7 @@ def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(worksh
 
 
 def find(python: str) -> Path:
-    from gpuinstall.probe.pythons import find_python
+    from gpuinstall.facts.pythons import find_python
 
     found = find_python(python)
     if found is None:

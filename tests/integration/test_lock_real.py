@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process, uv
+from gpuinstall.facts.pythons import find_python
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.probe.pythons import find_python
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 

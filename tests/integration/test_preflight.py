@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.machine import Driver, Environment, Gpu, Machine, MigDevice
-from gpuinstall.probe.preflight import Preflight, preflight
+from gpuinstall.probe.preflight import preflight
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 from tests.lab.pace import slowness, within
 
 if TYPE_CHECKING:
+    from gpuinstall.vendors.prober import Preflight
     from tests.lab.fixtures import Play
 
 ALL = tuple(range(8))

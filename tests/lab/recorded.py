@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.source import Recording, place
+from gpuinstall.facts.source import Recording, recorded_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Reco
     for part in parts:
         files |= part
     for path, text in files.items():
-        file = folder / place(path)
+        file = folder / recorded_name(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="")
     return Recording(folder)

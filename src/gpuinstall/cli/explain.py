@@ -15,12 +15,13 @@ from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import advised, classify, lookalikes
 from gpuinstall.failures.table import load_failures
 from gpuinstall.failures.transcript import Transcript
+from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.failures.classify import Cause
+    from gpuinstall.failures.classify import RecognisedCause
     from gpuinstall.failures.table import Advice, Lookalike
 
 SURE = 0.75
@@ -33,15 +34,26 @@ SURE = 0.75
 def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
     from gpuinstall.cli.machine_file import read_document
-    from gpuinstall.doctor.here import read_here
 
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
     said = Transcript(read_text(text))
-    causes = classify(said, read_document(machine) if machine else None, here=read_here())
+    causes = classify(said, read_document(machine) if machine else None, here=_here())
     others = lookalikes(said)
     advice = advised(said, causes)
     return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))
+
+
+def _here() -> Machine:
+    """Read the platform this process runs on: enough to choose commands, nothing about GPUs."""
+    from gpuinstall.facts.container import read_container, read_wsl
+    from gpuinstall.facts.host import read_host
+    from gpuinstall.facts.source import ThisMachine
+
+    source = ThisMachine()
+    host, container = read_host(source), read_container(source).engine
+    environment = Environment(wsl=read_wsl(source, host.release) is not None, container=container)
+    return Machine(os=host.os, arch=host.arch, environment=environment, distribution=host.distribution)
 
 
 def read_text(text: str | None) -> str:
@@ -75,7 +87,7 @@ def decoded(raw: bytes) -> str:
 
 
 def document(
-    causes: tuple[Cause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
+    causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
     data: dict[str, Any] = {"causes": [cause.to_dict() for cause in causes]}
@@ -91,7 +103,7 @@ def document(
 
 def show(
     terminal: Terminal,
-    causes: tuple[Cause, ...],
+    causes: tuple[RecognisedCause, ...],
     others: tuple[tuple[Lookalike, str], ...],
     advice: tuple[Advice, ...],
 ) -> None:
@@ -114,7 +126,7 @@ def show(
         _rows(terminal, _refuted(advice))
 
 
-def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) -> None:
+def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice, ...]) -> None:
     failure = load_failures()[cause.id]
     surety = f"{cause.confidence:.0%} sure"
     terminal.line(f"{terminal.style(cause.title, 'bold')}   [{cause.id}, {surety}]")

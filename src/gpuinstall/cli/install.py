@@ -107,8 +107,8 @@ def _ordered(
 
 def _check_platform(meant: Machine) -> None:
     """Raise UsageError where another system is meant than the one that we run on."""
-    from gpuinstall.probe.host import read_host
-    from gpuinstall.probe.source import ThisMachine
+    from gpuinstall.facts.host import read_host
+    from gpuinstall.facts.source import ThisMachine
 
     host = read_host(ThisMachine())
     if (meant.os, meant.arch) != (host.os, host.arch):

@@ -6,25 +6,32 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.environment import environment_findings
+from gpuinstall.catalog import load_catalog
+from gpuinstall.doctor.environment import environment_findings, read_installed
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
-from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import lock_findings, read_project, uv_findings
 from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
+from gpuinstall.failures.problems import FixContext
+from gpuinstall.probe import read_machine
+from gpuinstall.probe.preflight import preflight
+from gpuinstall.verify import verify_environment
+from gpuinstall.verify.origin import read_origin
+from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.machine import Machine
-    from gpuinstall.probe.preflight import Preflight
     from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.prober import Preflight
     from gpuinstall.verify import Verdict
 
 
 @dataclass(frozen=True)
-class Environment:
+class ExaminedEnvironment:
     """An environment that was examined; ``verdict`` is None where its interpreter does not run."""
 
     venv: Path
@@ -37,11 +44,11 @@ class Environment:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was examined and what was found, the first thing to mend first; ``environment`` None: there is none."""
+    """What was examined and what was found, the first thing to fix first; ``environment`` None: there is none."""
 
     machine: Machine
     preflight: Preflight
-    environment: Environment | None
+    environment: ExaminedEnvironment | None
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,62 +63,53 @@ class Examination:
 
 def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
     """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``."""
-    from gpuinstall.probe import read_machine
-    from gpuinstall.probe.preflight import preflight
-
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
     environment, faults = _environment(venv, machine, reporter)
     findings = (
         *map(of_problem, (*machine.problems, *proof.problems)),
         *faults,
-        *_surroundings(folder, venv, machine),
+        *_project_findings(folder, venv, machine),
     )
     return Examination(machine, proof, environment, ordered(findings))
 
 
-def _environment(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Environment | None, tuple[Finding, ...]]:
-    from gpuinstall.environments.paths import interpreter
-
+def _environment(
+    venv: Path, machine: Machine, reporter: Reporter
+) -> tuple[ExaminedEnvironment | None, tuple[Finding, ...]]:
     python = interpreter(venv)
     if not (python.exists() or (venv / "pyvenv.cfg").exists()):
         return None, ()
-    installed, shell = read_installed(venv), read_shell(os.environ)
+    installed, shell, context = read_installed(venv), read_shell(os.environ), FixContext.of_machine(machine)
     listed = (
         *environment_findings(installed, machine),
-        *shell_findings(shell),
-        *toolkit_findings(shell, installed.version("torch")),
+        *shell_findings(shell, context),
+        *toolkit_findings(shell, installed.version("torch"), context),
     )
     try:
         verdict = _verdict(python, venv, machine, reporter)
     except UsageError as error:
         broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
-        return Environment(venv, None), (*listed, broken)
-    return Environment(venv, verdict), merged(listed, tuple(_failed(verdict, machine, python)))
+        return ExaminedEnvironment(venv, None), (*listed, broken)
+    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict)))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
-    from gpuinstall.verify import verify_environment
-    from gpuinstall.verify.origin import read_origin
-
     origin = read_origin(venv, machine)
     return verify_environment(
         python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
     )
 
 
-def _failed(verdict: Verdict, machine: Machine, python: Path) -> Iterator[Finding]:
+def _failed(verdict: Verdict) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
-    from gpuinstall.verify.faults import faults, fixes, title_of
-    from gpuinstall.verify.verdict import MACHINE
-
     for device in verdict.devices:
-        for fault in faults(device):
+        for fault in device.faults:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = next(iter(fixes(fault, machine, python)), "gpuinstall verify --verbose")
-            yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)
+            fix = "\n".join(fault.fix) or "gpuinstall verify --verbose"
+            yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
 def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -122,10 +120,8 @@ def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Find
     return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
 
 
-def _surroundings(folder: Path, venv: Path, machine: Machine) -> Iterator[Finding]:
+def _project_findings(folder: Path, venv: Path, machine: Machine) -> Iterator[Finding]:
     project = read_project(folder)
-    yield from uv_findings(project, read_installed(venv).version("torch"))
+    yield from uv_findings(project, read_installed(venv).version("torch"), FixContext.of_machine(machine))
     if project.locks:
-        from gpuinstall.catalog import load_catalog
-
         yield from lock_findings(project, machine, load_catalog())

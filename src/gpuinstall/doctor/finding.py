@@ -1,13 +1,17 @@
-"""What is wrong, as a short ordered list: each finding with the one command that mends it."""
+"""What is wrong, as a short ordered list: each finding with the commands that the table of failures has for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.failures.problems import fix_of
+from gpuinstall.failures.table import load_problems
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Machine, Problem
 
 Where = Literal["machine", "environment", "project"]
@@ -39,6 +43,23 @@ class Finding:
         }
 
 
+def finding(
+    where: Where,
+    code: str,
+    title: str,
+    why: str,
+    context: FixContext,
+    *,
+    entry: str | None = None,
+    blocking: bool = False,
+) -> Finding:
+    """Make a finding of the table's entry, or of the code where the table has a fix for the code itself."""
+    kind = load_problems().get(code)
+    of = code if kind else entry
+    known = entry or (kind.id if kind else None)
+    return Finding(where, code, title, why, fix_of(of, context) if of else None, known, blocking)
+
+
 def of_problem(problem: Problem) -> Finding:
     """Read a problem of the machine as a finding."""
     return Finding(
@@ -47,7 +68,7 @@ def of_problem(problem: Problem) -> Finding:
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Put first what has to be mended first: what blocks before what does not, the machine before what it carries."""
+    """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
     once = {(finding.where, finding.code, finding.title): finding for finding in findings}
     return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
 

@@ -6,27 +6,32 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.finding import Finding
+from gpuinstall.doctor.finding import Finding, finding
+from gpuinstall.errors import LockError
+from gpuinstall.lock.fit import Misfit, fit
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Machine
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 
 
 @dataclass(frozen=True)
-class Project:
+class ProjectFolder:
     """A folder's pyproject.toml, empty where there is none, and its locks."""
 
     pyproject: Mapping[str, Any]
     locks: tuple[Path, ...] = ()
 
 
-def read_project(folder: Path) -> Project:
+def read_project(folder: Path) -> ProjectFolder:
     """Read a project folder; what cannot be parsed is left to the tools that own it."""
     import tomli
 
@@ -34,32 +39,25 @@ def read_project(folder: Path) -> Project:
         pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         pyproject = {}
-    return Project(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
+    return ProjectFolder(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
 
 
-def uv_findings(project: Project, torch: str | None) -> Iterator[Finding]:
+def uv_findings(project: ProjectFolder, torch: str | None, context: FixContext) -> Iterator[Finding]:
     """Find a uv project whose next sync takes the CUDA build out again. Pure."""
     local = (torch or "").partition("+")[2]
     if not local.startswith("cu") or not _asks_for_torch(project.pyproject) or _names_index(project.pyproject):
         return
     group = f"torch-{local}"
+    title = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
+    why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
     if group in _table(project.pyproject, "dependency-groups"):
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
-        fix = f"uv sync --group {group}   # and so: uv run --group {group} …"
-    else:
-        why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
-        fix = "gpuinstall export uv   # writes the index; for one run: UV_NO_SYNC=1 uv run …"
-    title = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
-    yield Finding("project", "uv-undoes-build", title, why, fix, "F44")
+        context = context.near("grouped")
+    yield finding("project", "uv-undoes-build", title, why, context.knowing(group=group), entry="F44")
 
 
-def lock_findings(project: Project, machine: Machine, catalog: Catalog) -> Iterator[Finding]:
+def lock_findings(project: ProjectFolder, machine: Machine, catalog: Catalog) -> Iterator[Finding]:
     """Find locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
-    from gpuinstall.errors import LockError
-    from gpuinstall.lock.fit import Misfit, fit
-    from gpuinstall.lock.lock import read_lock
-    from gpuinstall.request import Request
-
     misfits = []
     request = Request(requirements=requirements(project.pyproject))
     for path in project.locks:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.finding import Finding
+from gpuinstall.doctor.finding import Finding, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from gpuinstall.failures.problems import FixContext
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
 ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}
@@ -30,7 +32,7 @@ DECIDES_OVER_BUILDS = (
 
 
 @dataclass(frozen=True)
-class Shell:
+class ShellVariables:
     """``libraries``: the CUDA libraries by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH.
 
     ``toolkit`` is the major of the CUDA toolkit in CUDA_HOME.
@@ -42,9 +44,9 @@ class Shell:
     toolkit: str | None = None
 
 
-def read_shell(environ: Mapping[str, str]) -> Shell:
+def read_shell(environ: Mapping[str, str]) -> ShellVariables:
     """Read the variables and look into the folders that they name."""
-    return Shell(
+    return ShellVariables(
         libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
         torch_folders=tuple(folder for folder in _folders(environ, "PYTHONPATH") if Path(folder, "torch").is_dir()),
         variables=frozenset(name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)),
@@ -52,38 +54,38 @@ def read_shell(environ: Mapping[str, str]) -> Shell:
     )
 
 
-def shell_findings(shell: Shell) -> Iterator[Finding]:
+def shell_findings(shell: ShellVariables, context: FixContext) -> Iterator[Finding]:
     """Find the variables that do harm. Pure."""
     for folder, names in shell.libraries.items():
         if names:
             title = f"LD_LIBRARY_PATH leads to CUDA libraries of a toolkit: {folder}"
             why = f"{names[0]} there is loaded in place of the wheel's own"
-            yield _finding("library-path-poisoned", title, why, "unset LD_LIBRARY_PATH", _entry(names))
+            yield _finding("library-path-poisoned", title, why, context, _entry(names))
     for folder in shell.torch_folders:
         why = "programs import it in place of the environment's"
-        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, "unset PYTHONPATH", "F46")
+        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, context)
     if "PYTHONHOME" in shell.variables:
         why = "every Python looks for its library there"
-        yield _finding("python-home-set", "PYTHONHOME is set", why, "unset PYTHONHOME", "F46")
+        yield _finding("python-home-set", "PYTHONHOME is set", why, context)
     left = [name for name in DECIDES_OVER_BUILDS if name in shell.variables]
     if left:
         title = f"{' and '.join(left)} {'decides' if len(left) == 1 else 'decide'} over builds in this shell"
         why = "uv, pip or conda may take another build than they would without"
-        yield _finding("override-left-behind", title, why, f"unset {' '.join(left)}", "F32")
+        yield _finding("override-left-behind", title, why, context.knowing(variables=" ".join(left)), "F32")
 
 
-def toolkit_findings(shell: Shell, torch: str) -> Iterator[Finding]:
+def toolkit_findings(shell: ShellVariables, torch: str, context: FixContext) -> Iterator[Finding]:
     """Find a toolkit in CUDA_HOME with which no extension of ``torch``, a version, can be built. Pure."""
-    built = re.match(r"cu(\d\d)", torch.partition("+")[2])
+    built = re.match(r"cu(\d\d)(\d)", torch.partition("+")[2])
     if shell.toolkit and built and built[1] != shell.toolkit:
         title = f"CUDA_HOME is a toolkit of CUDA {shell.toolkit}, torch {torch} is of CUDA {built[1]}"
         why = "torch runs as it is, but refuses to compile extensions with it"
-        fix = f"export CUDA_HOME=/usr/local/cuda-{built[1]}   # or take prebuilt wheels of the extensions"
-        yield _finding("toolkit-differs", title, why, fix, "F57")
+        words = {"cuda": f"{built[1]}.{built[2]}", "toolkit": f"{built[1]}-{built[2]}"}
+        yield _finding("toolkit-differs", title, why, context.knowing(**words), "F57")
 
 
-def _finding(code: str, title: str, why: str, fix: str, identity: str) -> Finding:
-    return Finding("environment", code, title, why, fix, identity)
+def _finding(code: str, title: str, why: str, context: FixContext, identity: str | None = None) -> Finding:
+    return finding("environment", code, title, why, context, entry=identity)
 
 
 def _entry(names: tuple[str, ...]) -> str:

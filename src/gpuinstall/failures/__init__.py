@@ -1,1 +1,5 @@
-"""The one table of failures, and how an entry of it is found and said."""
+"""The one table of failures, and how an entry is recognised in a text and said for one machine."""
+
+from gpuinstall.failures.problems import FixContext, fix
+
+__all__ = ["FixContext", "fix"]

@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.failures.circumstances import Circumstances
-from gpuinstall.failures.repair import repair
-from gpuinstall.failures.table import Advice, Failure, Lookalike, load_advice, load_failures, load_lookalikes
+from gpuinstall.failures.problems import fix
+from gpuinstall.failures.table import (
+    Advice,
+    Failure,
+    Lookalike,
+    load_advice,
+    load_errors,
+    load_failures,
+    load_lookalikes,
+    load_problems,
+)
 from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
+    from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Machine
 
 LEAST = 0.25
@@ -20,14 +30,9 @@ MOST = 5
 CONSEQUENCE = 0.6
 CORROBORATION = 0.01
 
-CUDA_ERRORS = {
-    3: "F14", 34: "F01", 35: "F02", 46: "F16", 100: "F15", 101: "F15", 209: "F37", 214: "F09", 222: "F67",
-    801: "F18", 802: "F10", 803: "F03", 804: "F11", 999: "F12",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
-class Cause:
+class RecognisedCause:
     """A failure recognised in a text; ``confidence`` is 0 to 1, ``evidence`` the line or wrapped lines that show it."""
 
     id: str
@@ -48,22 +53,21 @@ class Cause:
 
 
 def classify(
-    text: str | Transcript,
-    machine: Machine | None = None,
-    context: Collection[str] = (),
-    *,
-    here: Machine | None = None,
-) -> tuple[Cause, ...]:
+    text: str | Transcript, machine: Machine | None = None, *, here: Machine | None = None
+) -> tuple[RecognisedCause, ...]:
     """Name the causes that ``text`` shows, best first.
 
-    ``machine`` is the one it comes from, ``context`` names further circumstances that are known to hold. ``here`` is
-    where the fix will be read, when the text may come from anywhere: it decides over commands, never over causes.
+    ``machine`` is the one it comes from. ``here`` is where the fix will be read, when the text may come from anywhere:
+    it decides over commands, never over causes.
     """
     transcript = _read(text)
-    circumstances = Circumstances(transcript, machine, context)
+    circumstances = Circumstances(transcript, machine)
     found = [cause for failure in load_failures().values() if (cause := _seen(failure, transcript, circumstances))]
+    if not found:
+        return ()
+    context, legacy = circumstances.fix_context(machine or here), circumstances.hold("legacy-gpu")
     return tuple(
-        Cause(failure.id, failure.title, confidence, evidence, repair(failure.fix, machine or here, circumstances))
+        RecognisedCause(failure.id, failure.title, confidence, evidence, fix(failure.id, context, legacy=legacy))
         for failure, confidence, evidence in _ranked(found)
     )
 
@@ -75,7 +79,7 @@ def lookalikes(text: str | Transcript) -> tuple[tuple[Lookalike, str], ...]:
     return tuple((known, evidence) for known, evidence in found if evidence)
 
 
-def advised(text: str | Transcript, causes: Sequence[Cause] = ()) -> tuple[Advice, ...]:
+def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[Advice, ...]:
     """Name the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
     transcript, first = _read(text), causes[0].id if causes else ""
     cited = load_failures()[first].advice if first else ()
@@ -86,14 +90,18 @@ def advised(text: str | Transcript, causes: Sequence[Cause] = ()) -> tuple[Advic
     )
 
 
-def cause_of(
-    message: str, *, error_code: int | None = None, machine: Machine | None = None, context: Collection[str] = ()
-) -> str | None:
+def cause_of(message: str, *, error_code: int | None = None, machine: Machine | None = None) -> str | None:
     """Name the failure behind one message or CUDA error number; None where it is not known."""
-    causes = classify(message, machine, context)
+    causes = classify(message, machine)
     if causes:
         return causes[0].id
-    return None if error_code is None else CUDA_ERRORS.get(error_code)
+    error = None if error_code is None else load_errors("cuda").get(error_code)
+    return load_problems()[error.code].id if error else None
+
+
+def fix_context(text: str, machine: Machine) -> FixContext:
+    """Say where the fix of a message will be applied, which comes from ``machine``."""
+    return Circumstances(Transcript(text), machine).fix_context(machine)
 
 
 def _read(text: str | Transcript) -> Transcript:
@@ -117,7 +125,7 @@ def _seen(failure: Failure, transcript: Transcript, circumstances: Circumstances
 
 
 def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, float, str]]:
-    """LockOptions the failures; one that follows from another that is as sure counts less."""
+    """Order the failures; one that follows from another that is as sure counts less."""
     sure = {failure.id: confidence for failure, confidence, _ in found}
     consequences = {
         low

@@ -1,18 +1,21 @@
-"""Problems as values: ``data/problems.toml`` is the list of them; a diagnosis adds what happened and why."""
+"""What to do about a failure on one machine, and a problem of a machine as a value: the table says it for everybody."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
 from gpuinstall.machine import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FILE = Path(__file__).with_name("data") / "problems.toml"
+    from gpuinstall.machine import Machine
+
+ANYWHERE = "any"
+LINUX = "linux"
 
 
 @dataclass(frozen=True)
@@ -22,20 +25,65 @@ class FixContext:
     keys: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def of_machine(cls, machine: Machine) -> FixContext:
+        """Take from a machine what decides over commands."""
+        environment, version = machine.environment, machine.driver.version if machine.driver else None
+        keys = (
+            *((environment.container, "container") if environment.container else ()),
+            *(("wsl",) if environment.wsl else ()),
+            *(("jetson",) if environment.l4t else ()),
+            *distribution_keys(machine.distribution or ""),
+            machine.os,
+        )
+        words = {"version": version, "running": version.branch} if version else {}
+        return cls(keys).knowing(**words)
+
+    def near(self, *keys: str) -> FixContext:
+        """Prefer the fixes of further keys."""
+        return FixContext((*keys, *self.keys), self.words)
+
     def knowing(self, **words: object) -> FixContext:
         """Add words that fixes may name."""
         return FixContext(self.keys, (*self.words, *((name, str(word)) for name, word in words.items())))
 
     def fitting(self, *, legacy: bool) -> Iterator[str]:
         """List the keys to try; for an old GPU, each with its ``-legacy`` form first."""
-        for key in (*self.keys, "any"):
+        for key in self.keys:
             yield from ((f"{key}-legacy", key) if legacy else (key,))
+
+
+def distribution_keys(*names: str) -> tuple[str, ...]:
+    """Give the keys of a distribution and of its package manager, by its name or its IDs; none where it is not known.
+
+    ``names`` are what os-release(5) says, the closest first: ``Ubuntu 22.04``, or ID and each word of ID_LIKE.
+    """
+    for name in names:
+        plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
+        for known in load_distributions():
+            if plain.startswith(known.names):
+                return known.key, known.manager
+    return ()
+
+
+def fix(what: str, context: FixContext, *, legacy: bool = False) -> tuple[str, ...]:
+    """Choose the commands for a failure's id or a problem's code; ``legacy``: for GPUs that need an old driver.
+
+    Those of the first key that fits, then those that hold anywhere; raise KeyError for what the table does not have.
+    """
+    words = _Words({**load_words(), **dict(context.words)})
+    return tuple(dict.fromkeys(line.format_map(words) for line in _commands(what, context, legacy=legacy)))
+
+
+def fix_of(what: str, context: FixContext, *, legacy: bool = False) -> str | None:
+    """Write the commands of ``fix`` below each other; None where there is nothing to do."""
+    return "\n".join(fix(what, context, legacy=legacy)) or None
 
 
 def problem(
     code: str,
     message: str,
-    place: FixContext,
+    context: FixContext,
     *,
     why: str | None = None,
     seen: str | None = None,
@@ -43,42 +91,59 @@ def problem(
     blocking: bool = True,
     legacy: bool = False,
 ) -> Problem:
-    """Make a problem of the list; raise KeyError for a slug that is not on it."""
-    row = _rows()[code]
+    """Make a problem of the table; raise KeyError for a code that is not in it."""
+    kind = load_problems()[code]
     return Problem(
         code=code,
         message=message,
-        fix=fix_of(row.get("fix"), place, legacy=legacy),
-        id=row.get("id"),
+        fix=fix_of(code, context, legacy=legacy),
+        id=kind.id,
         blocking=blocking,
         gpus=gpus,
         why=why,
         seen=seen,
-        needs=tuple(row.get("needs", ())),
+        needs=kind.needs,
     )
 
 
-def fix_of(fixes: str | Mapping[str, str] | None, place: FixContext, *, legacy: bool = False) -> str | None:
-    """Choose the commands for a place out of a table, or of a shared one by its name."""
-    table: Mapping[str, str] = _rows()["fixes"][fixes] if isinstance(fixes, str) else fixes or {}
-    chosen = next((table[key] for key in place.fitting(legacy=legacy) if key in table), None)
-    return chosen and chosen.format_map(_Words(place.words))
+def code_told(message: str) -> str | None:
+    """Name the problem that the words of our own checks mean; None where they name none."""
+    kinds = load_problems().values()
+    return next((kind.code for kind in kinds if any(told in message for told in kind.told)), None)
 
 
-def codes() -> dict[str, str | None]:
-    """List every slug of the file with its entry in the failure catalogue."""
-    return {code: row.get("id") for code, row in _rows().items() if code != "fixes"}
+def _commands(what: str, context: FixContext, *, legacy: bool) -> tuple[str, ...]:
+    table = _table(what)
+    old = legacy or table.legacy
+    own = next((table.commands[key] for key in context.fitting(legacy=old) if key in table.commands), None)
+    if own is None:
+        own = tuple(line for name in table.like for line in _commands(name, context, legacy=old))
+    if not own and LINUX in context.keys:
+        own = _each_manager(table.commands)
+    return (*own, *table.commands.get(ANYWHERE, ())) or table.commands.get(LINUX, ())
+
+
+def _table(what: str) -> FixTable:
+    kind = load_problems().get(what)
+    if kind is None:
+        return load_failures()[what].fix
+    if kind.fix is not None:
+        return kind.fix
+    return load_failures()[kind.id].fix if kind.id else FixTable({})
+
+
+def _each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Give one line for each package manager, where nobody knows which it is."""
+    managers = dict.fromkeys(known.manager for known in load_distributions())
+    return tuple(f"{tool}: {' && '.join(map(_bare, commands[tool]))}" for tool in managers if tool in commands)
+
+
+def _bare(command: str) -> str:
+    return command.partition("   #")[0]
 
 
 class _Words(dict[str, str]):
-    """A word that nobody knew stays as its own name."""
+    """A word that nobody knows stays as its own name."""
 
     def __missing__(self, name: str) -> str:
         return f"<{name}>"
-
-
-@cache
-def _rows() -> Mapping[str, Any]:
-    import tomli
-
-    return tomli.loads(FILE.read_text(encoding="utf-8"))

@@ -1,9 +1,18 @@
-"""The failure catalogue, as frozen values read from ``data/*.toml``.
+"""The one table of failures, as frozen values read from ``data/*.toml``: an entry for each, and the problems below it.
 
 Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
 ``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
-consequences of this one; ``fix`` has one list of commands a platform; ``detected`` says whether we see it before
+consequences of this one; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before
 an installation, after it, or only in a text. A source is a thread (owner/repository#number) or an address.
+
+``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
+``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current
+drivers no longer serve. ``any`` follows whichever it is; ``like`` names the entries and codes whose commands hold where
+there are none here; ``legacy = true`` in an entry says that it is always about such GPUs.
+
+``[[failure.problem]]`` is a code under which an entry is reported: what doing something about it ``needs``, the words
+for it where they are always the same, ``errors.<library>.<number>`` with the names of a library's headers, ``told`` for
+the words of our own checks that mean it, and a ``fix`` only where the code says more than the entry.
 """
 
 from __future__ import annotations
@@ -32,6 +41,39 @@ class Sign:
 
 
 @dataclass(frozen=True)
+class FixTable:
+    """Commands by the kind of machine, as they stand in the file."""
+
+    commands: Mapping[str, tuple[str, ...]]
+    like: tuple[str, ...] = ()
+    legacy: bool = False
+
+
+@dataclass(frozen=True)
+class ErrorNumber:
+    """A number that a library of the driver returns, its name in the library's headers, and the code that it means."""
+
+    library: str
+    number: int
+    name: str
+    code: str
+
+
+@dataclass(frozen=True)
+class ProblemKind:
+    """A code under which a failure is reported; ``id`` None: of no single entry. ``fix`` None: the entry's own."""
+
+    code: str
+    id: str | None
+    message: str
+    why: str
+    needs: tuple[str, ...]
+    fix: FixTable | None
+    told: tuple[str, ...]
+    errors: tuple[ErrorNumber, ...]
+
+
+@dataclass(frozen=True)
 class Failure:
     """One way in which a GPU stack fails: how it shows, why, what to do."""
 
@@ -44,11 +86,13 @@ class Failure:
     apart: str
     detected: tuple[str, ...]
     signs: tuple[Sign, ...]
-    fix: Mapping[str, tuple[str, ...]]
+    fix: FixTable
+    problems: tuple[ProblemKind, ...]
     advice: tuple[str, ...]
     behind: tuple[str, ...]
     sources: tuple[str, ...]
     level: str
+    bounds: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -73,17 +117,61 @@ class Lookalike:
     patterns: tuple[Pattern, ...]
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """A family of distributions: the beginnings of their names, their key in a fix, their package manager."""
+
+    key: str
+    manager: str
+    names: tuple[str, ...]
+
+
 @cache
 def load_failures() -> Mapping[str, Failure]:
-    """Read the catalogue: the entries by their ids, in order."""
+    """Read the entries by their ids, in order."""
     found = [_failure(item, page) for page in map(_read, GROUPS) for item in page["failure"]]
-    return {failure.id: failure for failure in sorted(found, key=lambda failure: failure.id)}
+    return {failure.id: failure for failure in sorted(found, key=lambda failure: (len(failure.id), failure.id))}
+
+
+@cache
+def load_problems() -> Mapping[str, ProblemKind]:
+    """Read the codes of all problems: those of the entries, then those that belong to none or to several."""
+    of_entries = [kind for failure in load_failures().values() for kind in failure.problems]
+    return {kind.code: kind for kind in (*of_entries, *(_problem(item, None) for item in _read("problems")["problem"]))}
+
+
+@cache
+def load_errors(library: str) -> Mapping[int, ErrorNumber]:
+    """Read what a library's error numbers mean, by the number."""
+    found = (error for kind in load_problems().values() for error in kind.errors)
+    return {error.number: error for error in found if error.library == library}
+
+
+@cache
+def load_distributions() -> tuple[Distribution, ...]:
+    """Read the distributions, each family after its members."""
+    rows = _read("distributions")["distribution"]
+    return tuple(Distribution(row["key"], row["manager"], tuple(row["names"])) for row in rows)
+
+
+@cache
+def load_words() -> Mapping[str, str]:
+    """Read what stands for the words of a fix where nobody knows better."""
+    words: dict[str, str] = _read("distributions")["words"]
+    return words
 
 
 @cache
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Read the circumstances: the patterns of each by its name."""
-    return {name: tuple(map(Pattern, says)) for name, says in _read("circumstances").items()}
+    named = _read("circumstances").items()
+    return {name: tuple(map(Pattern, says)) for name, says in named if name != "machine"}
+
+
+@cache
+def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
+    """Read which circumstances a machine shows by its driver and its GPUs."""
+    return tuple(_read("circumstances")["machine"])
 
 
 @cache
@@ -106,6 +194,7 @@ def load_lookalikes() -> tuple[Lookalike, ...]:
     )
 
 
+@cache
 def _read(name: str) -> dict[str, Any]:
     import tomli
 
@@ -123,13 +212,38 @@ def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         apart=item["apart"],
         detected=tuple(item["detected"]),
         signs=tuple(map(_sign, item["signs"])),
-        fix={platform: tuple(commands) for platform, commands in item["fix"].items()},
+        fix=_fix(item["fix"], legacy=item.get("legacy", False)),
+        problems=tuple(_problem(row, item["id"]) for row in item.get("problem", ())),
         advice=tuple(item.get("advice", ())),
         behind=tuple(item.get("behind", ())),
         sources=tuple(item["sources"]),
         level=item.get("level", "reported"),
+        bounds=item.get("bounds", {}),
     )
 
 
 def _sign(item: Mapping[str, Any]) -> Sign:
     return Sign(Pattern(item["says"]), item["weight"], tuple(item.get("when", ())), tuple(item.get("unless", ())))
+
+
+def _problem(item: Mapping[str, Any], identity: str | None) -> ProblemKind:
+    errors = item.get("errors", {})
+    return ProblemKind(
+        code=item["code"],
+        id=identity,
+        message=item.get("message", ""),
+        why=item.get("why", ""),
+        needs=tuple(item.get("needs", ())),
+        fix=_fix(item["fix"]) if "fix" in item else None,
+        told=tuple(item.get("told", ())),
+        errors=tuple(
+            ErrorNumber(library, int(number), name, item["code"])
+            for library, names in errors.items()
+            for number, name in names.items()
+        ),
+    )
+
+
+def _fix(item: Mapping[str, list[str]], *, legacy: bool = False) -> FixTable:
+    commands = {key: tuple(lines) for key, lines in item.items() if key != "like"}
+    return FixTable(commands, tuple(item.get("like", ())), legacy)

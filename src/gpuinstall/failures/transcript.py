@@ -1,12 +1,12 @@
-"""A text as it was pasted or logged, made searchable: frames around lines and breaks in them do not matter."""
+"""A text as it was pasted or logged, made searchable: colours, frames around lines and breaks in them do not matter."""
 
 from __future__ import annotations
 
+import html
+import re
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
-
-from gpuinstall.failures.plain_text import plain_lines, unframed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,38 @@ if TYPE_CHECKING:
 OCCURRENCES = 2000
 BEFORE, AFTER = 4, 9
 NARROWEST = 30
+LONG_TEXT = 4_000_000
+LONG_LINE = 1000
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
+    r"|(?:\\u001b|\\x1b|\\033)?\[\d{1,3}(?:;\d{1,3})*m"
+)
+_FRAMES = (
+    r"[>|│┃]+(?=\s)",  # a quotation, a box
+    r"\[(?:default|rank|gpu)?[\d.,:\s]+\](?:<std(?:err|out)>)?:?",  # torchrun, the kernel
+    r"\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\]",
+    r"\[(?:!|pod/[^\]\s]+|[^\]\s]+\.\w+:\d+)\]",  # kubectl, a file's line
+    r"##\[\w+\]",  # GitHub Actions
+    r"\([^()\n]{0,40}pid=[^()\n]{0,40}\)",  # Ray, vLLM
+    r"[\w-]{1,40}\s+\|(?=\s)",  # Compose
+    r"\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?",
+    r"(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?",
+    r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?:",  # syslog
+    r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) +(?=[\d[|])",
+    r"(?:- )?(?:[\w.]+ - )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ",
+    r"[\w.]+:[\w<>]+:\d+ - ",  # loguru
+    r"[EFIW]\d{4} [\d:.]+\s+\d+ \S+:\d+\]",  # glog
+    r"\d{1,4}: ",  # srun
+    r"#\d+ \d+\.\d+",  # BuildKit
+)
+_PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
+_BORDERS = (" |", " │", " ┃")
+_TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
+_URL_ESCAPES = {"%20": " ", "%2B": "+", "%2b": "+"}
+_QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
+_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
+_BREAKS = 2
 
 
 class Transcript:
@@ -75,3 +107,46 @@ def _windows(lines: list[int]) -> Iterator[tuple[int, int]]:
         if place == len(lines) or lines[place] - line > BEFORE + AFTER:
             yield max(0, lines[start] - BEFORE), line + AFTER
             start = place
+
+
+def plain_lines(text: str) -> list[str]:
+    """Part a text into lines, without colours and quoting; of a very long one what repeats is left out."""
+    if len(text) > LONG_TEXT:
+        text = "\n".join(_thinned(text.replace("\r", "\n").split("\n")))
+    plain = html.unescape(_ESCAPES.sub("", text.replace("\r", "\n"))).translate(_TYPOGRAPHY)
+    for code, sign in _URL_ESCAPES.items():
+        plain = plain.replace(code, sign)
+    lines = (line for quoted in plain.split("\n") for line in _unquoted(quoted))
+    return [piece for line in lines for piece in _pieces(line) if piece.strip()]
+
+
+def unframed(line: str) -> str:
+    """Take off what a logger, a launcher or a box has put around a line."""
+    prefix = _PREFIX.match(line)
+    said = line[prefix.end() if prefix else 0 :].strip()
+    return said[:-1].rstrip() if said.endswith(_BORDERS) else said
+
+
+def _unquoted(line: str) -> list[str]:
+    """Part the lines of a text that was pasted as one string, of JSON or Python."""
+    breaks = _QUOTED_BREAK.split(line)
+    if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
+        return [line]
+    return [part.replace('\\"', '"').replace("\\t", " ").replace("\\\\", "\\") for part in breaks]
+
+
+def _pieces(line: str) -> Iterator[str]:
+    for start in range(0, max(1, len(line)), LONG_LINE):
+        yield line[start : start + LONG_LINE]
+
+
+def _thinned(lines: list[str]) -> Iterator[str]:
+    """Leave out lines that stand between the same neighbours as before, numbers apart: a training log's progress."""
+    digits = str.maketrans("123456789", "000000000")
+    shapes = [line.translate(digits) for line in lines]
+    seen: set[tuple[str, ...]] = set()
+    for place, line in enumerate(lines):
+        around = tuple(shapes[max(0, place - 1) : place + 2])
+        if around not in seen:
+            seen.add(around)
+            yield line

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from gpuinstall import uv
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.prepare import fits
 from gpuinstall.install.standing import standing
 from gpuinstall.lock.fit import best
 from gpuinstall.lock.plan_and_resolve import target_for
 from gpuinstall.lock.request import LockRequest, settle_one
-from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog

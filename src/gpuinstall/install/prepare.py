@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
 from gpuinstall.errors import LockError, NoBuildError
+from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.options import Prepared
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.lock.build import build_locks
 from gpuinstall.lock.fit import Fit, Misfit, best, fits_in, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, settle_one
-from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

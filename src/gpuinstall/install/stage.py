@@ -12,6 +12,7 @@ from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
+from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import write_atomically
 from gpuinstall.install.activate import settle_activate
 from gpuinstall.install.pip_settings import settle_pip
@@ -19,7 +20,6 @@ from gpuinstall.install.space import held
 from gpuinstall.install.swap import discard
 from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.fit import selected
-from gpuinstall.probe.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

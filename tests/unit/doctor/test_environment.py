@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.doctor.environment import environment_findings
-from gpuinstall.doctor.installed import Installed
+from gpuinstall.doctor.environment import InstalledPackages, environment_findings
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
 
@@ -25,10 +24,10 @@ SOUND = (
 )
 
 
-def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()) -> Installed:
+def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()) -> InstalledPackages:
     changed = {name for name, _ in changes}
     kept = (pair for pair in SOUND if pair[0] not in {*changed, without})
-    return Installed((*kept, *changes), conda)
+    return InstalledPackages((*kept, *changes), conda)
 
 
 @pytest.mark.parametrize("machine", [PASCAL, ADA])
@@ -56,7 +55,7 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
         (installed(conda=("pytorch-2.5.1-cpu_mkl_py312_108",)), "conda-and-pip", "F34"),
     ],
 )
-def test_each_fault_is_found_with_its_entry_and_a_command(found: Installed, code: str, identity: str) -> None:
+def test_each_fault_is_found_with_its_entry_and_a_command(found: InstalledPackages, code: str, identity: str) -> None:
     (finding,) = environment_findings(found, ADA)
     assert (finding.code, finding.id, finding.blocking) == (code, identity, True)
     assert finding.fix
@@ -73,13 +72,13 @@ def test_torchvision_no_longer_minds_from_2_14_on() -> None:
 
 
 def test_a_torch_from_before_numpy_2_is_older_on_linux_than_on_windows() -> None:
-    between = Installed((("torch", "2.4.0"), ("numpy", "2.0.1")))
+    between = InstalledPackages((("torch", "2.4.0"), ("numpy", "2.0.1")))
     assert list(environment_findings(between, ADA)) == []
     assert [found.id for found in environment_findings(between, replace(ADA, os="windows"))] == ["F66"]
 
 
 def test_a_conda_build_for_the_cpu_is_right_where_there_is_no_gpu() -> None:
-    build = Installed((("torch", "2.5.1"),), conda=("pytorch-2.5.1-py3.12_cpu_0",))
+    build = InstalledPackages((("torch", "2.5.1"),), conda=("pytorch-2.5.1-py3.12_cpu_0",))
     assert [found.id for found in environment_findings(build, ADA)] == ["F45"]
     assert list(environment_findings(build, replace(ADA, gpus=()))) == []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.installed import Installed, asks_for_executable_stack, read_installed
+from gpuinstall.doctor.environment import InstalledPackages, asks_for_executable_stack, read_installed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(tmp
 
 
 def test_a_folder_that_is_no_environment_holds_nothing(tmp_path: Path) -> None:
-    assert read_installed(tmp_path / "absent") == Installed(())
+    assert read_installed(tmp_path / "absent") == InstalledPackages(())
 
 
 @pytest.mark.parametrize(

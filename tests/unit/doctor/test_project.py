@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.doctor.project import lock_findings, read_project, requirements, uv_findings
+from gpuinstall.failures import FixContext
 from gpuinstall.machine import Machine
 from tests.frozen import frozen_catalog
 
@@ -54,7 +55,9 @@ hashes = {sha256 = "{sha256}"}
 
 def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
     (folder / "pyproject.toml").write_text(text)
-    return [(finding.code, finding.id) for finding in uv_findings(read_project(folder), torch)]
+    return [
+        (finding.code, finding.id) for finding in uv_findings(read_project(folder), torch, FixContext.of_machine(HERE))
+    ]
 
 
 def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path: Path, text: str
 
 def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(UV + EXPORTED)
-    (found,) = uv_findings(read_project(tmp_path), "2.14.1+cu126")
+    (found,) = uv_findings(read_project(tmp_path), "2.14.1+cu126", FixContext.of_machine(HERE))
     assert found.fix is not None
     assert found.fix.startswith("uv sync --group torch-cu126 ")
 

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
+from gpuinstall.failures import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
+HERE = FixContext(("linux",))
+
+
 def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
-    return [(finding.code, finding.id, finding.fix) for finding in shell_findings(read_shell(environ))]
+    return [(finding.code, finding.id, finding.fix) for finding in shell_findings(read_shell(environ), HERE)]
 
 
 def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
@@ -57,7 +61,9 @@ def test_a_moved_python_is_found() -> None:
 
 def test_what_decides_over_builds_is_one_finding() -> None:
     environ = {"UV_TORCH_BACKEND": "cpu", "PIP_CONSTRAINT": "/etc/pip/constraint.txt", "UV_INDEX": ""}
-    assert found(environ) == [("override-left-behind", "F32", "unset UV_TORCH_BACKEND PIP_CONSTRAINT")]
+    ((code, entry, fix),) = found(environ)
+    assert (code, entry) == ("override-left-behind", "F32")
+    assert (fix or "").startswith("unset UV_TORCH_BACKEND PIP_CONSTRAINT\n")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +79,10 @@ def test_what_decides_over_builds_is_one_finding() -> None:
 )
 def test_a_toolkit_of_another_major_is_a_note(tmp_path: Path, version: str, torch: str, codes: list[str]) -> None:
     (tmp_path / "version.json").write_text(version)
-    findings = list(toolkit_findings(read_shell({"CUDA_HOME": str(tmp_path)}), torch))
+    findings = list(toolkit_findings(read_shell({"CUDA_HOME": str(tmp_path)}), torch, HERE))
     assert [finding.code for finding in findings] == codes
     assert not any(finding.blocking for finding in findings)
+    assert all("cuda-12.6" in (finding.fix or "") for finding in findings)
 
 
 def test_a_cuda_home_without_a_version_says_nothing(tmp_path: Path) -> None:

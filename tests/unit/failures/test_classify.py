@@ -93,9 +93,10 @@ def test_each_message_is_recognised(identity: str, message: str) -> None:
         assert found[0] == identity
 
 
-def test_there_is_a_log_for_each_failure_with_its_thread() -> None:
+def test_there_is_a_log_for_each_failure() -> None:
     sources = tomli.loads((LOGS / "sources.toml").read_text(encoding="utf-8"))
-    assert [path.stem for path in FAILING] == list(load_failures()) == sorted(sources)
+    assert {path.stem for path in FAILING} == load_failures().keys()
+    assert sources.keys() <= load_failures().keys()
 
 
 @pytest.mark.parametrize("log", FAILING, ids=lambda path: str(path.stem))
@@ -203,7 +204,7 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
     here = machine(environment=Environment(container="docker"))
     (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
     assert cause.id == plain.id == "F01"
-    assert cause.fix[0].startswith("docker run --gpus all")
+    assert "docker run --gpus all" in cause.fix[0]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,8 @@ def test_no_healthy_log_is_taken_for_advice(log: Path) -> None:
         (NO_KERNEL, 209, "F37"),
         ("unspecified", 803, "F03"),
         ("unspecified", 802, "F10"),
-        ("unspecified", 2, None),
+        ("unspecified", 2, "F16"),
+        ("unspecified", 4711, None),
         ("out of memory", None, None),
     ],
 )

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.failures_page import failures_page
 
-from gpuinstall.doctor.page import page
-from gpuinstall.failures.circumstances import Circumstances
-from gpuinstall.failures.repair import repair
+from gpuinstall.failures import FixContext, fix
 from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
-from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
     from gpuinstall.failures.table import Failure
 
 FAILURES = tuple(load_failures().values())
 ROOT = Path(__file__).resolve().parents[3]
-PLATFORMS = ("", "wsl", "windows", "container", "native-linux")
+PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
 NAMES = {*load_circumstances(), "npm"}
 
 
@@ -59,8 +57,7 @@ class TestEachEntry:
 
     @pytest.mark.parametrize("platform", PLATFORMS)
     def test_says_what_to_do_on_every_platform(self, failure: Failure, platform: str) -> None:
-        circumstances = Circumstances(Transcript(""), None, (platform,) if platform else ())
-        assert repair(failure.fix, None, circumstances)
+        assert fix(failure.id, FixContext((platform,)))
 
 
 def test_every_circumstance_is_used_and_compiles() -> None:
@@ -77,4 +74,4 @@ def test_advice_and_lookalikes_give_reasons() -> None:
 
 
 def test_the_page_of_failures_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "failures.md").read_text(encoding="utf-8") == page()
+    assert (ROOT / "docs" / "failures.md").read_text(encoding="utf-8") == failures_page()

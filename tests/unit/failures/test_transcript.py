@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.failures.pattern import Pattern
-from gpuinstall.failures.plain_text import LONG_TEXT
-from gpuinstall.failures.transcript import Transcript
+from gpuinstall.failures.transcript import LONG_TEXT, Transcript
 
 SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"

@@ -157,7 +157,7 @@ MADE: dict[str, tuple[Made, ...]] = {
         ),
     ),
     "F27": (Made(healthy() | DOCKER | nvml(init=999) | libcuda(init=999), "gpu-withdrawn-from-container"),),
-    "F31": (Made(card(1) | module() | NO_DRIVER | {"nvidia-smi.txt": "ERR!\n"}, "smi-unreadable", blocking=False),),
+    "F31": (Made(card(1) | module() | NO_DRIVER | {"nvidia-smi.xml": "ERR!\n"}, "smi-unreadable", blocking=False),),
     "F39": (
         Made(card(1, RTX_5090) | module("550.144.03") | nvml() | libcuda(init=100), "driver-older-than-gpu", gpus=(0,)),
     ),

@@ -9,23 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.probe import (
-    asking,
-    container,
-    fabric,
-    folders,
-    host,
-    jetson,
-    kernel,
-    nodes,
-    nvml,
-    pci,
-    pythons,
-    smi,
-    windows,
-)
-from gpuinstall.probe.notes import required_cuda
+from gpuinstall.facts import bus, children, container, folders, host, pythons
 from gpuinstall.process import Finished
+from gpuinstall.vendors.nvidia import chips, evidence, kernel_module, nodes, notes, nvml, smi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,24 +22,33 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
-SMI = """| NVIDIA-SMI 610.43.02  KMD Version: 610.43.02  CUDA UMD Version: 13.3 |
-|   0  NVIDIA B200  On |   00000000:63:00.0 Off | 0 |
-| N/A   26C    P0            139W / 1000W |       0MiB / 183359MiB |
+SMI = """<?xml version="1.0" ?>
+<nvidia_smi_log>
+<driver_version>610.43.02</driver_version>
+<cuda_version>13.3</cuda_version>
+<gpu id="00000000:63:00.0"><product_name>NVIDIA B200</product_name><uuid>GPU-7fdaf0a5</uuid>
+<mig_mode><current_mig>Enabled</current_mig></mig_mode>
+<pci><pci_bus_id>00000000:63:00.0</pci_bus_id><pci_device_id>290110DE</pci_device_id></pci>
+<fb_memory_usage><total>183359 MiB</total></fb_memory_usage></gpu>
+</nvidia_smi_log>
 GPU 0: NVIDIA B200 (UUID: GPU-7fdaf0a5)
   MIG 1g.10gb     Device  0: (UUID: MIG-feb88891)
-0, NVIDIA B200, GPU-1, [N/A], 0x268410DE, 24564, Enabled, 8.9
+10.0
 Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost
 """
 
 PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "nvidia-smi": (smi.parse, SMI),
-    "proc version": (kernel.parse_proc_version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun"),
-    "sys version": (kernel.parse_sys_version, "535.183.01\n"),
-    "secure boot": (kernel.parse_secure_boot, "\x06\0\0\0\x01"),
-    "modprobe": (kernel.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
-    "sysfs number": (pci.parse_number, "0x10de\n"),
-    "uevent": (pci.parse_uevent, "DRIVER=nvidia\nPCI_ID=10DE:2684\n"),
-    "bus address": (pci.normal_address, "00000000:01:00.0"),
+    "proc version": (
+        kernel_module.parse_proc_version,
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
+    ),
+    "sys version": (kernel_module.parse_sys_version, "535.183.01\n"),
+    "secure boot": (kernel_module.parse_secure_boot, "\x06\0\0\0\x01"),
+    "modprobe": (kernel_module.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
+    "sysfs number": (bus.parse_number, "0x10de\n"),
+    "uevent": (bus.parse_uevent, "DRIVER=nvidia\nPCI_ID=10DE:2684\n"),
+    "bus address": (bus.normal_address, "00000000:01:00.0"),
     "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
     "cpuinfo": (host.parse_avx, "flags\t: fpu avx avx2\n"),
     "platform": (host.parse_platform, '{"system": "Linux"}'),
@@ -65,18 +60,18 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         container.has_host_files,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
-    "fabric log": (fabric.parse_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
+    "fabric log": (nodes.parse_fabric_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
-    "device tree": (jetson.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
-    "tegra release": (jetson.parse_release, "# R36 (release), REVISION: 4.0, GCID: 1"),
+    "device tree": (chips.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
+    "tegra release": (chips.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "gpu information": (nodes.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
     "folders": (folders.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
-    "adapters": (lambda text: list(windows.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
-    "Windows driver": (windows.marketed_driver, "32.0.15.8180"),
-    "image requirement": (required_cuda, "cuda>=12.8 brand=tesla"),
-    "recorded child": (asking.parse_child, "status -11\n{}"),
+    "adapters": (lambda text: list(bus.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
+    "Windows driver": (evidence.marketed_driver, "32.0.15.8180"),
+    "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
+    "recorded child": (children.parse_child, "status -11\n{}"),
     "NVML": (
         lambda text: nvml.parse(Finished((), 0, text, "")),
         '{"library": "x", "init": 0}\n{"index": 0}\n{"end": true}',

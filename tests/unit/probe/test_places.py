@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.jetson import read_jetson
-from gpuinstall.probe.pci import normal_address, read_pci
+from gpuinstall.facts.bus import normal_address, parse_adapters, read_pci
+from gpuinstall.facts.container import read_wsl
 from gpuinstall.probe.probe import read_machine
-from gpuinstall.probe.windows import marketed_driver, parse_adapters
-from gpuinstall.probe.wsl import read_wsl
+from gpuinstall.vendors.nvidia.chips import read_jetson
+from gpuinstall.vendors.nvidia.evidence import BusCard, marketed_driver
+from gpuinstall.vendors.nvidia.nodes import LentByWindows, read_lent_by_windows
 from tests.lab.recorded import PCI, card, libcuda, no_libcuda, no_nvml, nvml, platform, recording
 
 if TYPE_CHECKING:
@@ -82,20 +83,21 @@ def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path
     assert read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic") is not None
     wsl = read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2")
     assert wsl is not None
-    assert (wsl.gpu, wsl.libraries, wsl.shadow) == (True, False, None)
+    assert wsl.gpu
+    assert read_lent_by_windows(recording(tmp_path), wsl) == LentByWindows()
 
 
-def test_only_display_controllers_and_nvswitches_are_taken_from_the_bus(tmp_path: Path) -> None:
+def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_bus(tmp_path: Path) -> None:
     audio = card(1, "10de:22bc", "snd_hda_intel", "0x040300")
     bridge = card(2, "8086:1901", None, "0x060400")
     compute = card(3, "10de:2335", kind="0x030200")
     switch = card(4, "10de:22a3", kind="0x068000")
     matrox = card(5, "102b:0538", "mgag200")
     found = read_pci(recording(tmp_path, audio, bridge, compute, switch, matrox))
-    assert [(device.id, device.is_gpu, device.is_switch) for device in found] == [
-        ("10de:2335", True, False),
-        ("10de:22a3", False, True),
-        ("102b:0538", False, False),
+    assert [(device.id, device.is_display) for device in found] == [
+        ("10de:2335", True),
+        ("10de:22a3", False),
+        ("102b:0538", True),
     ]
 
 
@@ -128,7 +130,7 @@ ADAPTER = {
 @pytest.mark.parametrize("said", [ADAPTER, [ADAPTER], [{"PNPDeviceID": "ROOT\\BASICDISPLAY\\0000"}, ADAPTER]])
 def test_windows_adapters_are_read_alone_and_in_a_list(said: object) -> None:
     (adapter,) = parse_adapters(json.dumps(said))
-    assert (adapter.id, adapter.is_gpu, adapter.driver) == ("10de:2684", True, "581.80")
+    assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == ("10de:2684", True, "581.80")
 
 
 @pytest.mark.parametrize(

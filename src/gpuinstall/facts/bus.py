@@ -1,0 +1,132 @@
+"""The display controllers on the bus: they are there whatever a driver says. From sysfs, on Windows by CIM.
+
+Format of the latter: Microsoft's Win32_VideoController; a PNPDeviceID begins ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.children import run_children
+from gpuinstall.facts.source import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.facts.source import Source
+
+DEVICES = "/sys/bus/pci/devices"
+VGA, CONTROLLER_3D, OTHER_BRIDGE = 0x0300, 0x0302, 0x0680
+DISPLAY = (VGA, CONTROLLER_3D)
+RESERVED_FOR_GUESTS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
+
+CIM_SECONDS = 15
+CIM_QUERY = (
+    "Get-CimInstance Win32_VideoController"
+    " | Select-Object Name, PNPDeviceID, DriverVersion, ConfigManagerErrorCode | ConvertTo-Json"
+)
+
+_IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One function on the bus: its address, its numbers, and what drives it.
+
+    ``driver`` is the kernel driver's name; on Windows the driver's version, or the error code that stopped it.
+    """
+
+    address: str
+    vendor: int
+    device: int
+    kind: int
+    driver: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Vendor and device as people write them: ``10de:2684``."""
+        return f"{self.vendor:04x}:{self.device:04x}"
+
+    @property
+    def is_display(self) -> bool:
+        """Say whether it is a display controller, VGA (0300) or 3D (0302)."""
+        return self.kind in DISPLAY
+
+    @property
+    def is_reserved(self) -> bool:
+        """Say whether it is set aside for a virtual machine."""
+        return self.driver in RESERVED_FOR_GUESTS
+
+
+def read_pci(source: Source) -> tuple[PciDevice, ...]:
+    """Read the display controllers and the bridges of no common kind, in the order of their addresses."""
+    found = (_read(source, address) for address in source.names(DEVICES))
+    return tuple(device for device in found if device is not None)
+
+
+def read_adapters(source: Source) -> tuple[PciDevice, ...]:
+    """Read Windows' display adapters."""
+    return tuple(parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source))))
+
+
+def parse_adapters(text: str) -> Iterator[PciDevice]:
+    """Read the list, or the one adapter that stands without a list."""
+    said = read_json(text)
+    for number, adapter in enumerate(said if isinstance(said, list) else [said]):
+        match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
+        if match:
+            yield PciDevice(f"adapter {number}", int(match[1], 16), int(match[2], 16), VGA, _adapter_driver(adapter))
+
+
+def parse_number(text: str | None) -> int | None:
+    """Read sysfs' ``0x10de``; None for anything else."""
+    match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
+    return int(match[1], 16) if match else None
+
+
+def parse_uevent(text: str) -> dict[str, str]:
+    """Read the ``KEY=value`` lines of a device's uevent file."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals and key.strip()}
+
+
+def normal_address(text: str) -> str:
+    """Write a bus address as sysfs does (``0000:01:00.0``), whoever gave it: some write eight digits of domain."""
+    match = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?", text.strip())
+    if match is None:
+        return text.strip().lower()
+    domain, bus, slot, function = (int(part or "0", 16) for part in match.groups())
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def _read(source: Source, address: str) -> PciDevice | None:
+    folder = f"{DEVICES}/{address}"
+    kind = parse_number(source.text(f"{folder}/class"))
+    if kind is None or kind >> 8 not in (*DISPLAY, OTHER_BRIDGE):
+        return None
+    vendor, device = (parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device"))
+    if vendor is None or device is None:
+        return None
+    link = source.link(f"{folder}/driver")
+    driver = link.rpartition("/")[2] if link else parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
+    return PciDevice(normal_address(address), vendor, device, kind >> 8, driver or None)
+
+
+def _adapter_driver(adapter: dict[str, object]) -> str | None:
+    version, error = adapter.get("DriverVersion"), adapter.get("ConfigManagerErrorCode")
+    if isinstance(error, int) and error:
+        return f"error code {error}"
+    return version if isinstance(version, str) else None
+
+
+def _ask_windows(source: Source) -> str:
+    system = os.environ.get("SYSTEMROOT", "C:\\Windows")
+    program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
+    command = [str(program), "-NoProfile", "-NonInteractive", "-Command", CIM_QUERY]
+    waiting = f"waiting for Windows, up to {CIM_SECONDS} s"
+    (finished,) = run_children([(command, dict(os.environ))], CIM_SECONDS, lambda: source.wait(waiting))
+    return finished.out

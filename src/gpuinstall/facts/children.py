@@ -1,0 +1,93 @@
+"""Our own children: what touches a driver runs in a process of its own, where a hang or a crash is an answer."""
+
+from __future__ import annotations
+
+import re
+import signal
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.process import Finished, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpuinstall.facts.source import Source
+
+    Command = tuple[Sequence[str], Mapping[str, str]]
+
+PATIENCE = 3.0
+GRACE = 1.0
+NOT_STARTED = 126
+
+
+def time_limit(gpus: int) -> float:
+    """Seconds that a driver may take: 5, and 5 for each GPU (without persistence each is initialized again)."""
+    return 5.0 + 5.0 * gpus
+
+
+def run_children(commands: Sequence[Command], seconds: float, waiting: Callable[[], None]) -> tuple[Finished, ...]:
+    """Run each (argv, environment) at once, calling ``waiting`` after 3 s; a status is None where the time ran out.
+
+    A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
+    """
+    done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
+
+    def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        try:
+            done[number] = run(argv, env=environment, seconds=seconds)
+        except OSError as error:
+            done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
+
+    threads = [Thread(target=follow, args=(number, *command), daemon=True) for number, command in enumerate(commands)]
+    start = monotonic()
+    for thread in threads:
+        thread.start()
+    _join(threads, start + min(PATIENCE, seconds + GRACE))
+    if seconds > PATIENCE and any(thread.is_alive() for thread in threads):
+        waiting()
+    _join(threads, start + seconds + GRACE)
+    return tuple(done)
+
+
+def ask_children(source: Source, who: str, gpus: int, *commands: Command) -> tuple[Finished, ...]:
+    """Run children of somebody who has time for so many GPUs, and say so after the first three seconds."""
+    limit = time_limit(gpus)
+    return run_children(commands, limit, lambda: source.wait(f"waiting for {who}, up to {limit:.0f} s"))
+
+
+def ask_child(source: Source, name: str, who: str, gpus: int, command: Command) -> Finished | None:
+    """Run a child, or read what it answered on a recorded machine; None where nobody asked there."""
+    return parse_child(source.answer(name, lambda: written_child(*ask_children(source, who, gpus, command))))
+
+
+def written_child(finished: Finished) -> str:
+    """Write how a child ended, and what it had said by then."""
+    return f"status {finished.status}\n{finished.out}"
+
+
+def parse_child(text: str) -> Finished | None:
+    """Read that back."""
+    match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
+    status = None if match is None or match[1] == "None" else int(match[1])
+    return Finished((), status, text[match.end() :], "") if match else None
+
+
+def death(finished: Finished) -> str:
+    """Say how a child ended that gave no answer."""
+    if finished.status is None:
+        return "did not answer in time"
+    if finished.status >= 0:
+        return f"ended with status {finished.status} and no answer"
+    return f"was ended by {_signal(-finished.status)}"
+
+
+def _join(threads: Sequence[Thread], deadline: float) -> None:
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
+
+
+def _signal(number: int) -> str:
+    known = {int(each): each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")

@@ -1,0 +1,144 @@
+"""The host: operating system, distribution and its package manager, architecture, C library, processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.source import read_json
+from gpuinstall.failures.problems import distribution_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.facts.source import Source
+
+OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
+PLATFORM = "platform.json"
+CPUINFO = "/proc/cpuinfo"
+PROCESSOR_BYTES = 4096
+
+RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
+
+SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
+ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "x86_64", "armv8l": "aarch64"}
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host's own facts; ``avx`` None where the processor does not say.
+
+    ``fix_keys`` name the distribution and its package manager, as fixes do.
+    """
+
+    os: str
+    arch: str
+    release: str = ""
+    libc: str | None = None
+    glibc: str | None = None
+    distribution: str | None = None
+    fix_keys: tuple[str, ...] = ()
+    avx: bool | None = None
+
+
+def read_host(source: Source) -> Host:
+    """Read the host."""
+    said = parse_platform(source.answer(PLATFORM, _platform))
+    system, processor = said.get("system", "Linux"), source.text(CPUINFO, PROCESSOR_BYTES) or ""
+    files = OS_RELEASE if system == "Linux" else ()
+    names = parse_os_release(next((text for path in files if (text := source.text(path))), ""))
+    libc = said.get("libc", "")
+    return Host(
+        os=SYSTEMS.get(system, "linux"),
+        arch=true_architecture(said.get("machine", ""), system, processor, said.get("translated", "")),
+        release=said.get("release", ""),
+        libc=_libc(source, libc) if system == "Linux" else None,
+        glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
+        distribution=distribution(names),
+        fix_keys=distribution_keys(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
+        avx=parse_avx(processor),
+    )
+
+
+def read_missing_libraries(source: Source) -> tuple[str, ...]:
+    """Read which of Windows' Visual C++ run-time libraries are missing."""
+    return tuple(source.answer("missing-libraries.txt", lambda: "\n".join(_missing_libraries())).split())
+
+
+def parse_platform(text: str) -> dict[str, str]:
+    """Read what Python's platform module said."""
+    said = read_json(text)
+    return {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+
+
+def is_told(text: str) -> bool:
+    """Say whether Python's platform module named a system that is known and its architecture."""
+    said = parse_platform(text)
+    return said.get("system") in SYSTEMS and bool(said.get("machine"))
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Read os-release: shell assignments, quoted or not (freedesktop.org's os-release(5))."""
+    pairs = (re.match(r"\s*([A-Z][A-Z0-9_]*)=(.*?)\s*$", line) for line in text.splitlines())
+    return {pair[1]: re.sub(r"\\(.)", r"\1", pair[2].strip("\"'")) for pair in pairs if pair}
+
+
+def distribution(names: dict[str, str]) -> str | None:
+    """Name the distribution as people do: ``Ubuntu 22.04``."""
+    name = names.get("NAME") or names.get("ID")
+    return f"{name.removesuffix(' GNU/Linux')} {names.get('VERSION_ID', '')}".strip() if name else None
+
+
+def true_architecture(machine: str, system: str, processor: str, translated: str) -> str:
+    """Name the machine's architecture, not that of an x86 Python which an Arm machine translates."""
+    arm = "aarch64" if system == "Linux" else "arm64"
+    name = ARCHITECTURES.get(machine.lower(), machine.lower())
+    emulated = translated == "1" or (system == "Linux" and name == "x86_64" and "CPU implementer" in processor)
+    return arm if emulated or name in ("aarch64", "arm64") else name
+
+
+def parse_avx(processor: str) -> bool | None:
+    """Say whether an x86 processor has AVX; None where there are no flags."""
+    flags = re.search(r"^flags\s*:(.*)\n", processor, re.MULTILINE)
+    return "avx" in flags[1].split() if flags else None
+
+
+def _libc(source: Source, said: str) -> str | None:
+    if said.startswith("glibc"):
+        return "glibc"
+    loaders = [name for folder in ("/lib", "/lib64") for name in source.names(folder, "ld-")]
+    kinds = {"ld-linux": "glibc", "ld-musl-": "musl"}
+    return next((kinds[name[:8]] for name in sorted(loaders) if name[:8] in kinds), None)
+
+
+def _platform() -> str:
+    machine = {"system": platform.system(), "machine": platform.machine(), "release": platform.release()}
+    return json.dumps({**machine, "libc": _confstr(), "translated": _translated()})
+
+
+def _confstr() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, ValueError, OSError):
+        return ""
+
+
+def _translated() -> str:
+    """Say 1 under Rosetta or Windows' emulation: the first has a sysctl, the second a variable."""
+    if platform.system() == "Windows":
+        return "1" if "ARM64" in os.environ.get("PROCESSOR_ARCHITEW6432", "") else ""
+    if platform.system() != "Darwin":
+        return ""
+    from gpuinstall.process import run
+
+    return run(["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2).out.strip()
+
+
+def _missing_libraries() -> Iterator[str]:
+    folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
+    return (name for name in RUNTIME_LIBRARIES if not (folder / name).exists())

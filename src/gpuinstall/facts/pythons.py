@@ -1,0 +1,127 @@
+"""The Python interpreters at hand, found by looking: nothing is run, no shim is woken."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.folders import home_folder
+from gpuinstall.facts.source import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuinstall.facts.source import Source
+
+_FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
+_NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")
+_MANAGED = re.compile(rf"^cpython-{_FINAL}-")
+_CONDA = re.compile(rf"^python-{_FINAL}-.*\.json$")
+_FOLDER = re.compile(rf"^{_FINAL}$")
+
+
+def read_pythons(source: Source) -> tuple[str, ...]:
+    """Read the versions of the interpreters here, oldest first; ``3.11`` where only that much can be seen."""
+    return parse_pythons(source.answer("pythons.json", _versions))
+
+
+def find_python(version: str) -> Path | None:
+    """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
+    fitting = [(each, path) for each, path in _found() if each == version or each.startswith(f"{version}.")]
+    return max(fitting, key=lambda found: [int(part) for part in found[0].split(".")], default=(None, None))[1]
+
+
+def parse_pythons(text: str) -> tuple[str, ...]:
+    """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
+    said = read_json(text)
+    listed = said if isinstance(said, list) else []
+    versions = {each for each in listed if isinstance(each, str) and _FOLDER.match(each)}
+    kept = {
+        each for each in versions if each.count(".") == 2 or not any(other.startswith(f"{each}.") for other in versions)
+    }
+    return tuple(sorted(kept, key=lambda each: [int(part) for part in each.split(".")]))
+
+
+def _versions() -> str:
+    return json.dumps(sorted({version for version, _ in _found()}))
+
+
+def _found() -> Iterator[tuple[str, Path]]:
+    program = "python.exe" if sys.platform == "win32" else "bin/python3"
+    yield platform.python_version(), Path(getattr(sys, "_base_executable", sys.executable))
+    home = home_folder()
+    yield from _on_path(os.environ.get("PATH", "").split(os.pathsep))
+    yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
+    yield from _matching(_MANAGED, _managed(home), program)
+    for conda in _condas(home):
+        yield from ((version, conda / program) for version, _ in _matching(_CONDA, conda / "conda-meta", ""))
+    yield from _matching(_FOLDER, Path("/Library/Frameworks/Python.framework/Versions"), program)
+    yield from _registered()
+
+
+def _on_path(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    for folder in (Path(folder) for folder in folders if folder and Path(folder).name != "shims"):
+        for program in _names(folder):
+            yield from ((version, folder / program) for version in _version_of(folder / program))
+
+
+def _version_of(program: Path) -> Iterator[str]:
+    """Read the version off a program's name, its real name, or the folder that its manager keeps it in."""
+    if not program.name.startswith("python"):
+        return
+    real = Path(os.path.realpath(program))
+    kept_in = re.search(rf"(?:/versions/|/cpython-){_FINAL}[/-]", str(real))
+    named = _NAMED.match(real.name)
+    if named is not None and os.access(real, os.X_OK):
+        yield kept_in[1] if kept_in else named[1]
+
+
+def _matching(pattern: re.Pattern[str], folder: Path, program: str) -> Iterator[tuple[str, Path]]:
+    for name in _names(folder):
+        match = pattern.match(name)
+        if match and os.access(folder / name / program, os.F_OK):
+            yield match[1], folder / name / program
+
+
+def _managed(home: Path) -> Path:
+    if sys.platform == "win32":
+        return _folder("UV_PYTHON_INSTALL_DIR", _folder("APPDATA", home) / "uv" / "python")
+    return _folder("UV_PYTHON_INSTALL_DIR", _folder("XDG_DATA_HOME", home / ".local" / "share") / "uv" / "python")
+
+
+def _condas(home: Path) -> Iterator[Path]:
+    bases = [_folder("CONDA_PREFIX", home / "miniconda3"), Path("/opt/conda")]
+    bases += [home / name for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge")]
+    for base in dict.fromkeys(bases):
+        yield base
+        yield from (base / "envs" / name for name in _names(base / "envs"))
+
+
+def _registered() -> Iterator[tuple[str, Path]]:
+    """Read Windows' registry of interpreters (PEP 514)."""
+    if sys.platform != "win32":
+        return
+    import winreg
+
+    for root in (winreg.HKEY_CURRENT_USER, winreg.HKEY_LOCAL_MACHINE):
+        with suppress(OSError), winreg.OpenKey(root, r"Software\Python\PythonCore") as core:
+            for number in range(winreg.QueryInfoKey(core)[0]):
+                version = winreg.EnumKey(core, number)
+                yield version, Path(winreg.QueryValue(core, rf"{version}\InstallPath"), "python.exe")
+
+
+def _folder(variable: str, otherwise: Path) -> Path:
+    return Path(os.environ[variable]) if os.environ.get(variable) else otherwise
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return []

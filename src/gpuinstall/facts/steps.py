@@ -1,0 +1,81 @@
+"""The steps of the probe, and the facts that they gather.
+
+A step names the fact that it reads and how: it sees the facts of the steps before it. A new fact is a field, its
+reader and its parser, and one entry in a tuple of steps.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gpuinstall.facts.container import ContainerInfo
+from gpuinstall.facts.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gpuinstall.facts.bus import PciDevice
+    from gpuinstall.facts.container import Wsl
+    from gpuinstall.facts.folders import Folder
+    from gpuinstall.facts.source import Source
+
+Facts = TypeVar("Facts", bound=Any)
+
+
+@dataclass(frozen=True)
+class Step(Generic[Facts]):
+    """Where a fact goes and how it is read; those marked ``together`` that stand side by side are read at once."""
+
+    fact: str
+    read: Callable[[Source, Facts], object]
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What is known of the machine, whoever made its GPUs.
+
+    ``devices`` are those of the bus, ``evidence`` is what each maker's prober read, by the maker's name.
+    """
+
+    host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
+    container: ContainerInfo = field(default_factory=ContainerInfo)
+    wsl: Wsl | None = None
+    devices: tuple[PciDevice, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    pythons: tuple[str, ...] = ()
+    folders: Mapping[str, Folder] = field(default_factory=dict)
+    missing_libraries: tuple[str, ...] = ()
+
+    def fix_keys(self, *platforms: str) -> tuple[str, ...]:
+        """Say where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""
+        engine = self.container.engine
+        return (
+            *((engine, "container") if engine else ()),
+            *(("wsl",) if self.wsl else ()),
+            *platforms,
+            *self.host.fix_keys,
+            self.host.os,
+        )
+
+
+def take(steps: Iterable[Step[Facts]], facts: Facts, source: Source) -> Facts:
+    """Take the steps in their order."""
+    for together, group in groupby(steps, key=lambda step: step.together):
+        facts = (_at_once if together else _in_turn)(tuple(group), facts, source)
+    return facts
+
+
+def _in_turn(steps: tuple[Step[Facts], ...], facts: Facts, source: Source) -> Facts:
+    for step in steps:
+        facts = replace(facts, **{step.fact: step.read(source, facts)})
+    return facts
+
+
+def _at_once(steps: tuple[Step[Facts], ...], facts: Facts, source: Source) -> Facts:
+    with ThreadPoolExecutor(len(steps)) as pool:
+        read = {step.fact: pool.submit(step.read, source, facts) for step in steps}
+    return replace(facts, **{fact: future.result() for fact, future in read.items()})

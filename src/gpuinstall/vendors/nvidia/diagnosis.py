@@ -1,0 +1,310 @@
+"""What is wrong with the machine as a whole: the first predicate that the evidence fulfils. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, blackwells, refusal
+from gpuinstall.vendors.nvidia.faults import driver_fault, evidence_line, fault, held_by_nouveau
+from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
+from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuinstall.machine import Problem
+    from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
+
+    Condition = Callable[[NvidiaEvidence], bool]
+    Predicate = Callable[[NvidiaEvidence], Problem | None]
+
+# NVML's numbers, and CUDA's for no device.
+DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999
+NO_DEVICE = 100
+
+
+def machine_fault(evidence: NvidiaEvidence) -> Problem | None:
+    """Name what keeps the whole machine from working; None where nothing does, or where there is no GPU."""
+    asked = (predicate for condition, predicate in PREDICATES if condition(evidence))
+    return next((found for predicate in asked if (found := predicate(evidence))), None)
+
+
+def driver_dies(evidence: NvidiaEvidence) -> Problem | None:
+    """A library of the driver hangs or crashes; libcuda's fault counts only where a GPU is seen."""
+    nvml, cuda = evidence.nvml, evidence.cuda
+    if nvml.fault in ("timeout", "crash"):
+        card = "" if nvml.at is None else f" when asked about GPU {nvml.at}"
+        return _death(evidence, nvml.fault, "NVML", card, nvml.error)
+    if cuda.fault in ("timeout", "crash") and evidence.shows_gpu:
+        return _death(evidence, cuda.fault, "libcuda", "", cuda.error)
+    return None
+
+
+def versions_differ(evidence: NvidiaEvidence) -> Problem | None:
+    """The kernel module is of another release than the libraries."""
+    if evidence.nvml.init != MISMATCH:
+        return None
+    module = evidence.kernel.module
+    kernel, library = (f" ({module.version})" if module else ""), _release_of(evidence.nvml.library)
+    message = f"the NVIDIA kernel module{kernel} and the driver's libraries{library} differ"
+    if evidence.container:
+        why = "the image carries driver libraries of its own, or the host's driver was updated under the container"
+    else:
+        why = "the driver was updated and the machine has not been restarted since"
+    return fault(evidence, "driver-library-mismatch", message, why)
+
+
+def driver_not_permitted(evidence: NvidiaEvidence) -> Problem | None:
+    """NVML may not open the driver."""
+    if evidence.nvml.init != NO_PERMISSION:
+        return None
+    why = "; ".join(evidence.refused) or "the device nodes below /dev do not admit this user"
+    return fault(evidence, "device-nodes-unusable", "this user may not open the NVIDIA driver", why)
+
+
+def windows_driver_missing(evidence: NvidiaEvidence) -> Problem | None:
+    """Windows, or the Windows around WSL, has the GPU and no driver that answers."""
+    if evidence.facts.wsl:
+        message = "WSL has a GPU, and NVIDIA's driver does not answer in it"
+        why = "the Windows driver is missing, too old, or not lent to this WSL"
+        return fault(evidence, "wsl-driver-unreachable", message, why)
+    if evidence.facts.host.os == "windows":
+        why = "Windows lists the adapter, and NVIDIA's driver does not answer"
+        return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no working driver", why)
+    return None
+
+
+def nouveau_holds_card(evidence: NvidiaEvidence) -> Problem | None:
+    """No module is loaded, and the kernel's own driver has a card."""
+    holder = next((card for card in evidence.cards if card.device.driver == "nouveau"), None)
+    return held_by_nouveau(evidence, holder) if holder else None
+
+
+def container_lacks_libraries(evidence: NvidiaEvidence) -> Problem | None:
+    """A container has a GPU, and none of the driver's libraries."""
+    if not evidence.container or evidence.has_libraries:
+        return None
+    without = "no driver" if evidence.kernel.module is None else "not the driver's libraries"
+    return _lent_nothing(evidence, f"the container has a GPU and {without}")
+
+
+def nodes_refused(evidence: NvidiaEvidence) -> Problem | None:
+    """The module is loaded and the libraries are there: the nodes between them are not to be opened."""
+    if not evidence.kernel.module or not evidence.has_libraries or not evidence.refused:
+        return None
+    message = f"NVIDIA's driver {evidence.kernel.module.version} is loaded and cannot be opened"
+    return fault(evidence, "device-nodes-unusable", message, "; ".join(evidence.refused))
+
+
+def libraries_missing(evidence: NvidiaEvidence) -> Problem | None:
+    """The module is loaded, and no library of the driver can be used."""
+    if evidence.kernel.module is None:
+        return None
+    message = (
+        f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded,"
+        " and the driver's libraries are not installed"
+    )
+    return fault(
+        evidence, "driver-libraries-missing", message, "neither libnvidia-ml.so.1 nor libcuda.so.1 can be used"
+    )
+
+
+def switched_off(evidence: NvidiaEvidence) -> Problem | None:
+    """A file forbids the module, as the tools that switch a laptop's card off write one."""
+    if not evidence.kernel.blocked_by:
+        return None
+    why = f"{evidence.kernel.blocked_by} keeps its module out"
+    return fault(evidence, "gpu-switched-off", f"{_subject(evidence)} is switched off", why)
+
+
+def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Problem | None:
+    """The module is on the disk, and Secure Boot is on."""
+    if not evidence.kernel.secure_boot or not evidence.kernel.on_disk:
+        return None
+    message = "the NVIDIA kernel module is installed and not loaded"
+    return fault(
+        evidence, "module-blocked-by-secure-boot", message, "Secure Boot is on, and the module's key is not enrolled"
+    )
+
+
+def installed_in_part(evidence: NvidiaEvidence) -> Problem | None:
+    """NVML itself lacks a library, and there is no module on the disk."""
+    if evidence.nvml.init != LIBRARY_NOT_FOUND or evidence.kernel.on_disk:
+        return None
+    message, why = "the NVIDIA driver is installed in part", "its libraries do not find one another"
+    return fault(evidence, "driver-libraries-missing", message, why)
+
+
+def module_not_loaded(evidence: NvidiaEvidence) -> Problem | None:
+    """Libraries, or a module on the disk, show that the driver was installed."""
+    kernel = evidence.kernel
+    installed = evidence.has_libraries or evidence.nvml.init == DRIVER_NOT_LOADED or kernel.on_disk
+    if not installed:
+        return None
+    message = f"the NVIDIA kernel module is not loaded into kernel {kernel.release or evidence.facts.host.release}"
+    why = "it is there, and was not loaded" if kernel.on_disk else "it was built for another kernel, or not at all"
+    return fault(evidence, "module-not-loaded", message, why)
+
+
+def driver_missing(evidence: NvidiaEvidence) -> Problem:
+    """There is a GPU, and nothing of a driver."""
+    why = "neither its kernel module nor its libraries are there"
+    return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why)
+
+
+def nvml_fails(evidence: NvidiaEvidence) -> Problem | None:
+    """NVML cannot be initialized, for a reason that no other fact explains."""
+    init = evidence.nvml.init
+    if not init or init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+        return None
+    if init == UNKNOWN and evidence.container:
+        why = "systemd rewrote the container's device rules while it ran"
+        return fault(evidence, "gpu-withdrawn-from-container", "this container has lost its GPUs", why)
+    code = "nvml-unknown-error" if init == UNKNOWN else "nvml-error"
+    why = "; ".join(evidence.refused) or "the driver is loaded, and fails"
+    return fault(evidence, code, f"NVML cannot be initialized (error {init})", why)
+
+
+def libcuda_missing(evidence: NvidiaEvidence) -> Problem | None:
+    """NVML lists GPUs, and libcuda cannot be loaded."""
+    if evidence.cuda.fault not in ("missing", "unloadable") or not evidence.nvml.gpus:
+        return None
+    if evidence.container:
+        return _lent_nothing(evidence, "the container was lent NVML and not libcuda")
+    message = "NVML sees a GPU, and libcuda cannot be loaded"
+    return fault(evidence, "libcuda-missing", message, evidence.cuda.error or "libcuda.so.1 is not installed")
+
+
+def nothing_listed(evidence: NvidiaEvidence) -> Problem | None:
+    """Device nodes or /dev/dxg show a GPU, the driver answers, and lists none."""
+    listed = evidence.cards or evidence.nvml.gpus or evidence.cuda.devices or evidence.jetson
+    if listed or not evidence.shows_gpu or not (evidence.nvml.works or evidence.cuda_works):
+        return None
+    why = f"there is /dev/{evidence.nodes[0]}, and no card behind it" if evidence.nodes else "there is /dev/dxg"
+    return fault(evidence, "no-device-found", "the NVIDIA driver finds no GPU", why)
+
+
+def cuda_refuses(evidence: NvidiaEvidence) -> Problem | None:
+    """CUDA does not start while a GPU is seen, and no fault of the cards explains it."""
+    init = evidence.cuda.init
+    if not init or not evidence.shows_gpu:
+        return None
+    if init == NO_DEVICE and (_every_card_is_faulty(evidence) or _is_job_without_gpus(evidence)):
+        return None
+    found = refusal(init, _cuda_context(evidence))
+    facts = (found.seen, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
+    return replace(found, seen=" · ".join(fact for fact in facts if fact))
+
+
+def always(_: NvidiaEvidence) -> bool:
+    """On every machine."""
+    return True
+
+
+def no_module_is_loaded(evidence: NvidiaEvidence) -> bool:
+    """No driver answers, and Linux has not loaded its module."""
+    return no_driver_answers(evidence) and evidence.kernel.module is None
+
+
+def no_driver_answers(evidence: NvidiaEvidence) -> bool:
+    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
+
+    A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
+    """
+    tegra = evidence.jetson is not None and not evidence.cards
+    return not tegra and evidence.shows_gpu and (_is_refused(evidence) or _is_absent(evidence))
+
+
+# The first that holds names the fault; those with a condition are asked where it is met.
+PREDICATES: tuple[tuple[Condition, Predicate], ...] = (
+    (always, driver_dies),
+    (always, versions_differ),
+    (always, driver_not_permitted),
+    (no_driver_answers, windows_driver_missing),
+    (no_module_is_loaded, nouveau_holds_card),
+    (no_driver_answers, container_lacks_libraries),
+    (no_driver_answers, nodes_refused),
+    (no_driver_answers, libraries_missing),
+    (no_module_is_loaded, switched_off),
+    (no_module_is_loaded, blocked_by_secure_boot),
+    (no_module_is_loaded, installed_in_part),
+    (no_module_is_loaded, module_not_loaded),
+    (no_module_is_loaded, driver_missing),
+    (always, nvml_fails),
+    (always, libcuda_missing),
+    (always, nothing_listed),
+    (always, cuda_refuses),
+)
+
+
+def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Problem:
+    """A container has a GPU, and not the libraries to use it."""
+    lent = evidence.toolkit.capabilities
+    why = f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}" if lent else "the container toolkit put no driver into it"
+    return fault(evidence, "libraries-not-in-container", message, why)
+
+
+def _subject(evidence: NvidiaEvidence) -> str:
+    """Name the first card in a sentence."""
+    return evidence.cards[0].name if evidence.cards else "the GPU of this machine"
+
+
+def _death(evidence: NvidiaEvidence, how: str, library: str, card: str, words: str | None) -> Problem:
+    if how == "crash":
+        return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
+    why = "a card or its kernel module no longer answers, or many cards start without persistence"
+    return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
+
+
+def _is_refused(evidence: NvidiaEvidence) -> bool:
+    return evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
+
+
+def _is_absent(evidence: NvidiaEvidence) -> bool:
+    """NVML missing beside a libcuda that works is a healthy compute-only container.
+
+    Where a recording has no answer of either library, a kernel without the module has the last word.
+    """
+    cuda = evidence.cuda
+    if not evidence.nvml.was_asked and cuda == LibcudaFacts():
+        return evidence.facts.host.os == "linux" and evidence.kernel.module is None
+    asked = cuda.fault in ("missing", "unloadable") or cuda.init == NO_DEVICE
+    return evidence.nvml.fault == "missing" and asked
+
+
+def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
+    gpus = evidence.nvml.gpus
+    return CudaContext(
+        wsl=evidence.facts.wsl is not None,
+        container=evidence.container,
+        fix_context=evidence.fix_context,
+        driver=evidence.driver,
+        library=evidence.cuda.path,
+        blackwells=blackwells(gpu.compute_capability for gpu in gpus),
+        unsliced=bool(gpus) and all(gpu.mig and not gpu.slices for gpu in gpus),
+        uvm=False if _withholds_uvm(evidence) else None,
+    )
+
+
+def _withholds_uvm(evidence: NvidiaEvidence) -> bool:
+    """CUDA's own node is refused and the one that it shares with NVML is not."""
+    return len(evidence.refused) == 1 and evidence.refused[0].startswith("/dev/nvidia-uvm")
+
+
+def _every_card_is_faulty(evidence: NvidiaEvidence) -> bool:
+    """Say whether each card has a fault of its own, or the driver lists none of those on the bus."""
+    return (
+        evidence.nvml.works
+        and bool(evidence.cards or evidence.nvml.gpus)
+        and all(gpu.error is not None for gpu in evidence.nvml.gpus)
+    )
+
+
+def _is_job_without_gpus(evidence: NvidiaEvidence) -> bool:
+    return evidence.facts.container.job is not None and evidence.visible in ("", "-1", "NoDevFiles")
+
+
+def _release_of(library: str | None) -> str:
+    version = (library or "").partition(".so.")[2]
+    return f" ({version})" if "." in version else ""

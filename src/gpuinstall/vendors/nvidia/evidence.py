@@ -1,0 +1,171 @@
+"""Everything that was read about a machine with NVIDIA's GPUs, before anything is concluded from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.steps import MachineFacts
+from gpuinstall.failures.problems import FixContext
+from gpuinstall.vendors.nvidia.chips import drivers
+from gpuinstall.vendors.nvidia.kernel_module import LinuxKernel
+from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
+from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.gpus import Product
+    from gpuinstall.facts.bus import PciDevice
+    from gpuinstall.facts.source import Source
+    from gpuinstall.vendors.nvidia.chips import Jetson
+    from gpuinstall.vendors.nvidia.nodes import Fabric, LentByWindows
+    from gpuinstall.versions import DriverVersion
+
+PCI_VENDOR = 0x10DE
+
+
+@dataclass(frozen=True)
+class ToolkitVariables:
+    """What the container toolkit reads: the devices asked for (void where CDI brings them), the driver's parts that
+    are lent, and what the image demands of the driver."""
+
+    devices: str | None = None
+    capabilities: str | None = None
+    required: str | None = None
+
+
+@dataclass(frozen=True)
+class BusCard:
+    """An NVIDIA GPU on the bus."""
+
+    device: PciDevice
+
+    @cached_property
+    def chip(self) -> Product | None:
+        """Its chip, where the catalogue knows it."""
+        from gpuinstall.catalog.gpus import product_of
+
+        return product_of(self.device.device)
+
+    @property
+    def address(self) -> str:
+        """Its address on the bus."""
+        return self.device.address
+
+    @property
+    def name(self) -> str:
+        """Its name and address, for a sentence."""
+        return f"{self.chip.name if self.chip else 'NVIDIA ' + self.device.id} at {self.address}"
+
+    @property
+    def holder(self) -> str | None:
+        """What drives it: a kernel driver's name; on Windows NVIDIA's release, or the error that stopped it."""
+        driver = self.device.driver
+        is_windows = driver is not None and re.fullmatch(r"[0-9.]+", driver) is not None
+        return marketed_driver(driver or "") if is_windows else driver
+
+
+@dataclass(frozen=True)
+class NvidiaEvidence:
+    """The facts of all steps; ``nvml`` is nvidia-smi's answer where NVML itself could not be asked.
+
+    ``nodes`` are the device nodes of cards, ``opened`` the addresses of the cards whose node may be opened, where not
+    all of them are this process's; ``refused`` is what keeps it from the shared nodes; ``visible`` is
+    CUDA_VISIBLE_DEVICES; ``shown`` the number of GPUs that files show, ``recounted`` that of those which a library
+    must be asked about again; ``fabric`` is read where CUDA waits for it.
+    """
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    nodes: tuple[str, ...] = ()
+    opened: frozenset[str] = frozenset()
+    shown: int = 0
+    recounted: int = 0
+    jetson: Jetson | None = None
+    windows: LentByWindows | None = None
+    toolkit: ToolkitVariables = field(default_factory=ToolkitVariables)
+    visible: str | None = None
+    nvml: NvmlFacts = field(default_factory=NvmlFacts)
+    cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
+    smi: NvmlFacts = field(default_factory=NvmlFacts)
+    kernel: LinuxKernel = field(default_factory=LinuxKernel)
+    refused: tuple[str, ...] = ()
+    fabric: Fabric | None = None
+
+    @property
+    def container(self) -> str | None:
+        """The engine of the container, if it is one."""
+        return self.facts.container.engine
+
+    @property
+    def cuda_works(self) -> bool:
+        """Say whether cuInit succeeded."""
+        return self.cuda.init == 0
+
+    @property
+    def shows_gpu(self) -> bool:
+        """Say whether any source shows a GPU that this process was given."""
+        lent = self.facts.wsl is not None and self.facts.wsl.gpu
+        wsl = lent and (self.has_libraries or not (self.windows and self.windows.others_only))
+        return bool(self.nvml.gpus or self.cuda.devices or self.cards or self.nodes or self.jetson or wsl)
+
+    @property
+    def has_libraries(self) -> bool:
+        """Say whether any library of the driver could be loaded."""
+        in_wsl = self.windows is not None and self.windows.libraries
+        return self.nvml.library is not None or self.cuda.path is not None or in_wsl
+
+    @property
+    def driver(self) -> DriverVersion | None:
+        """The driver's release: the kernel module's, else NVML's."""
+        return self.kernel.module.version if self.kernel.module else self.nvml.driver
+
+    @cached_property
+    def cards(self) -> tuple[BusCard, ...]:
+        """The cards on the bus that this process was given."""
+        return split_visible_gpus(self)[0]
+
+    @cached_property
+    def others(self) -> tuple[BusCard, ...]:
+        """The cards on the bus that it was not given."""
+        return split_visible_gpus(self)[1]
+
+    @property
+    def fix_context(self) -> FixContext:
+        """Where a fix would be applied."""
+        words = {
+            "release": self.kernel.release or self.facts.host.release or "$(uname -r)",
+            "version": str(self.driver or "of the kernel module"),
+            "running": str(self.driver.branch if self.driver else drivers().recommended_branch),
+        }
+        return FixContext(self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items()))
+
+
+def read_toolkit_variables(source: Source) -> ToolkitVariables:
+    """Read the variables of NVIDIA's container toolkit."""
+    names = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA")
+    return ToolkitVariables(*map(source.variable, names))
+
+
+def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
+    """List NVIDIA's display controllers."""
+    return tuple(device for device in facts.devices if device.vendor == PCI_VENDOR and device.is_display)
+
+
+def split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
+    """Tell the cards that this process was given from what the bus only shows."""
+    gpus = gpus_on_bus(evidence.facts)
+    withheld = {device for device in gpus if device.is_reserved}
+    if evidence.facts.container.shares_the_bus:
+        listed = {gpu.bus_id for gpu in permitted(evidence.nvml).gpus}
+        listed |= {device.bus_id for device in evidence.cuda.devices}
+        given = {device.address for device in gpus if device.address in evidence.opened and not device.is_reserved}
+        withheld = {device for device in gpus if device.address not in (listed | given)}
+    cards = tuple(BusCard(device) for device in gpus if device not in withheld)
+    return cards, tuple(BusCard(device) for device in gpus if device in withheld)
+
+
+def marketed_driver(text: str) -> str | None:
+    """Read NVIDIA's release out of Windows' number: ``32.0.15.8180`` is 581.80."""
+    match = re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]*([0-9])\.([0-9]{2})([0-9]{2})", text)
+    return f"{match[1]}{match[2]}.{match[3]}" if match else None

@@ -1,0 +1,132 @@
+"""From what the sources saw to NVIDIA's GPUs and driver. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.facts.bus import normal_address
+from gpuinstall.machine import Driver, Gpu, MigDevice
+from gpuinstall.vendors.nvidia.chips import drivers
+from gpuinstall.vendors.nvidia.nvml import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
+    from gpuinstall.vendors.nvidia.libcuda import CudaDevice
+    from gpuinstall.vendors.nvidia.nvml import NvmlGpu
+
+
+class DetectedGpu(NamedTuple):
+    """A GPU and where it sits on the bus, if that is known."""
+
+    gpu: Gpu
+    address: str | None = None
+
+
+def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+    """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
+    listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
+    known = {detected.address for detected in listed}
+    unseen = [card for card in evidence.cards if card.address not in known]
+    first = max((detected.gpu.index for detected in listed), default=-1) + 1
+    return (*listed, *(_by_bus(card, first + number) for number, card in enumerate(unseen)))
+
+
+def driver_of(evidence: NvidiaEvidence) -> Driver | None:
+    """Name the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
+    module = evidence.kernel.module
+    cuda = evidence.cuda.driver_version or evidence.nvml.cuda
+    if evidence.nvml.driver:
+        return Driver(evidence.nvml.driver, cuda, evidence.nvml.by)
+    if module:
+        return Driver(module.version, cuda, module.found_via)
+    return Driver(None, cuda, "libcuda") if evidence.cuda.driver_version and evidence.shows_gpu else None
+
+
+def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+    found = evidence.nvml.gpus
+    known = {gpu.bus_id for gpu in found}
+    lost = [gpu for gpu in found if gpu.bus_id is None and gpu.error is not None]
+    left = [card.address for card in evidence.cards if card.address not in known]
+    addresses = dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
+    return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or addresses.get(gpu.index)) for gpu in found)
+
+
+def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
+    card, device = _card_at(evidence.cards, address), _device_of(evidence.cuda.devices, listed.uuid, address)
+    chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
+    capabilities = (
+        listed.compute_capability,
+        device and device.compute_capability,
+        chip and chip.capability,
+        jetson and jetson.compute_capability,
+    )
+    gpu = Gpu(
+        index=listed.index,
+        name=listed.name or (device and device.name) or (chip and chip.name),
+        uuid=listed.uuid or (whole.uuid if whole else None),
+        pci_id=listed.pci_id or (card.device.id if card else None),
+        compute_capability=next((each for each in capabilities if each), None),
+        memory_mib=listed.memory_mib or (_memory(whole) if whole else None),
+        mig=listed.mig,
+        mig_devices=listed.slices,
+        found_via=evidence.nvml.by,
+    )
+    return DetectedGpu(gpu, address)
+
+
+def _by_cuda(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+    return tuple(_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
+
+
+def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> DetectedGpu:
+    address = device.bus_id and normal_address(device.bus_id)
+    card = _card_at(evidence.cards, address)
+    sliced = (device.uuid or "").startswith("MIG-")
+    gpu = Gpu(
+        index=index,
+        name=device.name,
+        uuid=None if sliced else device.uuid,
+        pci_id=card.device.id if card else None,
+        compute_capability=device.compute_capability,
+        memory_mib=None if sliced else _memory(device),
+        mig=sliced,
+        mig_devices=(MigDevice(device.uuid, None, _memory(device)),) if sliced and device.uuid else (),
+        found_via="libcuda",
+    )
+    return DetectedGpu(gpu, address)
+
+
+def _memory(device: CudaDevice) -> int | None:
+    if not device.memory_bytes or device.compute_capability in drivers().unified_memory:
+        return None
+    return device.memory_bytes // MIB
+
+
+def _by_chip(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+    jetson = evidence.jetson
+    if jetson is None or evidence.cards:
+        return ()
+    return (DetectedGpu(Gpu(0, jetson.name, compute_capability=jetson.compute_capability, found_via="device-tree")),)
+
+
+def _by_bus(card: BusCard, index: int) -> DetectedGpu:
+    chip = card.chip
+    name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
+    return DetectedGpu(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
+
+
+def _card_at(cards: Iterable[BusCard], address: str | None) -> BusCard | None:
+    return next((card for card in cards if address is not None and card.address == address), None)
+
+
+def _device_of(devices: Iterable[CudaDevice], uuid: str | None, address: str | None) -> CudaDevice | None:
+    same = (each for each in devices if is_same(each, uuid, address))
+    return next(same, None)
+
+
+def is_same(device: CudaDevice, uuid: str | None, address: str | None) -> bool:
+    """Say whether CUDA's device is the card with this UUID, or at this address."""
+    by_uuid = uuid is not None and device.uuid == uuid
+    return by_uuid or (address is not None and normal_address(device.bus_id or "") == address)

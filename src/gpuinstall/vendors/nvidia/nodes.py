@@ -1,0 +1,111 @@
+"""What the driver's software has put on Linux: device nodes, the files lent to WSL, the daemon of the fabric."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuinstall.facts.container import Wsl
+    from gpuinstall.facts.source import Source
+
+CARDS = "/proc/driver/nvidia/gpus"
+SHARED = ("nvidiactl", "nvidia-uvm")
+
+WSL_LIBRARIES = "/usr/lib/wsl/lib"
+LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
+
+FABRIC_PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+FABRIC_LOG = "/var/log/fabricmanager.log"
+FABRIC_LOG_BYTES = 65536
+
+_OTHER_MAKERS = re.compile(r"^(iigd|igdlh|ki|u0|c0|amd|ati)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LentByWindows:
+    """NVIDIA's part of WSL: whether its ``libraries`` are there; ``others_only``: only other makers' drivers are.
+
+    ``shadow`` is a libcuda of a Linux driver, which does not work in WSL and hides the right one.
+    """
+
+    libraries: bool = False
+    others_only: bool = False
+    shadow: str | None = None
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The NVSwitch fabric of HGX and DGX machines: its switches on the bus, and the daemon that brings it up.
+
+    ``running`` says whether the daemon has left its process id, ``fault`` is the last error of its log.
+    """
+
+    switches: int = 0
+    running: bool = False
+    fault: str | None = None
+
+    def __str__(self) -> str:
+        """The fabric in a few words."""
+        daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
+        facts = (f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus", daemon, self.fault)
+        return " · ".join(fact for fact in facts if fact)
+
+
+def card_nodes(source: Source) -> tuple[str, ...]:
+    """List the nodes of cards: ``nvidia0``, ``nvidia1``."""
+    return tuple(name for name in source.names("/dev", "nvidia") if re.fullmatch(r"nvidia[0-9]{1,4}", name))
+
+
+def may_open(source: Source, address: str, ordinal: int) -> bool:
+    """Say whether the card's node is there and may be opened; ``ordinal`` is the card's on the bus, from 0 up.
+
+    A container shows its own cards below /proc/driver/nvidia/gpus; elsewhere the minor number stands there.
+    """
+    listed = source.names(CARDS)
+    if listed and address not in listed:
+        return False
+    minor = parse_minor(source.text(f"{CARDS}/{address}/information") or "")
+    return source.access(f"/dev/nvidia{ordinal if minor is None else minor}") == "open"
+
+
+def refused_nodes(source: Source) -> tuple[str, ...]:
+    """Say, node by node, what keeps this process from the ones that every GPU program opens."""
+    states = ((name, source.access(f"/dev/{name}")) for name in SHARED)
+    return tuple(
+        f"/dev/{name} {'is missing' if state is None else 'may not be opened'}"
+        for name, state in states
+        if state != "open"
+    )
+
+
+def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
+    """Read what Windows lent; None elsewhere."""
+    if wsl is None:
+        return None
+    ours = any(name.lower().startswith("nv") for name in wsl.drivers)
+    found = (f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so."))
+    return LentByWindows(
+        libraries=bool(source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")),
+        others_only=not ours and any(_OTHER_MAKERS.match(name) for name in wsl.drivers),
+        shadow=next((path for path in found if re.search(r"\.so\.[0-9]{3}\.", path)), None),
+    )
+
+
+def read_fabric(source: Source, switches: int) -> Fabric:
+    """Read the daemon's traces; the log is root's on most machines."""
+    log = source.text(FABRIC_LOG, FABRIC_LOG_BYTES) or ""
+    return Fabric(switches, bool(source.text(FABRIC_PID_FILE)), parse_fabric_log(log))
+
+
+def parse_fabric_log(text: str) -> str | None:
+    """Find the last error: ``[Nov 20 2026 07:14:02] [ERROR] [tid 812] …``."""
+    errors = re.findall(r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$", text, re.MULTILINE)
+    return str(errors[-1]).strip() if errors else None
+
+
+def parse_minor(text: str) -> int | None:
+    """Read ``Device Minor: 3`` of the driver's information file."""
+    match = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", text, re.MULTILINE)
+    return int(match[1]) if match else None

@@ -1,0 +1,174 @@
+"""What should be known about NVIDIA's GPUs and driver, and stops nothing: each note from its own few facts. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.failures.problems import fix_of, problem
+from gpuinstall.vendors.nvidia.libcuda import is_compat
+from gpuinstall.versions import CudaVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuinstall.machine import Problem
+    from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
+
+
+def notes(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """List the notes."""
+    for note in NOTES:
+        yield from note(evidence)
+
+
+def not_given(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """Cards that the bus shows and this process was not given."""
+    reserved = [card for card in evidence.others if card.device.is_reserved]
+    withheld = [card for card in evidence.others if not card.device.is_reserved]
+    if reserved:
+        message = f"set aside for virtual machines: {_names(reserved)}"
+        yield _note(evidence, "gpu-not-ours", message, f"bound to {reserved[0].device.driver}")
+    if withheld:
+        room = "container" if evidence.container else "job"
+        message = f"not given to this {room}: {_names(withheld)}"
+        why = "their device nodes are missing or may not be opened"
+        note = _note(evidence, "gpu-not-ours", message, why)
+        yield _given_none(evidence, note) if room == "container" and not evidence.shows_gpu else note
+
+
+def switched_off(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """A laptop's card that a file keeps switched off, and that is not on the bus."""
+    if evidence.kernel.laptop and evidence.kernel.blocked_by and not evidence.shows_gpu and not evidence.others:
+        why = f"{evidence.kernel.blocked_by} keeps NVIDIA's module out, and no card is on the bus"
+        yield _note(evidence, "gpu-switched-off", "this laptop's NVIDIA GPU is switched off", why)
+
+
+def remap_pending(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """Memory that a reset will replace."""
+    for gpu in evidence.nvml.gpus:
+        if gpu.remap_pending and not gpu.remap_failed:
+            message = f"GPU {gpu.index} waits for a reset to remap memory"
+            why = "a memory error was found and set aside"
+            yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
+
+
+def unlicensed(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """A virtual GPU without its licence."""
+    for gpu in evidence.nvml.gpus:
+        if gpu.virtual and gpu.licensed is False:
+            message = f"the virtual GPU {gpu.index} has no licence"
+            why = "without one it slows down, and CUDA may be refused"
+            yield _note(evidence, "vgpu-not-licensed", message, why, gpus=(gpu.index,))
+
+
+def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """A forward-compatibility libcuda that works."""
+    folder, _, name = (evidence.cuda.path or "").rpartition("/")
+    if evidence.cuda_works and is_compat(evidence.cuda.path):
+        message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
+        yield _note(
+            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", folder=folder
+        )
+
+
+def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """The kernel, NVML and libcuda name different releases."""
+    module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
+    why = "libraries of two drivers are installed, or a library was replaced while programs ran"
+    if module and nvml.driver and module.version.parts != nvml.driver.parts and not evidence.facts.wsl:
+        yield _note(
+            evidence, "facts-disagree", f"the kernel says driver {module.version}, NVML says {nvml.driver}", why
+        )
+    if nvml.cuda and cuda.driver_version and nvml.cuda != cuda.driver_version and not is_compat(cuda.path):
+        yield _note(evidence, "facts-disagree", f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}", why)
+
+
+def all_hidden(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """CUDA_VISIBLE_DEVICES leaves no GPU to programs."""
+    if evidence.visible is None or evidence.facts.container.job or not (evidence.nvml.gpus or evidence.cuda.devices):
+        return
+    if not sees_any(evidence.visible, evidence):
+        message = f"CUDA_VISIBLE_DEVICES={evidence.visible!r} hides every GPU from programs started here"
+        yield _note(evidence, "visible-devices-hide-gpus", message, "it names no GPU that is there")
+
+
+def shadowed_in_wsl(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """A Linux driver inside WSL."""
+    if evidence.windows and evidence.windows.shadow and not evidence.container:
+        why = f"{evidence.windows.shadow} belongs to a Linux driver, which cannot work in WSL"
+        yield _note(evidence, "wsl-linux-driver", "a Linux NVIDIA driver is installed in WSL", why)
+
+
+def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """An image made for a newer CUDA than the driver serves."""
+    cuda = evidence.nvml.cuda or evidence.cuda.driver_version
+    wanted = required_cuda(evidence.toolkit.required or "")
+    if cuda and wanted and cuda < wanted:
+        message = f"this image was made for CUDA {wanted}, and the host's driver serves {cuda}"
+        yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", served=cuda)
+
+
+def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """nvidia-smi ends well and says nothing."""
+    nvml = evidence.nvml
+    if nvml.by == "nvidia-smi" and nvml.init is None and nvml.error and evidence.shows_gpu:
+        yield _note(evidence, "smi-unreadable", "nvidia-smi says nothing of use", f"it printed: {nvml.error}")
+
+
+def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Problem]:
+    """CUDA cannot keep the kernels that it compiles."""
+    cache = evidence.facts.folders.get("kernel-cache")
+    if cache and not cache.writable and evidence.shows_gpu:
+        message, why = "CUDA's kernel cache (~/.nv) cannot be written to", "another user, often root, made it"
+        yield _note(evidence, "kernel-cache-not-writable", message, why)
+
+
+NOTES = (
+    not_given,
+    switched_off,
+    remap_pending,
+    unlicensed,
+    compatibility_library,
+    libraries_disagree,
+    all_hidden,
+    shadowed_in_wsl,
+    image_wants_newer,
+    smi_unreadable,
+    kernel_cache_closed,
+)
+
+
+def sees_any(visible: str, evidence: NvidiaEvidence) -> bool:
+    """Say whether CUDA_VISIBLE_DEVICES begins with a GPU that exists: the first unknown one ends the list."""
+    first = visible.partition(",")[0].strip()
+    count = len(evidence.nvml.gpus) or len(evidence.cuda.devices)
+    if re.fullmatch(r"[0-9]{1,9}", first):
+        return int(first) < count
+    cards = [gpu.uuid for gpu in evidence.nvml.gpus] + [device.uuid for device in evidence.cuda.devices]
+    uuids = [*cards, *(part.uuid for gpu in evidence.nvml.gpus for part in gpu.slices)]
+    return bool(first) and any(uuid is not None and uuid.startswith(first) for uuid in uuids)
+
+
+def required_cuda(text: str) -> CudaVersion | None:
+    """Read the floor of NVIDIA_REQUIRE_CUDA: ``cuda>=12.8 brand=tesla,driver>=535``; alternatives lower it."""
+    floors = [CudaVersion.parse(floor) for floor in re.findall(r"\bcuda>=([0-9]{1,3}\.[0-9]{1,2})\b", text)]
+    return min(floors, default=None)
+
+
+def _note(
+    evidence: NvidiaEvidence, code: str, message: str, why: str, *, gpus: tuple[int, ...] = (), **words: object
+) -> Problem:
+    """Make a note; ``words`` are those of its fix."""
+    return problem(code, message, evidence.fix_context.knowing(**words), why=why, gpus=gpus, blocking=False)
+
+
+def _given_none(evidence: NvidiaEvidence, note: Problem) -> Problem:
+    asked = evidence.toolkit.devices
+    why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
+    return replace(note, id="F25", fix=fix_of("libraries-not-in-container", evidence.fix_context), why=why)
+
+
+def _names(cards: Sequence[BusCard]) -> str:
+    return ", ".join(card.name for card in cards)

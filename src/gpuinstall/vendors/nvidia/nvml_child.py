@@ -1,0 +1,161 @@
+"""A program of its own that asks NVML through NVIDIA's binding, prints a line for each answer, and may die of it.
+
+Its one argument is the folder that holds ``pynvml``. Each line is JSON, written before the next question is asked:
+a hang or a crash leaves what was known, and shows which card it happened at::
+
+    {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
+    {"driver": "580.95.05", "cuda": 13000, "count": 2}
+    {"ask": 0}
+    {"index": 0, "name": "NVIDIA H200", "bus_id": "00000000:01:00.0", …}
+    {"ask": 1}
+    {"index": 1, "error": 15}
+    {"end": true}
+
+A fact that NVML does not give is null; where a card itself is refused, ``error`` is NVML's number. What a library
+prints for itself goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.append(sys.argv[1])
+
+import pynvml as nvml  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
+# unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
+UNREACHED = (4, 6, 15, 16, 23, 999)
+GONE = (15, 16)
+FUNCTION_NOT_FOUND = 13
+
+STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+
+def say(**facts: Any) -> None:
+    """Write one line, at once."""
+    STREAM.write(json.dumps(facts) + "\n")
+    STREAM.flush()
+
+
+def asked(question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE) -> Any:
+    """Ask; None where this driver or this card has no answer. Raise where the card is not reached."""
+    try:
+        answer = question(*arguments)
+    except nvml.NVMLError as error:
+        if error.value in refusals:
+            raise
+        return None
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+
+
+def library() -> str | None:
+    """The file behind the library: its name carries the driver's version."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE)
+    return found and found[1]
+
+
+def initialized() -> bool:
+    """Initialize; say what came of it. ``library`` is null where none could be loaded."""
+    status = initialize()
+    say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
+    return status == 0
+
+
+def initialize() -> int:
+    """Initialize, by the older name where a driver before R387 has no other; return NVML's number."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return int(nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value)
+    return 0
+
+
+def card(index: int) -> dict[str, Any]:
+    """Describe one card, or say why NVML refuses to."""
+    try:
+        return {"index": index, **described(nvml.nvmlDeviceGetHandleByIndex(index))}
+    except nvml.NVMLError as error:
+        return {"index": index, "error": error.value}
+
+
+def described(handle: Any) -> dict[str, Any]:
+    """Ask one card for everything that a choice or a diagnosis needs."""
+    name = asked(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
+    pci = asked(nvml.nvmlDeviceGetPciInfo, handle)
+    mig = asked(nvml.nvmlDeviceGetMigMode, handle)
+    return {
+        "name": name,
+        "uuid": asked(nvml.nvmlDeviceGetUUID, handle),
+        "bus_id": pci and text(pci.busId),
+        "pci_device_id": pci and pci.pciDeviceId,
+        "compute_capability": asked(nvml.nvmlDeviceGetCudaComputeCapability, handle),
+        "memory_bytes": memory(handle),
+        "mig": bool(mig and mig[0]),
+        "slices": slices(handle) if mig and mig[0] else [],
+        "compute_mode": asked(nvml.nvmlDeviceGetComputeMode, handle),
+        "remapped_rows": asked(nvml.nvmlDeviceGetRemappedRows, handle),
+        "virtualization": asked(nvml.nvmlDeviceGetVirtualizationMode, handle),
+        "licensed": licensed(handle),
+    }
+
+
+def slices(handle: Any) -> list[dict[str, Any]]:
+    """List the MIG devices of a card."""
+    found = []
+    for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+        if part is not None:
+            facts = {"uuid": asked(nvml.nvmlDeviceGetUUID, part), "name": asked(nvml.nvmlDeviceGetName, part)}
+            found.append({**facts, "memory_bytes": memory(part)})
+    return found
+
+
+def memory(handle: Any) -> int | None:
+    """Bytes of a card or a MIG device, by either form of the question."""
+    ask = nvml.nvmlDeviceGetMemoryInfo
+    said = asked(ask, handle) or asked(ask, handle, nvml.nvmlMemory_v2)
+    return said and int(said.total)
+
+
+def licensed(handle: Any) -> bool | None:
+    """Say whether a virtual GPU has its licence; None where none is asked for."""
+    features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
+    if not features or not features.isGridLicenseSupported:
+        return None
+    states = [features.gridLicensableFeatures[each].featureState for each in range(features.licensableFeaturesCount)]
+    return any(states) if states else None
+
+
+def text(value: Any) -> str:
+    """A C string as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def main() -> None:
+    """Ask NVML for everything."""
+    os.dup2(2, 1)
+    if initialized():
+        count = asked(nvml.nvmlDeviceGetCount) or 0
+        driver, cuda = asked(nvml.nvmlSystemGetDriverVersion), asked(nvml.nvmlSystemGetCudaDriverVersion)
+        say(driver=driver, cuda=cuda, count=count)
+        for index in range(count):
+            say(ask=index)
+            say(**card(index))
+    say(end=True)
+
+
+if __name__ == "__main__":
+    main()

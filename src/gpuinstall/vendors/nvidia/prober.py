@@ -1,0 +1,174 @@
+"""NVIDIA's half of the probe: its own steps, what they show, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.bus import OTHER_BRIDGE
+from gpuinstall.facts.steps import Step, take
+from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
+from gpuinstall.vendors.nvidia.chips import read_jetson
+from gpuinstall.vendors.nvidia.diagnosis import machine_fault
+from gpuinstall.vendors.nvidia.evidence import (
+    PCI_VENDOR,
+    NvidiaEvidence,
+    gpus_on_bus,
+    read_toolkit_variables,
+)
+from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
+from gpuinstall.vendors.nvidia.health import read_health
+from gpuinstall.vendors.nvidia.kernel_module import read_linux_kernel
+from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
+from gpuinstall.vendors.nvidia.nodes import (
+    Fabric,
+    card_nodes,
+    may_open,
+    read_fabric,
+    read_lent_by_windows,
+    refused_nodes,
+)
+from gpuinstall.vendors.nvidia.notes import notes
+from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
+from gpuinstall.vendors.nvidia.smi import ask_smi
+from gpuinstall.vendors.prober import VendorFindings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.facts.source import Source
+    from gpuinstall.facts.steps import MachineFacts
+    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.vendors.prober import Preflight
+
+# Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
+UNCOUNTED = 5
+SYSTEM_NOT_READY = 802
+
+
+def _is_broken_on_linux(evidence: NvidiaEvidence) -> bool:
+    return evidence.facts.host.os == "linux" and not (evidence.nvml.works and evidence.cuda_works)
+
+
+def _given_on_bus(evidence: NvidiaEvidence) -> int:
+    return sum(not device.is_reserved for device in gpus_on_bus(evidence.facts))
+
+
+def _recounted(evidence: NvidiaEvidence) -> int:
+    """Count the cards of a library that had time for one card where there are more, which no file shows."""
+    if evidence.shown:
+        return 0
+    silent = evidence.nvml.fault == evidence.cuda.fault == "timeout" and evidence.nvml.init is None
+    gpus = UNCOUNTED if silent else max(evidence.nvml.count, len(evidence.cuda.devices))
+    return gpus if gpus > 1 else 0
+
+
+def _nvml_again(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+    again = evidence.recounted and evidence.nvml.fault == "timeout"
+    return ask_nvml(source, evidence.recounted) if again else evidence.nvml
+
+
+def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
+    again = evidence.recounted and evidence.cuda.fault == "timeout"
+    return ask_libcuda(source, evidence.recounted) if again else evidence.cuda
+
+
+def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
+    if evidence.cuda.init != SYSTEM_NOT_READY:
+        return None
+    switches = [each for each in evidence.facts.devices if (each.vendor, each.kind) == (PCI_VENDOR, OTHER_BRIDGE)]
+    return read_fabric(source, len(switches))
+
+
+def _smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+    return ask_smi(source, evidence.shown or 1) if source.is_recorded or _needs_smi(evidence) else evidence.smi
+
+
+def _needs_smi(evidence: NvidiaEvidence) -> bool:
+    """Say whether NVML was not there to answer, and nothing hung or crashed: what did is not asked again."""
+    unasked = evidence.nvml.fault == "missing" or not evidence.nvml.was_asked
+    silent = unasked and evidence.cuda.fault not in ("timeout", "crash")
+    return silent and not evidence.cuda_works and evidence.facts.host.os != "macos"
+
+
+def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
+    """Find the cards of a container or a job: those whose nodes it may open."""
+    if not evidence.facts.container.shares_the_bus:
+        return frozenset()
+    usable = [device for device in gpus_on_bus(evidence.facts) if not device.is_reserved]
+    return frozenset(each.address for ordinal, each in enumerate(usable) if may_open(source, each.address, ordinal))
+
+
+def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
+    if not evidence.facts.container.shares_the_bus:
+        return evidence.nodes
+    return tuple(node for node in evidence.nodes if source.access(f"/dev/{node}") == "open")
+
+
+STEPS: tuple[Step[NvidiaEvidence], ...] = (
+    Step("nodes", lambda source, _: card_nodes(source)),
+    Step("shown", lambda _, evidence: max(_given_on_bus(evidence), len(evidence.nodes))),
+    Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
+    Step("windows", lambda source, evidence: read_lent_by_windows(source, evidence.facts.wsl)),
+    Step("toolkit", lambda source, _: read_toolkit_variables(source)),
+    Step("visible", lambda source, _: source.variable("CUDA_VISIBLE_DEVICES")),
+    Step("nvml", lambda source, evidence: ask_nvml(source, evidence.shown or 1), together=True),
+    Step("cuda", lambda source, evidence: ask_libcuda(source, evidence.shown or 1), together=True),
+    Step("recounted", lambda _, evidence: _recounted(evidence)),
+    Step("nvml", _nvml_again, together=True),
+    Step("cuda", _libcuda_again, together=True),
+    Step("kernel", lambda source, evidence: read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
+    Step("refused", lambda source, evidence: refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
+    Step("fabric", _fabric),
+    Step("smi", _smi),
+    Step("nvml", lambda _, evidence: evidence.smi if _needs_smi(evidence) and evidence.smi.error else evidence.nvml),
+    Step("opened", _opened),
+    Step("nodes", _nodes_given),
+)
+
+
+class NvidiaProber:
+    """NVIDIA's GPUs and their driver."""
+
+    vendor = "nvidia"
+
+    def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
+        """Take NVIDIA's steps."""
+        return take(STEPS, NvidiaEvidence(facts), source)
+
+    def answers(self, evidence: NvidiaEvidence) -> bool:
+        """Say whether NVML answered."""
+        return evidence.nvml.works
+
+    def conclude(self, evidence: NvidiaEvidence, facts: MachineFacts) -> VendorFindings:
+        """List the GPUs that this process was given, and what is wrong with them. Pure."""
+        shared = facts.container.shares_the_bus
+        evidence = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
+        found, fault = list_gpus(evidence), machine_fault(evidence)
+        return VendorFindings(
+            gpus=tuple(detected.gpu for detected in found),
+            driver=driver_of(evidence),
+            faults=(*((fault,) if fault else ()), *card_faults(evidence, found, driver_works=fault is None)),
+            notes=tuple(notes(evidence)),
+            shows_gpu=evidence.shows_gpu,
+            l4t=evidence.jetson.l4t if evidence.jetson else None,
+        )
+
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+        """Run a kernel on each usable GPU."""
+        from gpuinstall.vendors.nvidia.preflight import preflight
+
+        return preflight(machine, reporter, seconds=seconds)
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
+        """Say that a scheduler's job does not give a GPU to this process."""
+        given = job_devices(environ)
+        if given is None or is_visible(given, ordinal, gpu, name):
+            return None
+        return f"not this job's: CUDA_VISIBLE_DEVICES={given}"
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
+        """Ask NVML about memory, clocks and link."""
+        return read_health(gpus)

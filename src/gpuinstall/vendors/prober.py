@@ -1,0 +1,114 @@
+"""What a maker of GPUs brings to the probe, behind one protocol, and the values that it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.facts.source import Source
+    from gpuinstall.facts.steps import MachineFacts
+    from gpuinstall.machine import Driver, Gpu, Machine, Problem
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.health import GpuHealth
+
+ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
+OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
+
+_SAID: dict[ProofOutcome, str] = {
+    "proven": "a kernel ran on {}",
+    "memory-only": "memory was set and read back on {}",
+    "unproven": "not proven: {}",
+    "failed": "failed: {}",
+}
+
+Evidence = TypeVar("Evidence")
+
+
+@dataclass(frozen=True)
+class VendorFindings:
+    """What one maker's prober concludes: its GPUs and driver, what is wrong with them, what should be known.
+
+    ``shows_gpu`` says whether any source shows one that this process was given, listed or not.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: Driver | None = None
+    faults: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
+    shows_gpu: bool = False
+    l4t: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuProof:
+    """What one GPU showed before anything was downloaded; ``index`` is the machine's. Busy ones are ``unproven``."""
+
+    index: int
+    outcome: ProofOutcome
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the GPUs showed, what is wrong with them, and the seconds it took."""
+
+    cards: tuple[GpuProof, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+
+    def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
+        """The indices of the GPUs that ended so."""
+        return tuple(card.index for card in self.cards if card.outcome == outcome)
+
+    @property
+    def summary(self) -> str:
+        """What came of it, in one line."""
+        if len(self.with_outcome("proven")) == len(self.cards) > 1:
+            return f"a kernel ran on {'both' if len(self.cards) == 2 else f'all {len(self.cards)}'} GPUs"
+        said = {text: self.with_outcome(outcome) for outcome, text in _SAID.items()}
+        return " · ".join(text.format(format_gpus(gpus)) for text, gpus in said.items() if gpus)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write what ``doctor --json`` shows of it."""
+        return {
+            "gpus": [{"index": card.index, "status": card.outcome} for card in self.cards],
+            "problems": [each.to_dict() for each in self.problems],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Prober(Protocol[Evidence]):
+    """One maker's half of the probe."""
+
+    vendor: str
+
+    def read(self, source: Source, facts: MachineFacts) -> Evidence:
+        """Read what only this maker's machines have; the facts of the whole machine are given."""
+
+    def answers(self, evidence: Evidence) -> bool:
+        """Say whether the maker's driver answered."""
+
+    def conclude(self, evidence: Evidence, facts: MachineFacts) -> VendorFindings:
+        """List the GPUs, and name what is wrong with them. Pure."""
+
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+        """Prove the driver on every usable GPU of this maker, before anything is downloaded."""
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
+        """Say why this process may not use a GPU or the slice ``name`` of it: a job has it not. Pure.
+
+        ``ordinal`` is the GPU's place among those of its maker.
+        """
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
+        """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""
+
+
+def format_gpus(gpus: tuple[int, ...]) -> str:
+    """Name GPUs within a sentence."""
+    *first, last = [str(gpu) for gpu in gpus] or ["the GPU"]
+    if first:
+        return f"GPUs {', '.join(first)} and {last}"
+    return f"GPU {last}" if gpus else last

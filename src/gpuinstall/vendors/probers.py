@@ -1,0 +1,15 @@
+"""The makers' probers: an import of this starts what reads a machine, which a plan never needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.vendors.nvidia.prober import NvidiaProber
+
+if TYPE_CHECKING:
+    from gpuinstall.vendors.prober import Prober
+
+PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(),)
+
+# The makers of GPUs for computing, as people write them.
+MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}

@@ -1,0 +1,216 @@
+"""One fix for a failure, whoever says it: the table's, for the machine on which it will be applied."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.doctor.finding import finding
+from gpuinstall.failures import FixContext, fix
+from gpuinstall.failures.circumstances import Circumstances
+from gpuinstall.failures.classify import classify
+from gpuinstall.failures.problems import code_told, distribution_keys, fix_of, problem
+from gpuinstall.failures.table import load_distributions, load_errors, load_failures, load_problems, load_words
+from gpuinstall.failures.transcript import Transcript
+from gpuinstall.machine import Environment, Machine
+from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.interpreter import FoundTorch
+
+if TYPE_CHECKING:
+    from gpuinstall.failures.table import Failure, FixTable, ProblemKind
+
+FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
+PYTHON = Path("/data/envs/it/bin/python")
+CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
+KEYS = {
+    *(key for known in load_distributions() for key in (known.key, known.manager)),
+    *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
+    *("several-blackwells", "grouped"),  # what only one check knows
+}
+MACHINES = {
+    "ubuntu": Machine("linux", "x86_64", distribution="Ubuntu 24.04"),
+    "debian": Machine("linux", "x86_64", distribution="Debian 12"),
+    "fedora": Machine("linux", "x86_64", distribution="Fedora Linux 42"),
+    "rhel": Machine("linux", "x86_64", distribution="Rocky Linux 9.4"),
+    "arch": Machine("linux", "x86_64", distribution="Arch Linux"),
+    "suse": Machine("linux", "x86_64", distribution="openSUSE Leap 15.6"),
+    "nixos": Machine("linux", "x86_64", distribution="NixOS 25.11"),
+    "alpine": Machine("linux", "x86_64", distribution="Alpine Linux 3.22"),
+    "unknown": Machine("linux", "x86_64"),
+    "windows": Machine("windows", "x86_64"),
+    "macos": Machine("macos", "arm64"),
+    "wsl": Machine("linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)),
+    "jetson": Machine("linux", "aarch64", distribution="Ubuntu 22.04", environment=Environment(l4t="36.4.0")),
+    **{
+        engine: Machine("linux", "x86_64", distribution="Debian 12", environment=Environment(container=engine))
+        for engine in CONTAINERS
+    },
+}
+
+
+@pytest.mark.parametrize("place", MACHINES)
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
+def test_probe_verify_and_doctor_give_the_same_fix(failure: Failure, place: str) -> None:
+    machine = MACHINES[place]
+    context = FixContext.of_machine(machine)
+    agreed = fix(failure.id, context)
+    assert agreed
+    assert not re.search(r"\{\w+\}", " ".join(agreed))
+    proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
+    assert proof.failed("linear", "failed", failure.id).fix == agreed
+    assert finding("environment", "its-code", "x", "y", context, entry=failure.id).fix == "\n".join(agreed)
+    reported = [problem(kind.code, "x", context).fix for kind in failure.problems if kind.fix is None]
+    assert set(reported) <= {"\n".join(agreed)}
+
+
+@pytest.mark.parametrize("place", ["ubuntu", "windows", "docker"])
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
+def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(failure: Failure, place: str) -> None:
+    machine = MACHINES[place]
+    for text in (text for text in failure.messages if not _says_where(text)):
+        (explained,) = [cause for cause in classify(text, here=machine) if cause.id == failure.id]
+        assert explained.fix == fix(failure.id, FixContext.of_machine(machine))
+
+
+def _says_where(text: str) -> bool:
+    """Whether a text tells more of where it comes from than the machine does on which it is read."""
+    around = ("wsl", "windows", "container", "conda", "macos", "native-linux", "legacy-gpu")
+    circumstances = Circumstances(Transcript(text), None)
+    return any(map(circumstances.hold, around))
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
+def test_a_code_belongs_to_one_entry_and_says_more_than_it_or_the_same(failure: Failure) -> None:
+    for kind in failure.problems:
+        assert [other.id for other in FAILURES if kind.code in [each.code for each in other.problems]] == [failure.id]
+        assert kind.id == failure.id
+
+
+def test_no_code_stands_twice() -> None:
+    assert len(KINDS) == len({kind.code for kind in KINDS})
+    listed = sum(len(failure.problems) for failure in FAILURES) + sum(kind.id is None for kind in KINDS)
+    assert len(KINDS) == listed
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.code))
+def test_a_problem_is_well_formed(kind: ProblemKind) -> None:
+    assert kind.code == kind.code.lower()
+    assert set(kind.needs) <= {"root", "reboot"}
+    assert not kind.message.endswith(".")
+    if kind.fix:
+        _is_well_formed(kind.fix)
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
+def test_a_fix_is_for_kinds_of_machines_and_names_words_that_have_a_default(failure: Failure) -> None:
+    _is_well_formed(failure.fix)
+
+
+def _is_well_formed(table: FixTable) -> None:
+    assert {key.removesuffix("-legacy") for key in table.commands} <= KEYS
+    assert set(table.like) <= load_failures().keys() | load_problems().keys()
+    for line in (line for lines in table.commands.values() for line in lines):
+        assert set(re.findall(r"\{(.*?)\}", line)) <= load_words().keys()
+        assert "\n" not in line
+
+
+def test_a_number_of_a_library_means_one_code() -> None:
+    for library in ("cuda", "nvml"):
+        numbers = [error.number for kind in KINDS for error in kind.errors if error.library == library]
+        assert sorted(numbers) == sorted(load_errors(library))
+
+
+def test_a_code_or_an_id_that_is_not_in_the_table_is_refused() -> None:
+    with pytest.raises(KeyError):
+        problem("no-such-problem", "x", FixContext())
+    with pytest.raises(KeyError):
+        fix("F00", FixContext())
+
+
+def test_every_code_of_the_table_is_reported_somewhere() -> None:
+    package = Path(__file__).resolve().parents[3] / "src" / "gpuinstall"
+    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    silent = [kind.code for kind in KINDS if not (kind.errors or kind.told or f'"{kind.code}"' in source)]
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "legacy", "start"),
+    [
+        (("ubuntu", "apt", "linux"), False, "sudo apt-get install nvidia-driver-580-open"),
+        (("ubuntu", "apt", "linux"), True, "sudo apt-get install nvidia-driver-580 "),
+        (("debian", "apt", "linux"), False, "sudo apt-get install linux-headers-amd64"),
+        (("fedora", "dnf", "linux"), True, "sudo dnf install akmod-nvidia-580xx"),
+        (("rhel", "dnf", "linux"), False, "sudo dnf module install nvidia-driver:580-open"),
+        (("suse", "zypper", "linux"), False, "sudo zypper install nvidia-open"),
+        (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
+        (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
+        (("alpine", "apk", "linux"), True, "install a distribution with glibc"),
+        (("wsl", "ubuntu", "apt", "linux"), False, "install the driver in Windows"),
+        (("windows",), False, "install NVIDIA driver 580 or newer"),
+        (("docker", "container", "ubuntu", "apt"), False, "on the host: install NVIDIA driver 580"),
+        (("gibberish", "linux"), False, "install NVIDIA driver 580 or newer"),
+    ],
+)
+def test_a_driver_is_installed_by_the_commands_of_the_place(keys: tuple[str, ...], legacy: bool, start: str) -> None:
+    found = fix_of("driver-missing", FixContext(keys), legacy=legacy)
+    assert found is not None
+    assert found.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("failure", "place", "command"),
+    [
+        ("F03", "ubuntu", "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia; sudo modprobe nvidia"),
+        ("F04", "fedora", "akmods --force --kernels $(uname -r)"),
+        ("F04", "rhel", "sudo dkms autoinstall"),
+        ("F04", "arch", "sudo pacman -S --needed linux-headers nvidia-open-dkms"),
+        ("F20", "ubuntu", "sudo rm -rf ~/.nv"),
+    ],
+)
+def test_where_rooms_once_disagreed_the_facts_decide(failure: str, place: str, command: str) -> None:
+    assert command in "\n".join(fix(failure, FixContext.of_machine(MACHINES[place])))
+
+
+def test_an_entry_about_old_gpus_always_gives_the_old_driver() -> None:
+    assert "nvidia-driver-580 &&" in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    assert "nvidia-driver-470 &&" in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
+    assert "580-open" in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+
+
+def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not() -> None:
+    assert "-i 3 " in fix("compute-mode-prohibited", FixContext().knowing(gpu=3))[0]
+    assert "-i <gpu> " in fix("compute-mode-prohibited", FixContext())[0]
+
+
+def test_what_only_one_check_knows_goes_before_the_platform() -> None:
+    context = FixContext.of_machine(MACHINES["ubuntu"])
+    assert "uvm_disable_hmm" in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
+    assert "uvm_disable_hmm" not in fix("cuda-not-initialized", context)[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (("Ubuntu 22.04",), ("ubuntu", "apt")),
+        (("linuxmint", "ubuntu", "debian"), ("ubuntu", "apt")),
+        (("Pop!_OS 24.04",), ("ubuntu", "apt")),
+        (("Red Hat Enterprise Linux 9.4",), ("rhel", "dnf")),
+        (("AlmaLinux 9",), ("rhel", "dnf")),
+        (("opensuse-leap", "suse", "opensuse"), ("suse", "zypper")),
+        (("EndeavourOS",), ("arch", "pacman")),
+        (("mine", "gibberish", "fedora"), ("fedora", "dnf")),
+        (("gibberish",), ()),
+        (("",), ()),
+    ],
+)
+def test_a_distribution_is_known_by_its_name_or_its_ids(names: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    assert distribution_keys(*names) == keys
+
+
+def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried() -> None:
+    assert code_told("ImportError: x; it passes without LD_PRELOAD=/x.so") == "library-preloaded"
+    assert code_told("the numbers differ") is None

@@ -1,0 +1,93 @@
+"""A maker of GPUs joins the probe by its prober alone, and a step by one entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.machine import Gpu, Machine, Problem
+from gpuinstall.probe import notes, preflight, probe
+from gpuinstall.reporter import Reporter, SilentReporter
+from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
+from gpuinstall.vendors.nvidia.prober import STEPS, NvidiaProber
+from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+from tests.lab.recorded import card, no_libcuda, no_nvml, recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.facts.source import Source
+
+
+class AcmeProber:
+    """A maker whose driver is one file."""
+
+    vendor = "amd"
+
+    def read(self, source: Source, facts: MachineFacts) -> str | None:
+        return source.text("/sys/module/acme/version") if facts.devices else None
+
+    def answers(self, evidence: str | None) -> bool:
+        return evidence is not None
+
+    def conclude(self, evidence: str | None, facts: MachineFacts) -> VendorFindings:
+        cards = [device for device in facts.devices if device.vendor == 0x1002]
+        fault = Problem("acme-driver-missing", "Acme's driver is missing")
+        return VendorFindings(
+            gpus=tuple(Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)),
+            faults=(fault,) if cards and evidence is None else (),
+            shows_gpu=bool(cards),
+        )
+
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
+        return Preflight(tuple(GpuProof(gpu.index, "proven") for gpu in machine.gpus))
+
+
+@pytest.fixture(autouse=True)
+def _acme(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (notes, preflight, probe):
+        monkeypatch.setattr(module, "PROBERS", (NvidiaProber(), AcmeProber()))
+
+
+def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path: Path) -> None:
+    files = card(3, "1002:744c", "acme") | no_nvml() | no_libcuda() | {"/sys/module/acme/version": "1.0\n"}
+    machine = probe.read_machine(source=recording(tmp_path, files))
+    assert [gpu.name for gpu in machine.gpus] == ["Acme One"]
+    assert machine.problems == ()
+
+
+def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
+    files = card(3, "1002:744c", None) | no_nvml() | no_libcuda()
+    machine = probe.read_machine(source=recording(tmp_path, files))
+    assert [problem.code for problem in machine.blocking] == ["acme-driver-missing"]
+
+
+def test_every_makers_gpus_are_proven() -> None:
+    machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Problem("no-nvidia", "none"),))
+    assert preflight.preflight(machine, SilentReporter(), seconds=1.0).cards == (GpuProof(0, "proven"),)
+
+
+@dataclass(frozen=True)
+class Read:
+    first: str = ""
+    second: str = ""
+    third: str = ""
+
+
+def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_once(tmp_path: Path) -> None:
+    steps: tuple[Step[Read], ...] = (
+        Step("first", lambda source, _: source.text("/fact")),
+        Step("second", lambda _, facts: f"{facts.first}+{facts.third}", together=True),
+        Step("third", lambda _, facts: f"{facts.first}-{facts.second}", together=True),
+        Step("first", lambda _, facts: facts.second + facts.third),
+    )
+    facts = take(steps, Read(), recording(tmp_path, {"/fact": "1"}))
+    assert facts == Read("1+1-", "1+", "1-")
+
+
+def test_every_fact_is_read_by_a_step() -> None:
+    assert {step.fact for step in probe.STEPS} == {fact.name for fact in fields(MachineFacts)}
+    assert {step.fact for step in STEPS} == {fact.name for fact in fields(NvidiaEvidence)} - {"facts"}

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.process import Finished
+from gpuinstall.verify.kernel_run import CheckRecord, read_report
+
+BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
+
+
+def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Finished:
+    return Finished(("python",), status, "".join(json.dumps(line) + "\n" for line in lines), err)
+
+
+def test_a_child_that_ends_well_is_its_lines() -> None:
+    found = read_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
+    assert found.records == (CheckRecord("import", "passed", 2.0, "torch"),)
+    assert found.architectures == ("sm_90",)
+    assert found.architecture == "sm_89"
+    assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("status", "err", "message", "hung"),
+    [
+        (-11, "", "killed by SIGSEGV", False),
+        (-4, "", "killed by SIGILL: this processor does not know an instruction of the build", False),
+        (-64, "", "killed by SIGRTMAX", False),
+        (137, "", "killed by SIGKILL: the kernel does that when memory runs out, a job's limit too", False),
+        (None, "", "no end within 180 s", True),
+        (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "no end within 180 s", True),
+        (0xC0000005, "", "ended by Windows exception 0xC0000005", False),
+        (3, "first\nfree(): invalid pointer\n", "ended with status 3: free(): invalid pointer", False),
+        (3, "", "ended with status 3: without a word", False),
+    ],
+)
+def test_the_check_that_has_no_end_is_the_one_it_died_in(
+    status: int | None, err: str, message: str, hung: bool
+) -> None:
+    found = read_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
+    assert found.records[-1] == CheckRecord("convolution", "failed", 0.0, message, err)
+    assert found.hung is hung
+
+
+def test_a_child_that_never_spoke_did_not_start() -> None:
+    assert read_report(ended(status=-9), 180).records[0].name == "start"
+
+
+def test_a_child_that_dies_after_its_last_check_did_not_exit() -> None:
+    assert read_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
+
+
+def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
+    found = read_report(
+        ended(BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}), 180
+    )
+    assert found.unproven == "busy"
+    assert found.records[-1].status == "skipped"
+
+
+def test_a_last_line_that_was_cut_is_left_out() -> None:
+    whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
+    cut = Finished(whole.argv, -9, whole.out + '{"name": "sort", "sta', "")
+    assert [record.name for record in read_report(cut, 180).records] == ["import", "sort"]
+
+
+@given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
+def test_every_end_can_be_said(status: int | None, err: str) -> None:
+    found = read_report(ended(BEGIN, status=status, err=err), 180)
+    assert found.failed is (status != 0)

@@ -17,7 +17,7 @@ import click
 from gpuinstall import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.cli.table import markdown_table
-from gpuinstall.verify.page import checks_page
+from tools.checks import checks_page
 from tools.failures_page import failures_page
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.probe import read_machine
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.bench import bench_environment
-from gpuinstall.verify.environment import look
+from gpuinstall.verify.interpreter import inspect_interpreter
+from gpuinstall.verify.measuring import bench_environment
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine
@@ -41,7 +41,7 @@ def python() -> Path:
 
 def _has_cuda(python: Path) -> bool:
     try:
-        return look(python).tested.cuda is not None
+        return inspect_interpreter(python).tested.kind == "cuda"
     except UsageError:
         return False
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,14 +14,15 @@ import uv
 from gpuinstall import process
 from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.bench import Bench, Benched, Measurement
-from gpuinstall.verify.environment import KERNELS
-from gpuinstall.verify.faults import Fault, fixes
+from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
+from gpuinstall.verify.kernel_run import KERNELS
 from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.pace import slowness
 
 if TYPE_CHECKING:
-    from gpuinstall.verify import Check, Verdict
+    from pathlib import Path
+
+    from gpuinstall.verify import CheckResult, Verdict
 
 pytestmark = pytest.mark.network
 
@@ -46,16 +46,12 @@ def verify(environment: Path, *, deep: bool = False, surroundings: bool = True) 
     return verify_environment(environment / "bin" / "python", HERE, deep=deep, surroundings=surroundings)
 
 
-def the_fault(verdict: Verdict) -> Check:
+def the_fault(verdict: Verdict) -> CheckResult:
     assert verdict.status == "failed"
     (device,) = verdict.devices
     (fault,) = (check for check in device.checks if check.status == "failed")
     assert fault.message is not None
     return fault
-
-
-def fixes_of(check: Check) -> tuple[str, ...]:
-    return fixes(Fault((check.name,), str(check.message), check.cause), HERE, Path("bin/python"))
 
 
 def test_a_sound_environment_passes_quickly(torch: Path) -> None:
@@ -90,7 +86,7 @@ def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
 
 
 def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: Path, tmp_path: Path) -> None:
-    once = Benched(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
+    once = DeviceBench(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
     (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
     words = ["--save", "now.json", "--chart", "now.svg", "--against", "before.json", "--json"]
     argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", *words]
@@ -110,8 +106,8 @@ def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: P
 def test_processes_sum_over_all_of_them(torch: Path) -> None:
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
-        "from kernels.bed import CheckContext\n"
-        "from kernels.together import sum_over\n"
+        "from kernels.context import CheckContext\n"
+        "from kernels.all_gpus import sum_over\n"
         "sum_over(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
     )
     done = process.run([torch / "bin" / "python", "-c", program], seconds=120)
@@ -161,7 +157,7 @@ def test_a_torch_in_the_working_folder_is_found_out(
     torch_py = tmp_path / "torch.py"
     said = f"a program started in this folder would import another torch: {torch_py}, which lies in it"
     assert fault.message == said
-    assert fixes_of(fault) == (f"mv {torch_py} {torch_py}.away",)
+    assert fault.fix == (f"mv {torch_py} {torch_py}.away",)
 
 
 def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
@@ -173,7 +169,7 @@ def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
     verdict = verify(torch)
     assert the_fault(verdict).cause == "F46"
     assert str(the_fault(verdict).message).endswith(f": {tmp_path / 'torch'}, from PYTHONPATH")
-    assert fixes_of(the_fault(verdict)) == ("unset PYTHONPATH",)
+    assert the_fault(verdict).fix == ("unset PYTHONPATH",)
     assert verdict.environment.torch == VERSION
     assert verify(torch, surroundings=False).status == "passed"
 
@@ -188,7 +184,7 @@ def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
     fault, top = the_fault(verify(torch)), tmp_path / module.removesuffix("/__init__.py")
     said = f"a program started in this folder cannot import torch (RuntimeError: another one): {top}"
     assert (fault.cause, fault.message) == ("F46", f"{said}, which lies in it")
-    assert fixes_of(fault) == (f"mv {top} {top}.away",)
+    assert fault.fix == (f"mv {top} {top}.away",)
 
 
 def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
@@ -205,7 +201,7 @@ def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monke
     fault = the_fault(verify(torch))
     assert fault.cause == "F46"
     assert "(python -I): Fatal Python error" in str(fault.message)
-    assert fixes_of(fault) == ("unset PYTHONHOME",)
+    assert fault.fix == ("unset PYTHONHOME",)
 
 
 def test_a_folder_for_temporary_files_that_is_not_there_is_named(
@@ -214,7 +210,7 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     fault = the_fault(verify(torch))
     assert fault.message == f"TMPDIR names {tmp_path / 'gone'}, which cannot be written to"
-    assert fixes_of(fault) == ("unset TMPDIR",)
+    assert fault.fix == ("unset TMPDIR",)
 
 
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:

@@ -82,7 +82,7 @@ def the_fault(device: Device) -> tuple[str, str | None, str | None]:
 
 
 def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
-    verdict = verify({"*": {"capability": "8.9"}})
+    verdict = verify({"*": {"architecture": "sm_89"}})
     assert verdict.status == "passed"
     assert [(device.index, device.name) for device in verdict.devices] == [
         (0, "NVIDIA GeForce RTX 4090"),

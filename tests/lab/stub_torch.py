@@ -6,7 +6,7 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
-                 "crash": 11, "exit": 3, "hang": true, "at": "convolution", "capability": "8.9"}}
+                 "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
 ``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
 a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends.
@@ -51,8 +51,8 @@ def answer(version, architectures):
     told = _told(version)
     channel.send(name="import", status="passed", seconds=0.0, message=None)
     channel.send(architectures=architectures)
-    if told.get("capability"):
-        channel.send(capability=told["capability"].split("."))
+    if told.get("architecture"):
+        channel.send(architecture=told["architecture"])
     from kernels.main import table
 
     checks = [] if options.device == "none" else table(options.device, options.work)
@@ -109,12 +109,12 @@ def _check(channel, name, told):
 """
 
 
-def modules(version: str, backend: str) -> dict[str, str]:
+def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    architectures = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    known = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
     cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
     return {
-        "torch/__init__.py": INIT.format(architectures=architectures if cuda else []).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=known if cuda else list(architectures)).lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.benched import show_bench, show_changes
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.cli.verdict import place, show_verdict
+from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, UsageError, VerificationError
 
@@ -47,7 +46,7 @@ def command(
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.probe import read_machine
     from gpuinstall.verify import verify_environment
-    from gpuinstall.verify.bench import bench_environment
+    from gpuinstall.verify.measuring import bench_environment
     from gpuinstall.verify.origin import read_origin
 
     if (against or save or chart) and not bench:
@@ -89,20 +88,19 @@ def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | 
 
 
 def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
-    from gpuinstall.verify.faults import faults, fixes
     from gpuinstall.verify.verdict import MACHINE
 
     def show(terminal: Terminal) -> None:
-        show_verdict(terminal, verdict, machine, python)
+        show_verdict(terminal, verdict, python)
 
     errors = tuple(
         {
             "code": machine.refusing[0].code if MACHINE in fault.names else "kernel-failed",
-            "message": f"{place(device)}: {', '.join(fault.names)}: {fault.message}",
-            "hint": next(iter(fixes(fault, machine, python)), None),
+            "message": f"{device.label}: {', '.join(fault.names)}: {fault.message}",
+            "hint": next(iter(fault.fix), None),
         }
         for device in verdict.devices
-        for fault in faults(device)
+        for fault in device.faults
     )
     kind = MachineError if verdict.refused else VerificationError
     failed = verdict.status == "failed"
@@ -110,7 +108,7 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
 
 
 def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
-    from gpuinstall.verify.comparison import compare
+    from gpuinstall.verify.bench import compare
 
     changes = compare(run, earlier) if earlier else ()
     data: dict[str, Any] = outcome.data | {"bench": run.to_dict()}
@@ -144,9 +142,7 @@ def _demand_folders(*paths: str | None) -> None:
 
 
 def _keep(run: Bench, save: str | None, chart: str | None) -> None:
-    from gpuinstall.verify.chart import chart as draw
-
-    texts = ((save, json.dumps(run.to_dict(), indent=2) + "\n"), (chart, draw(run)))
+    texts = ((save, json.dumps(run.to_dict(), indent=2) + "\n"), (chart, draw_chart(run)))
     for path, text in texts:
         if path:
             _write(Path(path), text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
 # The code of a fault, its title, why, and its entry in the table of failures.
-Fault = tuple[str, str, str, str]
+EnvironmentFault = tuple[str, str, str, str]
 
 COMPANIONS = ("torchvision", "torchaudio")
 CUDA_LIBRARY = r"nvidia-(cu|nccl|nvjitlink|nvshmem|nvtx)"
@@ -117,14 +117,14 @@ def environment_findings(installed: InstalledPackages, machine: Machine) -> Iter
     yield from _extensions(installed, context)
 
 
-def _torch_twice(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _torch_twice(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     versions = installed.versions("torch")
     if len(versions) > 1:
         title = f"torch is installed {len(versions)} times in one environment: {', '.join(versions)}"
         yield "torch-twice", title, "the files of both lie over each other", "F34"
 
 
-def _of_conda(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]:
+def _of_conda(installed: InstalledPackages, machine: Machine) -> Iterator[EnvironmentFault]:
     build = _record(installed, r"(pytorch|libtorch)-\d")
     torch = installed.version("torch")
     if build and torch and not _record(installed, rf".*-{re.escape(torch.partition('+')[0])}-"):
@@ -136,7 +136,7 @@ def _of_conda(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]
         yield "conda-cpu-build", title, why, "F45"
 
 
-def _mkl(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _mkl(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     """Builds of the channel pytorch before torch 2.4 take any MKL."""
     build, mkl = _record(installed, r"pytorch-[\d.]+-py"), _record(installed, r"mkl-\d")
     if build and mkl and _numbers(build) < _bound("F60", "torch") and _numbers(mkl) >= _bound("F60", "mkl"):
@@ -144,7 +144,7 @@ def _mkl(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
         yield "mkl-too-new", f"{mkl} beside {build}", why, "F60"
 
 
-def _cpu_build_over_cuda(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _cpu_build_over_cuda(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     torch = installed.version("torch")
     runtime = next((name for name, _ in installed.packages if re.match(r"nvidia-(cudnn|cublas|nccl)", name)), None)
     if torch.endswith("+cpu") and runtime:
@@ -152,7 +152,7 @@ def _cpu_build_over_cuda(installed: InstalledPackages, _machine: Machine) -> Ite
         yield "cpu-build-over-cuda", title, "another package's requirements replaced the CUDA build", "F34"
 
 
-def _two_majors(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _two_majors(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     found = (re.match(r"nvidia-.*-(cu1[1-9])$", name) for name, _ in installed.packages)
     majors = {match[1]: match[0] for match in found if match}
     if len(majors) > 1:
@@ -160,7 +160,7 @@ def _two_majors(installed: InstalledPackages, _machine: Machine) -> Iterator[Fau
         yield "two-cuda-majors", title, "both write into the same nvidia folder", "F54"
 
 
-def _companions(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _companions(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     """Check torchvision, 0.(minor + 15) for torch 2.x, and torchaudio, of torch's own minor, while they are bound."""
     torch, vision, audio = map(installed.version, ("torch", "torchvision", "torchaudio"))
     minor = _minor(torch, 2)
@@ -175,14 +175,14 @@ def _companions(installed: InstalledPackages, _machine: Machine) -> Iterator[Fau
         yield "torchaudio-mismatch", title, why, "F48"
 
 
-def _numpy(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]:
+def _numpy(installed: InstalledPackages, machine: Machine) -> Iterator[EnvironmentFault]:
     torch, numpy = map(installed.version, ("torch", "numpy"))
     first = _bound("F66", "torch-windows" if machine.os == "windows" else "torch")
     if torch and _numbers(torch) < first and _numbers(numpy) >= _bound("F66", "numpy"):
         yield "numpy-too-new", f"numpy {numpy} beside torch {torch}", "this torch was compiled with NumPy 1", "F66"
 
 
-def _cudnn(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]:
+def _cudnn(installed: InstalledPackages, machine: Machine) -> Iterator[EnvironmentFault]:
     version, needed = installed.version("nvidia-cudnn-cu12"), _bound("F55", "capability")
     old = [gpu for gpu in machine.gpus if gpu.compute_capability and tuple(gpu.compute_capability) < needed]
     if _numbers(version) >= _bound("F55", "cudnn") and old:
@@ -190,13 +190,13 @@ def _cudnn(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]:
         yield "cudnn-too-new", title, "cuDNN 9.11 dropped cards older than Turing", "F55"
 
 
-def _apart(installed: InstalledPackages, _machine: Machine) -> Iterator[Fault]:
+def _apart(installed: InstalledPackages, _machine: Machine) -> Iterator[EnvironmentFault]:
     if installed.apart:
         title = f"{installed.apart[0]} lies in another folder (lib, lib64) than torch"
         yield "libraries-apart", title, "torch looks for its CUDA libraries beside itself", "F52"
 
 
-def _executable_stack(installed: InstalledPackages, machine: Machine) -> Iterator[Fault]:
+def _executable_stack(installed: InstalledPackages, machine: Machine) -> Iterator[EnvironmentFault]:
     glibc = machine.glibc
     if installed.executable_stack and glibc and _numbers(glibc) >= _bound("F61", "glibc"):
         title = f"torch {installed.version('torch')} asks for an executable stack"

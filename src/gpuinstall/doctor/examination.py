@@ -17,7 +17,6 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.faults import faults, fixes, title_of
 from gpuinstall.verify.origin import read_origin
 from gpuinstall.verify.verdict import MACHINE
 
@@ -92,7 +91,7 @@ def _environment(
     except UsageError as error:
         broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
         return ExaminedEnvironment(venv, None), (*listed, broken)
-    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict, machine, python)))
+    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict)))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
@@ -102,15 +101,15 @@ def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> 
     )
 
 
-def _failed(verdict: Verdict, machine: Machine, python: Path) -> Iterator[Finding]:
+def _failed(verdict: Verdict) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
     for device in verdict.devices:
-        for fault in faults(device):
+        for fault in device.faults:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = "\n".join(fixes(fault, machine, python)) or "gpuinstall verify --verbose"
-            yield Finding("environment", "kernel-failed", title, title_of(fault), fix, fault.cause, blocking=True)
+            fix = "\n".join(fault.fix) or "gpuinstall verify --verbose"
+            yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
 def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:

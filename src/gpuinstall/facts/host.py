@@ -33,7 +33,7 @@ ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "
 class Host:
     """The host's own facts; ``avx`` None where the processor does not say.
 
-    ``fix_keys`` name the distribution and its package manager, as fixes do.
+    ``distribution_ids`` are its own ID and those of what it is like.
     """
 
     os: str
@@ -42,8 +42,13 @@ class Host:
     libc: str | None = None
     glibc: str | None = None
     distribution: str | None = None
-    fix_keys: tuple[str, ...] = ()
+    distribution_ids: tuple[str, ...] = ()
     avx: bool | None = None
+
+    @property
+    def fix_keys(self) -> tuple[str, ...]:
+        """Name the distribution and its package manager as fixes do."""
+        return distribution_keys(*self.distribution_ids)
 
 
 def read_host(source: Source) -> Host:
@@ -60,7 +65,7 @@ def read_host(source: Source) -> Host:
         libc=_libc(source, libc) if system == "Linux" else None,
         glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
         distribution=distribution(names),
-        fix_keys=distribution_keys(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
+        distribution_ids=(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
         avx=parse_avx(processor),
     )
 

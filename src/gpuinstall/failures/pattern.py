@@ -53,13 +53,13 @@ class Pattern:
 def _groups(plain: str) -> tuple[str, list[list[str]]]:
     """Part a pattern into what stands outside its groups and the alternatives of each group that must match."""
     outside, groups, depth = "", [], 0
-    for place, sign in enumerate(plain):
+    for index, sign in enumerate(plain):
         depth += (sign == "(") - (sign == ")")
         if sign == "(" and depth == 1:
             alternatives = [""]
         elif sign == ")" and depth == 0:
             outside += "\0"
-            if plain[place + 1 : place + 2] not in ("?", "*", "{") and not alternatives[0].startswith("?"):
+            if plain[index + 1 : index + 2] not in ("?", "*", "{") and not alternatives[0].startswith("?"):
                 groups.append(alternatives)
         elif depth == 0:
             outside += sign

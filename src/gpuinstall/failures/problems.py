@@ -91,7 +91,7 @@ def problem(
     blocking: bool = True,
     legacy: bool = False,
 ) -> Problem:
-    """Make a problem of the table; raise KeyError for a code that is not in it."""
+    """Make a problem of the table; raise KeyError for a code that is not in it. A container needs no reboot."""
     kind = load_problems()[code]
     return Problem(
         code=code,
@@ -102,7 +102,7 @@ def problem(
         gpus=gpus,
         why=why,
         seen=seen,
-        needs=kind.needs,
+        needs=tuple(need for need in kind.needs if need != "reboot" or "container" not in context.keys),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.failures.pattern import Pattern
@@ -27,6 +27,7 @@ from gpuinstall.failures.pattern import Pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DATA = Path(__file__).with_name("data")
 GROUPS = ("driver", "detection", "wheel", "libraries", "runtime")
 
 
@@ -198,7 +199,7 @@ def load_lookalikes() -> tuple[Lookalike, ...]:
 def _read(name: str) -> dict[str, Any]:
     import tomli
 
-    return tomli.loads(files("gpuinstall.failures").joinpath("data", f"{name}.toml").read_text(encoding="utf-8"))
+    return tomli.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:

@@ -64,18 +64,18 @@ class Transcript:
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
         if pattern not in self._found:
-            lines = sorted({line for needle in pattern.needles for line in self._places(needle)})
+            lines = sorted({line for needle in pattern.needles for line in self._lines_with(needle)})
             windows = (self._in_window(pattern, first, last) for first, last in _windows(lines))
             self._found[pattern] = next(filter(None, windows), None)
         return self._found[pattern]
 
-    def _places(self, needle: str) -> Iterator[int]:
-        place, seen = -1, 0
-        while seen < OCCURRENCES and (place := self._squashed.find(needle, place + 1)) >= 0:
-            line = bisect_right(self._ends, place)
+    def _lines_with(self, needle: str) -> Iterator[int]:
+        offset, count = -1, 0
+        while count < OCCURRENCES and (offset := self._squashed.find(needle, offset + 1)) >= 0:
+            line = bisect_right(self._ends, offset)
             yield line
-            place = self._ends[line] - 1
-            seen += 1
+            offset = self._ends[line] - 1
+            count += 1
 
     def _in_window(self, pattern: Pattern, first: int, last: int) -> str | None:
         bare = "".join(self._bare[first:last])
@@ -103,10 +103,10 @@ class Transcript:
 def _windows(lines: list[int]) -> Iterator[tuple[int, int]]:
     """Draw a window around each line, one for those that are near each other."""
     start = 0
-    for place, line in enumerate(lines, 1):
-        if place == len(lines) or lines[place] - line > BEFORE + AFTER:
+    for following, line in enumerate(lines, 1):
+        if following == len(lines) or lines[following] - line > BEFORE + AFTER:
             yield max(0, lines[start] - BEFORE), line + AFTER
-            start = place
+            start = following
 
 
 def plain_lines(text: str) -> list[str]:
@@ -145,8 +145,8 @@ def _thinned(lines: list[str]) -> Iterator[str]:
     digits = str.maketrans("123456789", "000000000")
     shapes = [line.translate(digits) for line in lines]
     seen: set[tuple[str, ...]] = set()
-    for place, line in enumerate(lines):
-        around = tuple(shapes[max(0, place - 1) : place + 2])
+    for number, line in enumerate(lines):
+        around = tuple(shapes[max(0, number - 1) : number + 2])
         if around not in seen:
             seen.add(around)
             yield line

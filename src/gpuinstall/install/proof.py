@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import VerificationError
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.targets import CPU, NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ def summary(verdict: Verdict) -> str:
     for device in verdict.devices:
         count = sum(check.status == "passed" for check in device.checks)
         said = f"{count} checks" if device.status == "passed" else device.unproven or device.status
-        parts.append(f"{_place(device)}: {said}")
+        parts.append(f"{device.label}: {said}")
     return " · ".join(parts)
 
 
@@ -57,10 +56,5 @@ def failure(prepared: Prepared, verdict: Verdict) -> VerificationError:
     )
 
 
-def _place(device: Device) -> str:
-    return device.name if device.name in {CPU.name, NOWHERE.name} else f"GPU {device.index}"
-
-
 def _named(device: Device) -> str:
-    place = _place(device)
-    return place if place == device.name else f"{place} ({device.name})"
+    return device.name if device.label == device.name else f"{device.label} ({device.name})"

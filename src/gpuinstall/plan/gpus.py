@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 NO_BUILD_FITS = 3
 NO_SOURCE_ANSWERS = 4
-ONLY_MENDING_HELPS = 8
+ONLY_REPAIR_HELPS = 8
 CPU_INSTEAD = "for the CPU build instead: --backend cpu"
 
 _LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
 
 
 class LeftOut(NamedTuple):
-    """A GPU that is not planned for, why, and what would mend it; ``gpu`` is its index."""
+    """A GPU that is not planned for, why, and what would repair it; ``gpu`` is its index."""
 
     gpu: int
     reason: Reason
@@ -117,7 +117,7 @@ def machine_fault(context: PlanContext) -> Plan | None:
     if not blocking:
         return None
     fix = next((problem.fix for problem in blocking if problem.fix), None)
-    return refused(context, ONLY_MENDING_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
+    return refused(context, ONLY_REPAIR_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
 
 
 def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
@@ -134,7 +134,7 @@ def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[Lef
     if context.gpus and len(never) == len(context.gpus):
         return refused(context, NO_BUILD_FITS, tuple(dict.fromkeys(never.values())), None, left_out=left_out)
     if usable and no_driver:
-        return refused(context, ONLY_MENDING_HELPS, (no_driver.reason,), no_driver.fix)
+        return refused(context, ONLY_REPAIR_HELPS, (no_driver.reason,), no_driver.fix)
     return _to_repair(context, left_out, never)
 
 
@@ -153,7 +153,7 @@ def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mappi
     repairable.sort(key=lambda out: ranks.get(out.gpu, ()), reverse=True)
     fix = next((out.fix for out in repairable if out.fix), None)
     reasons = (*(out.reason for out in repairable), *dict.fromkeys(never.values()))
-    return refused(context, ONLY_MENDING_HELPS, reasons, fix, left_out=left_out)
+    return refused(context, ONLY_REPAIR_HELPS, reasons, fix, left_out=left_out)
 
 
 def _is_called(gpu: Gpu, name: str) -> bool:

@@ -182,15 +182,13 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
     problems = [Reason(problem.code, problem.message) for problem in context.machine.problems if not problem.blocking]
-    foreign = [
-        Reason(
-            "gpu-not-supported",
-            f"GPU {gpu.index} ({gpu.name or 'unknown'}) is not used: it is not from {context.rules.name}",
-        )
-        for gpu in context.machine.gpus
-        if vendor_of(gpu) != context.rules.vendor
+    foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu) != context.rules.vendor]
+    not_used = f"is not used: it is not from {context.rules.name}"
+    unused = [
+        Reason("gpu-not-supported", f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'}) {not_used}")
+        for gpu in foreign
     ]
-    return (*problems, *foreign)
+    return (*problems, *unused)
 
 
 def _signs_of_a_builder(context: PlanContext) -> list[str]:

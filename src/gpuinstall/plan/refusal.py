@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
-from gpuinstall.plan.gpus import NO_BUILD_FITS, NO_SOURCE_ANSWERS, ONLY_MENDING_HELPS, never_made, refused
+from gpuinstall.plan.gpus import NO_BUILD_FITS, NO_SOURCE_ANSWERS, ONLY_REPAIR_HELPS, never_made, refused
 from gpuinstall.plan.python import number, span
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Plan, Reason
@@ -59,7 +59,7 @@ def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> 
     exit_code = NO_SOURCE_ANSWERS if nearest.code == "unreachable" else NO_BUILD_FITS
     reason = Reason(nearest.code, f"no build fits this machine; {nearest.build.name}: {nearest.message}")
     if nearest.code in rules.driver_reasons:
-        exit_code = ONLY_MENDING_HELPS
+        exit_code = ONLY_REPAIR_HELPS
         reason = Reason(nearest.code, f"{rules.driver} is too old for every build for {names}: {nearest.message}")
     elif nearest.code in rules.code_reasons:
         reason = never_made(context.gpus[0], context)

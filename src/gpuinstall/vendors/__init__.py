@@ -22,12 +22,14 @@ class Vendor(NamedTuple):
     """A maker whose GPUs are planned for.
 
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
-    ``visible`` gives the environment variables with which a program sees just these devices, in this order.
+    ``visible`` gives the environment variables with which a program sees just these devices, in this order;
+    ``torch_device`` is what torch calls its GPUs, where that is not the kind.
     """
 
     kind: str
     rules: Callable[[Machine, Catalog], Rules]
     visible: Callable[[Sequence[str]], Mapping[str, str]]
+    torch_device: str | None = None
 
 
 def _nvidia(machine: Machine, catalog: Catalog) -> Rules:

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.machine import Driver, Gpu, Machine, Problem
     from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.health import GpuHealth
 
 ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
 OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
@@ -92,6 +95,15 @@ class Prober(Protocol[Evidence]):
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
         """Prove the driver on every usable GPU of this maker, before anything is downloaded."""
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
+        """Say why this process may not use a GPU or the slice ``name`` of it: a job has it not. Pure.
+
+        ``ordinal`` is the GPU's place among those of its maker.
+        """
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
+        """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:

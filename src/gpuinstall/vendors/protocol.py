@@ -25,7 +25,7 @@ class Code(NamedTuple):
     how: str
 
 
-class Fault(NamedTuple):
+class Unusable(NamedTuple):
     """Why a machine or a GPU cannot be used, and what would help."""
 
     reason: Reason
@@ -63,13 +63,13 @@ class Rules(Protocol):
     def driver(self) -> str:
         """The machine's driver as people name it: ``driver 535.183.01``."""
 
-    def platform_fault(self) -> Fault | None:
+    def platform_fault(self) -> Unusable | None:
         """Say why no public build runs on this kind of machine, whatever its GPUs and its driver."""
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Fault | None:
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
         """Say that the machine has no driver for these GPUs, or none that is known."""
 
-    def gpu_fault(self, gpu: Gpu) -> Fault | None:
+    def gpu_fault(self, gpu: Gpu) -> Unusable | None:
         """Say why a GPU cannot be planned for: it is not known what it is, or its driver ignores it."""
 
     def architecture(self, gpu: Gpu) -> str | None:

@@ -1,6 +1,6 @@
 """The proof: kernels that run inside the target environment, and the runner outside it."""
 
 from gpuinstall.verify.runner import verify_environment
-from gpuinstall.verify.verdict import Check, Device, Subject, Verdict
+from gpuinstall.verify.verdict import CheckResult, Device, Verdict, VerifiedEnvironment
 
-__all__ = ["Check", "Device", "Subject", "Verdict", "verify_environment"]
+__all__ = ["CheckResult", "Device", "Verdict", "VerifiedEnvironment", "verify_environment"]

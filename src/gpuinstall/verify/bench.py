@@ -1,31 +1,19 @@
-"""How fast an environment is on each device: measured by its own torch, beside what the card is published to reach."""
+"""How fast an environment is on each device, as values: one run, its document, and two runs side by side. Pure."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.verify.ceilings import ceilings_of
-from gpuinstall.verify.child import SECONDS, Child
-from gpuinstall.verify.environment import look
-from gpuinstall.verify.health import link_rate, read_cards
-from gpuinstall.verify.targets import targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.verify.report import Report
-    from gpuinstall.verify.targets import Target
 
 SCHEMA = "gpuinstall.bench/1"
-PINNED = ("host-to-device-pinned", "device-to-host-pinned")
+NOISE = 0.05
+LESS_IS_BETTER = frozenset({"launch"})
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Benched:
+class DeviceBench:
     """The measurements on one device, and why others could not be taken."""
 
     index: int
@@ -65,7 +53,7 @@ class Bench:
     """One run: the torch that was measured, and every device. The document is ``gpuinstall.bench/1``."""
 
     torch: str | None
-    devices: tuple[Benched, ...]
+    devices: tuple[DeviceBench, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document."""
@@ -94,12 +82,12 @@ class Bench:
             raise UsageError("bench-malformed", f"the earlier run is malformed at {error}") from None
 
 
-def _device(body: Mapping[str, Any]) -> Benched:
+def _device(body: Mapping[str, Any]) -> DeviceBench:
     measured = tuple(
         Measurement(str(one["name"]), _finite(one["value"]), str(one["unit"]), one.get("ceiling"), one.get("settings"))
         for one in body["measurements"]
     )
-    return Benched(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))
+    return DeviceBench(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))
 
 
 def _finite(value: Any) -> float:
@@ -109,34 +97,44 @@ def _finite(value: Any) -> float:
     return number
 
 
-def bench_environment(
-    python: Path, machine: Machine, *, for_cpu: bool = False, reporter: Reporter | None = None
-) -> Bench:
-    """Measure the torch of ``python`` on every GPU of ``machine``, one after another, or on the CPU where it has none.
+@dataclass(frozen=True)
+class BenchChange:
+    """One measurement, then and now; ``gain`` is +0.10 where it is now a tenth better."""
 
-    Raise UsageError where ``python`` is no interpreter.
-    """
-    reporter = reporter or SilentReporter()
-    around = look(python)
-    for_cpu = for_cpu or around.tested.backend == "cpu" or not machine.gpus
-    child = Child(python, around.flags, "bench", SECONDS["bench"])
-    wanted = targets(machine, for_cpu=for_cpu, gpus=None, environ=os.environ)
-    cards = {} if for_cpu else read_cards(len(wanted))
-    devices = tuple(_measured(child, target, cards.get(target.index, {}), reporter) for target in wanted)
-    return Bench(around.tested.version, devices)
+    device: str
+    name: str
+    before: float
+    now: float
+    unit: str
+
+    @property
+    def gain(self) -> float:
+        """How much better it is, as a fraction of what it was."""
+        better, worse = (self.before, self.now) if self.name in LESS_IS_BETTER else (self.now, self.before)
+        return better / worse - 1 if worse else 0.0
+
+    @property
+    def worse(self) -> bool:
+        """Say whether it is worse by more than two runs of the same thing differ."""
+        return self.gain < -NOISE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it for the document."""
+        numbers = {"before": self.before, "now": self.now, "unit": self.unit, "gain": round(self.gain, 3)}
+        return {"device": self.device, "name": self.name} | numbers
 
 
-def _measured(child: Child, target: Target, card: Mapping[str, Any], reporter: Reporter) -> Benched:
-    reporter.wait(f"measuring {target.name}")
-    report = child.run_all([target])[0]
-    left_out = {record.name: record.message or "" for record in report.records if record.status != "passed"}
-    if target.unproven:
-        left_out["device"] = target.unproven
-    return Benched(target.index, target.name, tuple(_measurements(report, target, card)), left_out)
+def compare(now: Bench, before: Bench) -> tuple[BenchChange, ...]:
+    """Compare what both runs measured on the same devices."""
+    earlier = dict(_each(before))
+    return tuple(
+        BenchChange(key[1], measurement.name, earlier[key].value, measurement.value, measurement.unit)
+        for key, measurement in _each(now)
+        if key in earlier
+    )
 
 
-def _measurements(report: Report, target: Target, card: Mapping[str, Any]) -> Iterator[Measurement]:
-    ceilings = {**ceilings_of(target.name), **dict.fromkeys(PINNED, link_rate(card))}
-    for found in report.measures:
-        name, value = found["measure"], round(found["value"], 4)
-        yield Measurement(name, value, found["unit"], ceilings.get(name), found.get("settings"))
+def _each(bench: Bench) -> Iterator[tuple[tuple[int, str, str], Measurement]]:
+    for device in bench.devices:
+        for measurement in device.measurements:
+            yield (device.index, device.name, measurement.name), measurement

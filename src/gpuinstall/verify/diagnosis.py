@@ -1,89 +1,182 @@
-"""From what a child reported to what it means: a Device whose failed checks have a cause. Pure."""
+"""From what a child reported to what it means: a Device whose failed checks have a cause and a fix. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from gpuinstall.verify.architectures import architecture_check
-from gpuinstall.verify.causes import Situation, cause_of
-from gpuinstall.verify.verdict import Check, Device
+from packaging.version import Version
+
+from gpuinstall.backend import CPU
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.build import Build
+from gpuinstall.failures.circumstances import of_machine
+from gpuinstall.failures.classify import cause_of, fix_context
+from gpuinstall.failures.problems import code_told, fix
+from gpuinstall.vendors import rules_for
+from gpuinstall.vendors.protocol import Code
+from gpuinstall.verify.verdict import CheckResult, Device
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
-    from gpuinstall.verify.report import Record, Report
-    from gpuinstall.verify.targets import Target
+    from pathlib import Path
 
+    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.verify.devices import DeviceTarget
+    from gpuinstall.verify.interpreter import FoundTorch
+    from gpuinstall.verify.kernel_run import CheckRecord, KernelReport
+
+ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
-NUMPY = "Original error was:"
+NUMPY_ADVICE = "Original error was:"
+NO_KERNEL = "no kernel image"
+NO_TORCH = "torch is not installed in this environment"
+NO_NUMPY = "NumPy cannot be loaded"
+
+CAUSES = (
+    ("convolution", "legacy-gpu", "F55"),
+    ("convolution", None, "F51"),
+    ("batched-product", None, "F50"),
+    ("linear", None, "F50"),
+    ("optimizer-step", "driver-525", "F19"),
+    ("numpy", None, "F66"),
+    ("compile", None, "F68"),
+    ("torchvision", None, "F47"),
+    ("torchaudio", None, "F48"),
+    ("xformers", None, "F56"),
+    ("all-reduce", None, "F69"),
+)
+"""What a check that fails without a known message is most often; the first that fits, by what holds of the machine."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What is known besides a child's own words: the machine, the build's CUDA, the files that torch has lost.
+class ProofContext:
+    """What is known besides a child's own words: the machine, the interpreter, the torch in it, the files it has lost.
 
-    ``narrow`` says that the interpreter has 32 bits.
+    ``ours`` says that an installation of ours made the environment.
     """
 
     machine: Machine
-    cuda: str | None = None
+    python: Path
+    torch: FoundTorch
     missing: tuple[str, ...] = ()
-    narrow: bool = False
+    ours: bool = False
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of the maker that this torch is for."""
+        return rules_for(self.machine, load_catalog(), (self.torch.kind or "",))
+
+    def build(self, architectures: tuple[str, ...]) -> Build:
+        """Describe the torch as the catalogue describes builds; what does not decide over its code is left out."""
+        version = self.torch.toolkit and self.torch.toolkit.version
+        major, _, minor = (version or "").partition(".")
+        toolkit = (int(major), int(minor)) if minor else None
+        backend = self.torch.backend or CPU
+        return Build(Version("0"), backend, self.machine.os, self.machine.arch, architectures, toolkit)
+
+    def failed(
+        self, name: str, message: str, cause: str | None = None, *, code: str | None = None, **words: str
+    ) -> CheckResult:
+        """Make a failed check with its fix: that of ``code`` where given, closer than that of ``cause``."""
+        return CheckResult(name, "failed", message=message, cause=cause, fix=self._fix(message, cause, code, words))
+
+    def _fix(self, message: str, cause: str | None, code: str | None, words: dict[str, str]) -> tuple[str, ...]:
+        known = code or code_told(message) or cause
+        if known is None:
+            return ()
+        paths = {"python": quote(str(self.python)), "venv": quote(str(self.python.parent.parent))}
+        return fix(known, fix_context(message, self.machine).knowing(**paths, **words))
 
 
-def device(target: Target, report: Report, evidence: Evidence) -> Device:
+def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
     """Turn one child's report into a Device."""
-    situation = _situation(target, report, evidence)
-    checks = [_check(record, report, evidence, situation) for record in report.records]
-    if report.capability:
-        names, machine = situation.architectures, evidence.machine
-        compared = architecture_check(names, evidence.cuda, report.capability, machine, failed=report.failed)
-        checks.insert(2, _with_cause(compared, situation))
+    checks = [_result(record, target, report, proof) for record in report.records]
+    if report.architecture and target.gpu:
+        gpu = replace(target.gpu, architecture=report.architecture)
+        checks.insert(2, _architecture_check(gpu, target, report, proof))
     if target.unproven:
-        checks.append(Check("device", "skipped", message=target.unproven))
+        checks.append(CheckResult("device", "skipped", message=target.unproven))
     return Device(target.index, target.name, tuple(checks), target.unproven or report.unproven)
 
 
-def _situation(target: Target, report: Report, evidence: Evidence) -> Situation:
-    capability = target.gpu.compute_capability if target.gpu else None
-    return Situation(evidence.machine, capability, report.architectures or ())
-
-
-def wrong_build(target: Target, backend: str | None) -> Device:
+def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
-    message = f"this is the {'CPU' if backend == 'cpu' else backend} build of torch: {target.name} is not used"
-    cause = "F33" if backend == "cpu" else "F24"
-    return Device(target.index, target.name, (Check("build", "failed", message=message, cause=cause),))
+    backend = proof.torch.backend
+    message = f"this is the {'CPU' if backend == CPU else backend} build of torch: {target.name} is not used"
+    return Device(target.index, target.name, (proof.failed("build", message, "F33" if backend == CPU else "F24"),))
 
 
-def _check(record: Record, report: Report, evidence: Evidence, situation: Situation) -> Check:
+def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
     if record.status != "failed":
-        return Check(record.name, record.status, record.seconds, record.message)
-    check = Check(record.name, "failed", record.seconds, _explained(record, report, evidence))
-    unknown = evidence.missing or ABSENT in record.text
-    return check if unknown else _with_cause(check, situation, record.text)
+        return CheckResult(record.name, record.status, record.seconds, record.message)
+    message = _message(record, report, proof)
+    unknown = proof.missing or ABSENT in record.text
+    cause = None if unknown else _cause(record.name, f"{message}\n{record.text}", target, report, proof)
+    nameless = record.name == "import" and not (cause or code_told(message))
+    damaged = "environment-damaged" if proof.ours else "torch-damaged"
+    failed = proof.failed(record.name, message, cause, code=damaged if nameless else None)
+    return replace(failed, seconds=record.seconds)
 
 
-def _explained(record: Record, report: Report, evidence: Evidence) -> str:
+def _message(record: CheckRecord, report: KernelReport, proof: ProofContext) -> str:
     if ABSENT in record.text:
-        reason = ": its Python has 32 bits, and torch is made for 64" if evidence.narrow else ""
-        return f"torch is not installed in this environment{reason}"
-    parts = [_numpy(record.text) or record.message or "failed"]
-    if record.name == "import" and evidence.missing:
-        count = f"{len(evidence.missing)} files" if len(evidence.missing) > 1 else "a file"
-        parts.append(f"torch has lost all or part of {count} since it was installed: {evidence.missing[0]}")
-    if report.blamed:
-        parts.append(f"it passes without {report.blamed}")
+        reason = ": its Python has 32 bits, and torch is made for 64" if proof.torch.is_32_bit else ""
+        return f"{NO_TORCH}{reason}"
+    parts = [_numpy_error(record.text) or record.message or "failed"]
+    if record.name == "import" and proof.missing:
+        count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
+        parts.append(f"torch has lost all or part of {count} since it was installed: {proof.missing[0]}")
+    if report.loader_variables:
+        parts.append(f"it passes without {' '.join(f'{name}={value}' for name, value in report.loader_variables)}")
     return "; ".join(parts)
 
 
-def _numpy(text: str) -> str | None:
+def _numpy_error(text: str) -> str | None:
     """Find NumPy's own error below the advice that it prints first."""
-    _, found, rest = text.partition(NUMPY)
-    return f"NumPy cannot be loaded: {rest.strip().splitlines()[0]}" if found and rest.strip() else None
+    _, found, rest = text.partition(NUMPY_ADVICE)
+    return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if found and rest.strip() else None
 
 
-def _with_cause(check: Check, situation: Situation, text: str = "") -> Check:
-    if check.status != "failed":
-        return check
-    return replace(check, cause=cause_of(check.name, f"{check.message}\n{text}", situation))
+def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:
+    """Name the entry of the failure catalogue for a failed check: by its text, else by what failed and where."""
+    if NO_KERNEL in text:
+        return _no_code_cause(target, report, proof)
+    return cause_of(text, machine=proof.machine) or _usual_cause(name, text, target, proof.machine)
+
+
+def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -> str | None:
+    """Name what a check that fails without a known message is most often."""
+    if NO_NUMPY in text:
+        return "F66"
+    if name == "import":
+        return "F62" if "SIGILL" in text else None
+    around = of_machine(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
+    return next((cause for check, where, cause in CAUSES if check == name and (not where or where in around)), None)
+
+
+def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str:
+    """Tell a GPU that is newer than the build's code (F38) from one that is older (F37)."""
+    if target.gpu is None or not report.architectures:
+        return "F37"
+    unnamed = replace(target.gpu, compute_capability=None)
+    newest = max(proof.rules.rank(replace(unnamed, architecture=name)) for name in report.architectures)
+    return "F38" if proof.rules.rank(target.gpu) > newest else "F37"
+
+
+def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
+    """Say which code of the build the GPU runs, by its maker's rules.
+
+    That there is none is a fault only where kernels failed: they are the proof, the list explains it.
+    """
+    code = proof.rules.code(proof.build(report.architectures or ()), gpu)
+    if isinstance(code, Code):
+        known = gpu.compute_capability
+        chip = f"compute capability {known}" if known else gpu.architecture
+        return CheckResult(ARCHITECTURES, "passed", message=f"{chip} runs {code.name}")
+    message = f"the build has {code.message}"
+    if not report.failed:
+        return CheckResult(ARCHITECTURES, "passed", message=message)
+    return proof.failed(ARCHITECTURES, message, _no_code_cause(target, report, proof))

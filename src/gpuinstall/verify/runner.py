@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import CPU
+from gpuinstall.environments.marker import read_marker
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.verify.child import SECONDS, Child
-from gpuinstall.verify.diagnosis import Evidence, device, wrong_build
-from gpuinstall.verify.environment import look, missing_files
-from gpuinstall.verify.health import health_checks, read_cards
-from gpuinstall.verify.shadow import disturbance
-from gpuinstall.verify.targets import targets, together
-from gpuinstall.verify.verdict import MACHINE, Check, Device, Subject, Verdict
+from gpuinstall.vendors import VENDORS
+from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
+from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
+from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
+from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.verify.environment import Surroundings
-    from gpuinstall.verify.report import Report
-    from gpuinstall.verify.targets import Target
+    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.verify.devices import DeviceTarget
+    from gpuinstall.verify.interpreter import FoundTorch, Interference
+    from gpuinstall.verify.kernel_run import KernelReport
 
 
 def verify_environment(
@@ -44,74 +47,94 @@ def verify_environment(
     Raise UsageError where ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
-    around = look(python)
-    nvidia = bool(machine.gpus or machine.refusing)
-    for_cpu = asked_cpu or machine.os == "macos" or (around.tested.backend in (None, "cpu") and not nvidia)
-    wanted = targets(machine, for_cpu=for_cpu, gpus=gpus, environ=os.environ)
-    if around.tested.without_cuda and nvidia and not for_cpu:
-        idle = [wrong_build(target, around.tested.backend) for target in wanted]
-        return Verdict(_subject(around, ()), tuple(_refused(idle, machine)))
-    if tried := [target.name for target in wanted if target.unproven is None]:
+    interpreter = inspect_interpreter(python)
+    torch = interpreter.tested
+    proof = ProofContext(machine, python, torch, ours=read_marker(python.parent.parent) is not None)
+    present = bool(machine.gpus or machine.refusing)
+    for_cpu = asked_cpu or machine.os == "macos" or (torch.backend in (None, CPU) and not present)
+    targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
+    if present and not for_cpu and torch.kind and torch.kind not in _kinds(targets):
+        devices = _refused([wrong_build(target, proof) for target in targets], proof)
+        return Verdict(_tested(torch, ()), tuple(devices))
+    if tried := [target.name for target in targets if target.unproven is None]:
         reporter.wait(f"running kernels on {', '.join(tried)}")
     work = "deep" if deep else "quick"
-    child = Child(python, around.flags, work, seconds or SECONDS[work])
-    reports = child.run_all(wanted)
+    run = KernelRun(python, interpreter.flags, work, seconds or SECONDS[work])
+    reports = run.run_all(targets)
     imported = all(report.architectures is not None for report in reports)
-    missing = missing_files(python, around.flags) if around.tested.torch and not imported else ()
-    evidence = Evidence(machine, around.tested.cuda, missing, around.tested.narrow)
-    devices = _devices(wanted, reports, evidence)
+    if torch.torch and not imported:
+        proof = replace(proof, missing=missing_files(interpreter))
+    devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     if deep:
-        devices = _deepened(devices, wanted, child, evidence)
+        devices = _deepened(devices, targets, run, proof)
     if not for_cpu:
-        devices = _refused(devices, machine)
+        devices = _refused(devices, proof)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
-    if said := disturbance(python, around, imported=imported):
-        devices = _disturbed(devices, said, surroundings, reporter)
-    return Verdict(_subject(around, reports), tuple(devices))
+    if found := interference(interpreter, imported=imported):
+        devices = _interfered(devices, found, proof, reporter, fault=surroundings)
+    return Verdict(_tested(torch, reports), tuple(devices))
 
 
-def _devices(wanted: Sequence[Target], reports: Sequence[Report], evidence: Evidence) -> list[Device]:
-    return [device(target, report, evidence) for target, report in zip(wanted, reports, strict=True)]
+def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:
+    """What torch has to be built for; where the driver hides the GPUs, for those of any maker."""
+    return {VENDORS[target.vendor].kind for target in targets if target.vendor} or {
+        vendor.kind for vendor in VENDORS.values()
+    }
 
 
-def _deepened(devices: list[Device], wanted: Sequence[Target], child: Child, evidence: Evidence) -> list[Device]:
-    """Add what only all GPUs together, or NVML, can show."""
-    cards = read_cards(len(wanted)) if any(target.device == "cuda" for target in wanted) else {}
-    devices = [one.with_checks(health_checks(cards[one.index]) if one.index in cards else ()) for one in devices]
-    every = together(wanted)
-    if every is None:
-        return devices
-    checks = device(every, child.run_all([every])[0], evidence).checks
-    shared = [check for check in checks if check.name != "import"]
-    return [
-        one.with_checks(shared if target.device == "cuda" else ()) for one, target in zip(devices, wanted, strict=True)
-    ]
-
-
-def _subject(around: Surroundings, reports: Sequence[Report]) -> Subject:
-    found = around.tested
+def _tested(torch: FoundTorch, reports: Sequence[KernelReport]) -> VerifiedEnvironment:
     architectures = next((report.architectures for report in reports if report.architectures), ())
-    return Subject(found.python, found.version, found.backend, architectures)
+    return VerifiedEnvironment(torch.python, torch.version, torch.backend and torch.backend.tag, architectures)
 
 
-def _refused(devices: list[Device], machine: Machine) -> list[Device]:
+def _deepened(
+    devices: list[Device], targets: Sequence[DeviceTarget], run: KernelRun, proof: ProofContext
+) -> list[Device]:
+    """Add what only all GPUs together, or NVML, can show."""
+    health = read_health(targets)
+    devices = [_with_health(device, health.get(device.index), proof) for device in devices]
+    target = all_gpus_target(targets)
+    if target is None:
+        return devices
+    checks = diagnose(target, run.run_all([target])[0], proof).checks
+    shared = [check for check in checks if check.name != "import"]
+    return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
+
+
+def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) -> Device:
+    return device.with_checks(
+        proof.failed(check.name, check.message or "", check.cause)
+        if check.status == "failed"
+        else CheckResult(check.name, check.status, message=check.message)
+        for check in (health.checks if health else ())
+    )
+
+
+def _refused(devices: list[Device], proof: ProofContext) -> list[Device]:
     """Fail every device of a machine whose driver lets no GPU work, whatever torch says about it."""
     faults = tuple(
-        Check(MACHINE, "failed", message=problem.message, cause=problem.id) for problem in machine.refusing[:1]
+        CheckResult(MACHINE, "failed", 0.0, problem.message, problem.id, (problem.fix,) if problem.fix else ())
+        for problem in proof.machine.refusing[:1]
     )
-    return [replace(one, checks=(*faults, *one.checks)) for one in devices]
+    return [replace(device, checks=(*faults, *device.checks)) for device in devices]
 
 
 def _with_idle(devices: list[Device], machine: Machine, reporter: Reporter) -> list[Device]:
     names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
     message = f"the environment was made for the CPU, as asked, and does not use {names}"
     reporter.warn(message)
-    return [one.with_checks([Check("build", "passed", message=message)]) for one in devices]
+    return [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
 
 
-def _disturbed(devices: list[Device], message: str, fault: bool, reporter: Reporter) -> list[Device]:
+def _interfered(
+    devices: list[Device], found: Interference, proof: ProofContext, reporter: Reporter, *, fault: bool
+) -> list[Device]:
+    """Say what disturbs programs that are started here: a fault, or a warning."""
     if not fault:
-        reporter.warn(message)
+        reporter.warn(found.message)
         return devices
-    return [one.with_checks([Check("surroundings", "failed", message=message, cause="F46")]) for one in devices]
+    path = found.path or ""
+    words = {"path": quote(path), "moved": quote(f"{path}.away")}
+    check = proof.failed("surroundings", found.message, "F46", code=found.code, **words)
+    return [device.with_checks([check]) for device in devices]

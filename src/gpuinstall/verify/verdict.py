@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from gpuinstall.failures.table import load_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
+CPU = "CPU"
+NO_GPU = "no NVIDIA GPU"
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 Status = Literal["passed", "failed", "unproven"]
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check on one device; ``cause`` is the failure catalogue's entry where one is recognised."""
+class CheckResult:
+    """How one check on one device ended.
+
+    ``cause`` is the failure catalogue's entry where one is recognised, ``fix`` what repairs it, the surest first.
+    """
 
     name: str
     status: CheckStatus
     seconds: float = 0.0
     message: str | None = None
     cause: str | None = None
+    fix: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as the Verdict document holds it."""
+        return {key: value for key, value in asdict(self).items() if key != "fix"}
+
+
+class DeviceFault(NamedTuple):
+    """Checks of one device that failed for the same reason; the first of them speaks for all."""
+
+    names: tuple[str, ...]
+    message: str
+    cause: str | None
+    fix: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str | None:
+        """The failure catalogue's one line about the cause."""
+        return load_failures()[self.cause].title if self.cause else None
 
 
 @dataclass(frozen=True)
@@ -32,7 +58,7 @@ class Device:
 
     index: int
     name: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     unproven: str | None = None
 
     @property
@@ -42,13 +68,32 @@ class Device:
             return "failed"
         return "unproven" if self.unproven or not self.checks else "passed"
 
-    def with_checks(self, checks: Iterable[Check]) -> Device:
+    @property
+    def label(self) -> str:
+        """The device in a few letters: a GPU by its index, the CPU by its name."""
+        return self.name if self.name in {CPU, NO_GPU} else f"GPU {self.index}"
+
+    @property
+    def faults(self) -> tuple[DeviceFault, ...]:
+        """The checks that failed, gathered by cause, or by message where no cause is known."""
+        groups: dict[str, list[CheckResult]] = {}
+        for check in self.checks:
+            if check.status == "failed":
+                groups.setdefault(check.cause or check.message or "failed", []).append(check)
+        return tuple(
+            DeviceFault(
+                tuple(check.name for check in group), group[0].message or "failed", group[0].cause, group[0].fix
+            )
+            for group in groups.values()
+        )
+
+    def with_checks(self, checks: Iterable[CheckResult]) -> Device:
         """Return the same device with further checks."""
         return replace(self, checks=(*self.checks, *checks))
 
 
 @dataclass(frozen=True)
-class Subject:
+class VerifiedEnvironment:
     """The environment that was tested: versions of Python and torch, the backend tag, the build's architectures."""
 
     python: str | None = None
@@ -61,7 +106,7 @@ class Subject:
 class Verdict:
     """The outcome of ``verify``."""
 
-    environment: Subject
+    environment: VerifiedEnvironment
     devices: tuple[Device, ...]
 
     @property
@@ -92,5 +137,5 @@ def _written(device: Device) -> dict[str, Any]:
         "index": device.index,
         "name": device.name,
         "status": device.status,
-        "checks": [asdict(check) for check in device.checks],
+        "checks": [check.to_dict() for check in device.checks],
     }

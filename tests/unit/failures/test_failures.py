@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.failures_page import failures_page
 
-from gpuinstall.failures import FixContext, fix
+from gpuinstall.failures import FixContext, fix, table
+from gpuinstall.failures.classify import classify
+from gpuinstall.failures.problems import problem
 from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.machine import Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from gpuinstall.failures.table import Failure
 
 FAILURES = tuple(load_failures().values())
-ROOT = Path(__file__).resolve().parents[3]
+HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
 NAMES = {*load_circumstances(), "npm"}
 
@@ -73,5 +78,43 @@ def test_advice_and_lookalikes_give_reasons() -> None:
     assert {"toolkit-for-torch", "ld-library-path", "reset-in-use"} <= load_advice().keys()
 
 
-def test_the_page_of_failures_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "failures.md").read_text(encoding="utf-8") == failures_page()
+NEW = """
+[[failure]]
+id = "F99"
+title = "the frobnicator has no spindle"
+messages = ["WidgetError: the frobnicator has lost its spindle"]
+cause = "The spindle was taken out."
+apart = "Only frobnicators have one."
+detected = ["text"]
+signs = [{ says = 'frobnicator has lost its spindle', weight = 0.9 }]
+fix.apt = ["sudo apt-get install spindle"]
+fix.any = ["put the spindle back"]
+sources = ["owner/repository#1"]
+problem = [{ code = "spindle-missing", needs = ["root"] }]
+"""
+
+
+@pytest.fixture
+def with_a_new_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    data = shutil.copytree(table.DATA, tmp_path / "data")
+    with (data / "runtime.toml").open("a", encoding="utf-8") as file:
+        file.write(NEW)
+    monkeypatch.setattr(table, "DATA", data)
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    for cached in vars(table).values():
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+
+
+@pytest.mark.usefixtures("with_a_new_entry")
+def test_a_new_failure_is_one_entry() -> None:
+    (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
+    reported = problem("spindle-missing", "no spindle", FixContext.of_machine(HERE))
+    assert (cause.id, reported.id, reported.needs) == ("F99", "F99", ("root",))
+    assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
+    assert reported.fix == "\n".join(cause.fix)

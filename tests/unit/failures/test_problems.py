@@ -16,7 +16,8 @@ from gpuinstall.failures.problems import code_told, distribution_keys, fix_of, p
 from gpuinstall.failures.table import load_distributions, load_errors, load_failures, load_problems, load_words
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.verify.faults import Fault, fixes
+from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.interpreter import FoundTorch
 
 if TYPE_CHECKING:
     from gpuinstall.failures.table import Failure, FixTable, ProblemKind
@@ -58,7 +59,8 @@ def test_probe_verify_and_doctor_give_the_same_fix(failure: Failure, place: str)
     agreed = fix(failure.id, context)
     assert agreed
     assert not re.search(r"\{\w+\}", " ".join(agreed))
-    assert fixes(Fault(("linear",), "failed", failure.id), machine, PYTHON) == agreed
+    proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
+    assert proof.failed("linear", "failed", failure.id).fix == agreed
     assert finding("environment", "its-code", "x", "y", context, entry=failure.id).fix == "\n".join(agreed)
     reported = [problem(kind.code, "x", context).fix for kind in failure.problems if kind.fix is None]
     assert set(reported) <= {"\n".join(agreed)}

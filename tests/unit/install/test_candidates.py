@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.install.candidates import without
 from gpuinstall.verify import verdict
-from gpuinstall.verify.verdict import Check, Device, Verdict
+from gpuinstall.verify.verdict import CheckResult, Device, Verdict
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()
@@ -15,8 +15,8 @@ CU130 = next(build for build in BUILDS if build.backend.tag == "cu130")
 
 
 def failing(cause: str | None) -> Verdict:
-    checks = (Check("matmul-float32", "failed", cause=cause), Check("sort", "passed", cause="F19"))
-    return Verdict(verdict.Subject(), (Device(0, "GPU", checks),))
+    checks = (CheckResult("matmul-float32", "failed", cause=cause), CheckResult("sort", "passed", cause="F19"))
+    return Verdict(verdict.VerifiedEnvironment(), (Device(0, "GPU", checks),))
 
 
 def test_a_missing_kernel_rules_out_the_builds_with_the_same_code() -> None:
@@ -39,5 +39,7 @@ def test_what_another_build_would_not_mend_is_not_tried_again(cause: str | None)
 
 
 def test_only_what_failed_counts() -> None:
-    passed = Verdict(verdict.Subject(), (Device(0, "GPU", (replace(Check("sort", "passed"), cause="F37"),)),))
+    passed = Verdict(
+        verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), cause="F37"),)),)
+    )
     assert without(CATALOG, CU130, passed) is None

@@ -25,6 +25,7 @@ RULES = [
     SOURCE / "vendors" / "__init__.py",
     SOURCE / "vendors" / "protocol.py",
     SOURCE / "vendors" / "nvidia" / "code.py",
+    SOURCE / "vendors" / "nvidia" / "driver.py",
     SOURCE / "vendors" / "nvidia" / "rules.py",
 ]
 PURE = [

@@ -11,7 +11,7 @@ from gpuinstall.backend import SPELLINGS, Spelling
 from gpuinstall.catalog.loader import parse_catalog
 from gpuinstall.machine import Machine
 from gpuinstall.vendors import VENDORS, Vendor
-from gpuinstall.vendors.protocol import Code, Fault, Reason
+from gpuinstall.vendors.protocol import Code, Reason, Unusable
 from tests.frozen import read_frozen
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class AcmeRules:
     code_reasons: ClassVar = ("no-acme-code",)
     driver_reasons: ClassVar = ()
 
-    def platform_fault(self) -> Fault | None:
+    def platform_fault(self) -> Unusable | None:
         return None
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Fault | None:
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
         return None
 
-    def gpu_fault(self, gpu: Gpu) -> Fault | None:
+    def gpu_fault(self, gpu: Gpu) -> Unusable | None:
         return None
 
     def architecture(self, gpu: Gpu) -> str | None:

@@ -59,3 +59,9 @@ def test_devices_are_made_visible_in_the_order_of_the_bus() -> None:
     shown = VENDORS["nvidia"].visible(["GPU-1", "GPU-0"])
 
     assert shown == {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_a_gpu_of_nobody_without_a_name_is_not_called_nvidias() -> None:
+    (warning,) = choose(with_gpu(), Request(), frozen_catalog()).warnings
+
+    assert warning.message == "GPU 0 (unknown) is not used: it is not from NVIDIA"

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.cli.verify_view import draw_chart
 from gpuinstall.errors import UsageError
-from gpuinstall.verify.bench import Bench, Benched, Measurement
-from gpuinstall.verify.ceilings import ceilings_of, load_cards
-from gpuinstall.verify.chart import chart
-from gpuinstall.verify.comparison import compare
+from gpuinstall.verify.bench import Bench, DeviceBench, Measurement, compare
 from gpuinstall.verify.kernels.loading import fewest, worker_counts
+from gpuinstall.verify.measuring import ceilings_of, load_cards
 
 LOADING = Measurement("data-loading", 900.0, "img/s", settings={"num_workers": 4, "pin_memory": True})
 
@@ -24,7 +23,7 @@ def run(product: float, launch: float = 2.0, name: str = "NVIDIA <GeForce> RTX 4
         Measurement("launch", launch, "µs"),
         LOADING,
     )
-    return Bench("2.14.1+cu126", (Benched(0, name, measured, {"product-fp8": "needs torch 2.1"}),))
+    return Bench("2.14.1+cu126", (DeviceBench(0, name, measured, {"product-fp8": "needs torch 2.1"}),))
 
 
 def test_a_run_is_read_back_as_it_was_written() -> None:
@@ -76,7 +75,7 @@ def test_only_the_same_device_is_compared() -> None:
 
 
 def test_the_chart_is_an_svg_with_a_bar_towards_each_ceiling() -> None:
-    drawn = ET.fromstring(chart(run(82.6)))  # noqa: S314  our own text
+    drawn = ET.fromstring(draw_chart(run(82.6)))  # noqa: S314  our own text
     bars = [bar.attrib["width"] for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
     assert bars == ["100%", "380", "190.0"]
     texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]

@@ -1,23 +1,162 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
-from gpuinstall.machine import Machine
-from gpuinstall.verify.diagnosis import Evidence, device
-from gpuinstall.verify.report import Record, Report
-from gpuinstall.verify.targets import CPU
+from gpuinstall.backend import Backend
+from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.verify.devices import DeviceTarget
+from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
+from gpuinstall.verify.interpreter import FoundTorch
+from gpuinstall.verify.kernel_run import CheckRecord, KernelReport
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
-HERE = Machine("linux", "x86_64")
-ABSENT = Record("import", "failed", 0.0, "ModuleNotFoundError", "No module named 'torch'")
+if TYPE_CHECKING:
+    from gpuinstall.verify import CheckResult
+
+CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
+CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
+NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
+PYTHON = Path("/data/envs/it/bin/python")
+CPU = DeviceTarget(0, "CPU", "cpu")
+
+
+def proof(driver: str = "580.95.05", cuda: str = "13.0", *, ours: bool = False) -> ProofContext:
+    found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
+    machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
+    return ProofContext(
+        machine, PYTHON, FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)), ours=ours
+    )
+
+
+def card(capability: str) -> DeviceTarget:
+    gpu = Gpu(0, "NVIDIA X", "GPU-x", compute_capability=ComputeCapability.parse(capability))
+    return DeviceTarget(0, "NVIDIA X", "cuda", ("GPU-x",), gpu, "nvidia")
+
+
+def failed(
+    name: str,
+    text: str,
+    capability: str = "8.9",
+    context: ProofContext | None = None,
+    variables: tuple[tuple[str, str], ...] = (),
+) -> CheckResult:
+    record = CheckRecord(name, "failed", 0.1, text.splitlines()[0], text)
+    report = KernelReport((record,), architectures=("sm_75", "sm_80", "sm_90a"), loader_variables=variables)
+    (check,) = diagnose(card(capability), report, context or proof()).checks
+    return check
+
+
+def compared(names: tuple[str, ...], cuda: str, capability: str, *, works: bool) -> CheckResult:
+    """The check that compares a build's list of architectures with a card."""
+    kernels = CheckRecord("elementwise", "passed" if works else "failed", message=NO_IMAGE)
+    records = (CheckRecord("import", "passed"), CheckRecord("device", "passed"), kernels)
+    report = KernelReport(records, architectures=names, architecture=f"sm_{capability.replace('.', '')}")
+    return diagnose(card(capability), report, proof(cuda=cuda)).checks[2]
 
 
 @pytest.mark.parametrize(
-    ("narrow", "message"),
+    ("names", "cuda", "capability", "runs"),
+    [
+        (CU126, "12.6", "8.9", "sm_86"),
+        (CU126, "12.6", "6.1", "sm_60"),
+        (CU130, "13.0", "12.1", "sm_120"),
+        (CU130, "13.0", "12.0", "sm_120"),
+        (("sm_90a",), "12.6", "9.0", "sm_90a"),
+    ],
+)
+def test_the_code_that_a_card_runs_is_named(names: tuple[str, ...], cuda: str, capability: str, runs: str) -> None:
+    check = compared(names, cuda, capability, works=True)
+    assert (check.name, check.message) == ("architectures", f"compute capability {capability} runs {runs}")
+
+
+def test_a_list_without_code_explains_kernels_that_failed() -> None:
+    check = compared(CU130, "13.0", "6.1", works=False)
+    assert (check.status, check.cause) == ("failed", "F37")
+    assert str(check.message).startswith("the build has no code for sm_61, only for sm_75")
+
+
+def test_kernels_that_ran_are_believed_more_than_the_list() -> None:
+    assert compared(CU130, "13.0", "6.1", works=True).status == "passed"
+
+
+@pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
+def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability: str, cause: str) -> None:
+    assert failed("elementwise", NO_IMAGE, capability).cause == cause
+
+
+@pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38")])
+def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> None:
+    assert compared(("sm_75", "sm_80", "sm_90a"), "12.6", capability, works=False).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "capability", "driver", "cause"),
+    [
+        ("import", "ImportError: libc10.so: version 'GLIBCXX_3.4.30' not found", "8.9", "580.95.05", "F59"),
+        ("device", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "8.9", "580.95.05", "F09"),
+        ("linear", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", "8.9", "580.95.05", "F50"),
+        ("convolution", "RuntimeError: GET was unable to find an engine", "6.1", "580.95.05", "F55"),
+        ("convolution", "the result is off by 1", "8.9", "580.95.05", "F51"),
+        ("optimizer-step", "RuntimeError: something odd", "8.9", "525.60.13", "F19"),
+        ("optimizer-step", "RuntimeError: something odd", "8.9", "580.95.05", None),
+        ("import", "killed by SIGILL", "8.9", "580.95.05", "F62"),
+        ("import", "SyntaxError: invalid syntax", "8.9", "580.95.05", None),
+        ("sort", "the result is not exactly the expected one", "8.9", "580.95.05", None),
+    ],
+)
+def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
+    name: str, text: str, capability: str, driver: str, cause: str | None
+) -> None:
+    assert failed(name, text, capability, proof(driver)).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("is_32_bit", "message"),
     [
         (False, "torch is not installed in this environment"),
         (True, "torch is not installed in this environment: its Python has 32 bits, and torch is made for 64"),
     ],
 )
-def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(narrow: bool, message: str) -> None:
-    (check,) = device(CPU, Report(records=(ABSENT,)), Evidence(HERE, narrow=narrow)).checks
+def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(is_32_bit: bool, message: str) -> None:
+    absent = CheckRecord("import", "failed", 0.0, "ModuleNotFoundError", "No module named 'torch'")
+    nothing = replace(proof(), torch=FoundTorch("3.12.1", venv=True, is_32_bit=is_32_bit))
+    (check,) = diagnose(CPU, KernelReport((absent,)), nothing).checks
     assert (check.status, check.message, check.cause) == ("failed", message, None)
+    assert check.fix == ("gpuinstall install",)
+
+
+def test_a_cause_has_its_commands() -> None:
+    cpu = replace(proof(), torch=FoundTorch("3.12.1", venv=True, version="2.14.1+cpu"))
+    (check,) = wrong_build(card("8.9"), cpu).checks
+    assert check.cause == "F33"
+    assert check.fix[0].startswith("gpuinstall install")
+
+
+def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
+    variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
+    check = failed("import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables)
+    assert check.cause == "F49"
+    assert str(check.message).endswith("it passes without LD_LIBRARY_PATH=/opt/cuda/lib64")
+    assert check.fix == ("unset LD_LIBRARY_PATH",)
+
+
+def test_a_fault_that_nobody_knows_has_no_invented_fix() -> None:
+    check = failed("sort", "the numbers differ")
+    assert (check.cause, check.fix) == (None, ())
+
+
+def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> None:
+    lost = replace(proof(), missing=("torch/_C.so",))
+    (foreign,) = failed("import", "ImportError: x", context=lost).fix
+    assert foreign.startswith("uv pip install --python /data/envs/it/bin/python --reinstall torch")
+    (ours,) = failed("import", "ImportError: x", context=replace(lost, ours=True)).fix
+    assert ours.startswith("rm -r /data/envs/it && gpuinstall install --venv /data/envs/it")
+
+
+def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
+    check = failed("import", "killed by SIGKILL: the kernel does that when memory runs out")
+    assert check.fix[0].startswith("sudo dmesg")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.verify.page import checks_page
+from tools.checks import checks_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.verify.verdict import Check, Device, Subject, Verdict
+from gpuinstall.verify.verdict import CheckResult, Device, DeviceFault, Verdict, VerifiedEnvironment
 
-PASSED = Check("import", "passed", 0.1)
-FAILED = Check("matmul-float32", "failed", 0.2, "CUDA error", "F37")
-SKIPPED = Check("device", "skipped", message="busy")
+PASSED = CheckResult("import", "passed", 0.1)
+FAILED = CheckResult("matmul-float32", "failed", 0.2, "CUDA error", "F37")
+SKIPPED = CheckResult("device", "skipped", message="busy")
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def test_a_device_is_what_its_checks_make_it(device: Device, status: str) -> Non
 
 def test_failed_beats_unproven_beats_passed() -> None:
     devices = (Device(0, "A", (PASSED,)), Device(1, "B", unproven="busy"), Device(2, "C", (FAILED,)))
-    assert Verdict(Subject(), devices).status == "failed"
-    assert Verdict(Subject(), devices[:2]).status == "unproven"
-    assert Verdict(Subject(), devices[:1]).status == "passed"
-    assert Verdict(Subject(), ()).status == "unproven"
+    assert Verdict(VerifiedEnvironment(), devices).status == "failed"
+    assert Verdict(VerifiedEnvironment(), devices[:2]).status == "unproven"
+    assert Verdict(VerifiedEnvironment(), devices[:1]).status == "passed"
+    assert Verdict(VerifiedEnvironment(), ()).status == "unproven"
 
 
 def test_the_document_is_the_contracts() -> None:
-    tested = Subject("3.12.1", "2.14.1+cu126", "cu126", ("sm_80", "sm_90"))
+    tested = VerifiedEnvironment("3.12.1", "2.14.1+cu126", "cu126", ("sm_80", "sm_90"))
     assert Verdict(tested, (Device(0, "NVIDIA A100", (FAILED,)),)).to_dict() == {
         "schema": "gpuinstall.verdict/1",
         "status": "failed",
@@ -60,3 +60,30 @@ def test_the_document_is_the_contracts() -> None:
             }
         ],
     }
+
+
+def test_checks_that_failed_for_one_reason_are_one_fault() -> None:
+    checks = (
+        CheckResult("elementwise", "failed", message="no kernel image (1)", cause="F37", fix=("gpuinstall install",)),
+        PASSED,
+        CheckResult("linear", "failed", message="no kernel image (2)", cause="F37"),
+        CheckResult("numpy", "failed", message="the numbers differ"),
+    )
+    assert Device(0, "A", checks).faults == (
+        DeviceFault(("elementwise", "linear"), "no kernel image (1)", "F37", ("gpuinstall install",)),
+        DeviceFault(("numpy",), "the numbers differ", None),
+    )
+
+
+def test_a_fault_with_a_cause_has_the_catalogues_title() -> None:
+    fault = DeviceFault(("build",), "this is the CPU build of torch", "F33")
+    assert fault.title == "the CPU build is installed on a machine with a GPU"
+    assert fault._replace(cause=None).title is None
+
+
+def test_a_device_is_named_in_a_few_letters() -> None:
+    assert [Device(3, name).label for name in ("NVIDIA A100", "CPU", "no NVIDIA GPU")] == [
+        "GPU 3",
+        "CPU",
+        "no NVIDIA GPU",
+    ]

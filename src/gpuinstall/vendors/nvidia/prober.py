@@ -17,8 +17,9 @@ from gpuinstall.vendors.nvidia.evidence import (
     read_toolkit_variables,
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
+from gpuinstall.vendors.nvidia.health import read_health
 from gpuinstall.vendors.nvidia.kernel_module import read_linux_kernel
-from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda
+from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
 from gpuinstall.vendors.nvidia.nodes import (
     Fabric,
     card_nodes,
@@ -33,10 +34,13 @@ from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import VendorFindings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.machine import Machine
+    from gpuinstall.machine import Gpu, Machine
     from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.health import GpuHealth
     from gpuinstall.vendors.prober import Preflight
 
 # Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
@@ -157,3 +161,14 @@ class NvidiaProber:
         from gpuinstall.vendors.nvidia.preflight import preflight
 
         return preflight(machine, reporter, seconds=seconds)
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
+        """Say that a scheduler's job does not give a GPU to this process."""
+        given = job_devices(environ)
+        if given is None or is_visible(given, ordinal, gpu, name):
+            return None
+        return f"not this job's: CUDA_VISIBLE_DEVICES={given}"
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
+        """Ask NVML about memory, clocks and link."""
+        return read_health(gpus)

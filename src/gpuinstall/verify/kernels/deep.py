@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bed import Check, CheckContext
-from .protocol import Skip, Wrong
-from .tolerance import tolerance
+from .context import Check, CheckContext, Skip, Wrong, tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,23 +20,23 @@ HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
 
 
-def attention(backend: str, bed: CheckContext) -> None:
+def attention(backend: str, context: CheckContext) -> None:
     """scaled_dot_product_attention by one back end against float64."""
-    if not hasattr(bed.torch.nn.functional, "scaled_dot_product_attention"):
+    if not hasattr(context.torch.nn.functional, "scaled_dot_product_attention"):
         raise Skip("torch 2.0 brought scaled_dot_product_attention")
     least = {"flash": (8, 0), "cudnn": (8, 0), "efficient": (5, 0)}.get(backend)
-    if least and bed.capability < least:
+    if least and context.below(*least):
         raise Skip(f"needs compute capability {least[0]}.{least[1]}")
-    dtype = "float16" if bed.device == "cuda" else "float32"
-    q, k, v = (bed.random(2, HEADS, LENGTH, WIDTH, dtype=dtype, seed=seed) for seed in range(3))
-    result = _attended(bed, backend, *(tensor.to(bed.device) for tensor in (q, k, v)))
-    bed.compare(result, _reference(bed, q, k, v), v.double().abs().max())
+    dtype = "float16" if context.on_gpu else "float32"
+    q, k, v = (context.random(2, HEADS, LENGTH, WIDTH, dtype=dtype, seed=seed) for seed in range(3))
+    result = _attended(context, backend, *(tensor.to(context.device) for tensor in (q, k, v)))
+    context.compare(result, _reference(context, q, k, v), v.double().abs().max())
 
 
-def _attended(bed: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
-    with _only(bed.torch, backend):
+def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
+    with _only(context.torch, backend):
         try:
-            return bed.torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            return context.torch.nn.functional.scaled_dot_product_attention(q, k, v)
         except RuntimeError as error:
             if "No available kernel" in str(error):
                 raise Skip("this build has no such kernel for this card") from None
@@ -56,36 +54,36 @@ def _only(torch: Any, backend: str) -> Any:
     return torch.backends.cuda.sdp_kernel(**{option: name == backend for name, option in chosen.items()})
 
 
-def _reference(bed: CheckContext, q: Any, k: Any, v: Any) -> Any:
+def _reference(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
     scores = q.double() @ k.double().transpose(-2, -1) / WIDTH**0.5
-    return bed.torch.softmax(scores, dim=-1) @ v.double()
+    return context.torch.softmax(scores, dim=-1) @ v.double()
 
 
-def fp8(bed: CheckContext) -> None:
+def fp8(context: CheckContext) -> None:
     """A matrix product in FP8 (e4m3) against float64."""
-    if bed.capability < (8, 9):
+    if context.below(8, 9):
         raise Skip("FP8 needs compute capability 8.9")
-    if not hasattr(bed.torch, "_scaled_mm"):
+    if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("torch 2.1 brought FP8 products")
-    a, b = (bed.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=seed) for seed in range(2))
-    one = bed.torch.ones((), device=bed.device)
-    multiply = bed.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    options = {"scale_a": one, "scale_b": one, "out_dtype": bed.torch.bfloat16}
-    result = _supported(lambda: multiply(a.to(bed.device), b.to(bed.device).t(), **options))
+    a, b = (context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=seed) for seed in range(2))
+    one = context.torch.ones((), device=context.device)
+    multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
+    options = {"scale_a": one, "scale_b": one, "out_dtype": context.torch.bfloat16}
+    result = _supported(lambda: multiply(a.to(context.device), b.to(context.device).t(), **options))
     a, b = a.double(), b.double().t()
-    bed.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
+    context.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
 
 
-def sparse(bed: CheckContext) -> None:
+def sparse(context: CheckContext) -> None:
     """A product with a 2:4 sparse matrix against float64."""
-    make = getattr(bed.torch.sparse, "to_sparse_semi_structured", None)
-    if make is None or bed.capability < (8, 0):
+    make = getattr(context.torch.sparse, "to_sparse_semi_structured", None)
+    if make is None or context.below(8, 0):
         raise Skip("2:4 sparsity needs torch 2.1 and compute capability 8.0")
-    mask = bed.torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(SIDE, SIDE // 4)
-    w = (bed.random(SIDE, SIDE, dtype="float16") * mask).half()
-    x = bed.random(SIDE, SIDE, dtype="float16", seed=1)
-    result = _supported(lambda: make(w.to(bed.device)) @ x.to(bed.device))
-    bed.compare(result, w.double() @ x.double(), w.double().abs() @ x.double().abs())
+    mask = context.torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(SIDE, SIDE // 4)
+    w = (context.random(SIDE, SIDE, dtype="float16") * mask).half()
+    x = context.random(SIDE, SIDE, dtype="float16", seed=1)
+    result = _supported(lambda: make(w.to(context.device)) @ x.to(context.device))
+    context.compare(result, w.double() @ x.double(), w.double().abs() @ x.double().abs())
 
 
 def _supported(product: Callable[[], Any]) -> Any:
@@ -99,44 +97,44 @@ def _supported(product: Callable[[], Any]) -> Any:
         raise
 
 
-def fft(bed: CheckContext) -> None:
+def fft(context: CheckContext) -> None:
     """A Fourier transform (cuFFT) against float64."""
-    x = bed.random(64, 1000)
-    result = bed.torch.view_as_real(bed.torch.fft.rfft(x.to(bed.device)))
-    expected = bed.torch.view_as_real(bed.torch.fft.rfft(x.double()))
-    bed.compare(result, expected, x.double().abs().sum(dim=1)[:, None, None])
+    x = context.random(64, 1000)
+    result = context.torch.view_as_real(context.torch.fft.rfft(x.to(context.device)))
+    expected = context.torch.view_as_real(context.torch.fft.rfft(x.double()))
+    context.compare(result, expected, x.double().abs().sum(dim=1)[:, None, None])
 
 
-def solve(bed: CheckContext) -> None:
+def solve(context: CheckContext) -> None:
     """A linear system and a Cholesky factor (cuSOLVER), by what is left when they are put in."""
-    x = bed.random(SIDE, SIDE)
-    a = x @ x.t() + SIDE * bed.torch.eye(SIDE)
-    b = bed.random(SIDE, 8, seed=1)
-    found = bed.torch.linalg.solve(a.to(bed.device), b.to(bed.device)).cpu().double()
-    bed.compare(a.double() @ found, b.double(), a.double().abs() @ found.abs() + b.double().abs())
-    factor = bed.torch.linalg.cholesky(a.to(bed.device)).cpu().double()
-    bed.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
+    x = context.random(SIDE, SIDE)
+    a = x @ x.t() + SIDE * context.torch.eye(SIDE)
+    b = context.random(SIDE, 8, seed=1)
+    found = context.torch.linalg.solve(a.to(context.device), b.to(context.device)).cpu().double()
+    context.compare(a.double() @ found, b.double(), a.double().abs() @ found.abs() + b.double().abs())
+    factor = context.torch.linalg.cholesky(a.to(context.device)).cpu().double()
+    context.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
 
 
-def randomness(bed: CheckContext) -> None:
+def randomness(context: CheckContext) -> None:
     """Random numbers: the same from the same seed, with the mean and spread they should have."""
     count = 1 << 20
-    first, second = (_seeded(bed, count) for _ in range(2))
-    bed.same(first, second)
+    first, second = (_seeded(context, count) for _ in range(2))
+    context.same(first, second)
     mean, spread = float(first.mean()), float(first.std())
     if abs(mean) > 6 / count**0.5 or abs(spread - 1) > 6 / (2 * count) ** 0.5:
         raise Wrong(f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution")
 
 
-def _seeded(bed: CheckContext, count: int) -> Any:
-    generator = bed.torch.Generator(device=bed.device).manual_seed(7)
-    return bed.torch.randn(count, generator=generator, device=bed.device)
+def _seeded(context: CheckContext, count: int) -> Any:
+    generator = context.torch.Generator(device=context.device).manual_seed(7)
+    return context.torch.randn(count, generator=generator, device=context.device)
 
 
-def graph(bed: CheckContext) -> None:
+def graph(context: CheckContext) -> None:
     """A CUDA graph, captured once and replayed on other numbers."""
-    cuda = bed.torch.cuda
-    x = bed.torch.ones(1024, device=bed.device)
+    cuda = context.torch.cuda
+    x = context.torch.ones(1024, device=context.device)
     (x * 2 + 1).sum()
     cuda.synchronize()
     recorded = cuda.CUDAGraph()
@@ -145,32 +143,32 @@ def graph(bed: CheckContext) -> None:
     x.fill_(3.0)
     recorded.replay()
     cuda.synchronize()
-    bed.same(y, bed.torch.full((1024,), 7.0))
+    context.same(y, context.torch.full((1024,), 7.0))
 
 
-def compiled(bed: CheckContext) -> None:
+def compiled(context: CheckContext) -> None:
     """torch.compile: Triton and a C compiler make a kernel, and it is right."""
-    toolchain(bed)
-    x = bed.random(1 << 12)
+    toolchain(context)
+    x = context.random(1 << 12)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=folder)
-        function = bed.torch.compile(_curve)
-        bed.compare(function(x.to(bed.device)), _curve(x.double()))
+        function = context.torch.compile(_curve)
+        context.compare(function(x.to(context.device)), _curve(x.double()))
 
 
 def _curve(x: Any) -> Any:
     return (x.sin() + x.cos() * 2).tanh()
 
 
-def toolchain(bed: CheckContext) -> None:
+def toolchain(context: CheckContext) -> None:
     """Say why torch.compile cannot work here, where something that it needs is not there."""
-    if not hasattr(bed.torch, "compile"):
+    if not hasattr(context.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
         raise Skip("torch.compile needs a C compiler, and there is none (cc, gcc, clang)")
-    if bed.device == "cpu" and not any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl")):
+    if context.device == "cpu" and not any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl")):
         raise Skip("torch.compile needs a C++ compiler on the CPU, and there is none (c++, g++, clang++)")
-    if bed.device == "cuda":
+    if context.on_gpu:
         _triton()
 
 
@@ -181,23 +179,23 @@ def _triton() -> None:
         raise Skip("torch.compile needs Python's headers (Python.h), and they are not there")
 
 
-def companion(name: str, use: Callable[[CheckContext, Any], None], bed: CheckContext) -> str:
+def companion(name: str, use: Callable[[CheckContext, Any], None], context: CheckContext) -> str:
     """A package built beside torch loads with it, and runs where it has kernels."""
     if importlib.util.find_spec(name) is None:
         raise Skip(f"{name} is not installed")
     module = importlib.import_module(name)
-    use(bed, module)
+    use(context, module)
     return str(getattr(module, "__version__", ""))
 
 
-def _nms(bed: CheckContext, torchvision: Any) -> None:
-    boxes = bed.torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
-    scores = bed.torch.tensor([0.9, 0.8, 0.7])
-    kept = torchvision.ops.nms(boxes.to(bed.device), scores.to(bed.device), 0.5)
-    bed.same(kept, bed.torch.tensor([0, 2]))
+def _nms(context: CheckContext, torchvision: Any) -> None:
+    boxes = context.torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
+    scores = context.torch.tensor([0.9, 0.8, 0.7])
+    kept = torchvision.ops.nms(boxes.to(context.device), scores.to(context.device), 0.5)
+    context.same(kept, context.torch.tensor([0, 2]))
 
 
-def _loaded(_bed: CheckContext, _module: Any) -> None:
+def _loaded(_context: CheckContext, _module: Any) -> None:
     """Importing it was the check."""
 
 
@@ -216,5 +214,5 @@ CHECKS = (
     Check("torchvision", partial(companion, "torchvision", _nms)),
     Check("torchaudio", partial(companion, "torchaudio", _loaded)),
     Check("xformers", partial(companion, "xformers", _loaded)),
-    Check("triton", partial(companion, "triton", _loaded), where="cuda"),
+    Check("triton", partial(companion, "triton", _loaded), where="gpu"),
 )

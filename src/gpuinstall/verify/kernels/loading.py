@@ -7,12 +7,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from .protocol import Skip
+from .context import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .bed import CheckContext
+    from .context import CheckContext
 
 BATCH = 32
 PICTURE = (375, 500)
@@ -31,23 +31,23 @@ class Images:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, place: int) -> Any:
-        if place >= self.count:
-            raise IndexError(place)
-        picture = self.torch.full((1, 3, *PICTURE), place % 256, dtype=self.torch.uint8).float()
+    def __getitem__(self, index: int) -> Any:
+        if index >= self.count:
+            raise IndexError(index)
+        picture = self.torch.full((1, 3, *PICTURE), index % 256, dtype=self.torch.uint8).float()
         small = self.torch.nn.functional.interpolate(picture, SIDE, mode="bilinear", align_corners=False)
         return small[0].div(255.0).sub(0.45).div(0.22)
 
 
-def loading(bed: CheckContext) -> dict[str, Any]:
+def loading(context: CheckContext) -> dict[str, Any]:
     """Images a second that a DataLoader brings to the device with the best settings found, and the settings."""
     if not sys.platform.startswith("linux"):
         raise Skip("measured where workers can be forked (Linux)")
-    count = BATCH * (40 if bed.device == "cuda" else 8)
-    rates = {workers: _rate(bed, count, workers) for workers in worker_counts(_cores())}
+    count = BATCH * (40 if context.on_gpu else 8)
+    rates = {workers: _rate(context, count, workers) for workers in worker_counts(_cores())}
     workers = fewest(rates)
-    pinned = bed.device == "cuda" and _rate(bed, count, workers, pin=True) > rates[workers]
-    ahead = 4 if workers and _rate(bed, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
+    pinned = context.on_gpu and _rate(context, count, workers, pin=True) > rates[workers]
+    ahead = 4 if workers and _rate(context, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
     settings = {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": ahead if workers else None}
     return {"value": max(rates.values()), "settings": settings}
 
@@ -66,26 +66,26 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _rate(bed: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
-    loader = _loader(bed, count, workers, pin, ahead)
+def _rate(context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
+    loader = _loader(context, count, workers, pin, ahead)
     batches = iter(loader)
-    _arrived(bed, next(batches))
+    _arrived(context, next(batches))
     start, images = time.perf_counter(), 0
     for batch in batches:
-        images += len(_arrived(bed, batch))
+        images += len(_arrived(context, batch))
     return images / (time.perf_counter() - start)
 
 
-def _loader(bed: CheckContext, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
+def _loader(context: CheckContext, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
     options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
-    loader = bed.torch.utils.data.DataLoader
+    loader = context.torch.utils.data.DataLoader
     found: Iterator[Any] = loader(
-        Images(bed.torch, count), batch_size=BATCH, num_workers=workers, pin_memory=pin, **options
+        Images(context.torch, count), batch_size=BATCH, num_workers=workers, pin_memory=pin, **options
     )
     return found
 
 
-def _arrived(bed: CheckContext, batch: Any) -> Any:
-    there = batch.to(bed.device, non_blocking=True)
-    bed.synchronize()
+def _arrived(context: CheckContext, batch: Any) -> Any:
+    there = batch.to(context.device, non_blocking=True)
+    context.synchronize()
     return there

@@ -26,20 +26,24 @@ sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 import importlib.util
 import json
 import platform
+import re
 import runpy
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+# The kinds of build, by what torch calls the toolkit that each is made with.
+KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
+
 
 def main() -> None:
     """Print what is found."""
-    doubled = list(map(str, _doubled())) if sys.argv[1:] == ["plain"] else []
+    shadowing = list(map(str, _shadowing())) if sys.argv[1:] == ["plain"] else []
     sys.path[:] = PATH
     origin = _origin()
-    found: dict[str, Any] = {"python": platform.python_version(), "prefix": sys.prefix, "torch": origin}
-    found.update(venv=sys.prefix != sys.base_prefix, narrow=sys.maxsize <= 1 << 32, doubled=doubled)
+    found: dict[str, Any] = {"python": platform.python_version(), "torch": origin}
+    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
     if sys.argv[1:] == ["damage"]:
@@ -54,7 +58,7 @@ def _origin() -> str | None:
     return spec.origin or next(iter(spec.submodule_search_locations or []), None)
 
 
-def _doubled() -> list[Path]:
+def _shadowing() -> list[Path]:
     modules = [path for folder in ADDED for path in _modules(Path(folder))]
     return [path for path in modules if _stands_before(path.name.partition(".")[0])]
 
@@ -78,7 +82,13 @@ def _version(path: Path) -> dict[str, Any]:
         values = runpy.run_path(str(path))
     except Exception:  # noqa: BLE001  a damaged file is for the import to report
         return {}
-    return {"version": values.get("__version__"), "cuda": values.get("cuda"), "hip": values.get("hip")}
+    toolkits = ([kind, _number(str(values[name]))] for name, kind in KINDS.items() if values.get(name))
+    return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
+
+
+def _number(version: str) -> str | None:
+    found = re.match(r"[0-9]+\.[0-9]+", version)
+    return found and found[0]
 
 
 def _missing() -> list[str]:

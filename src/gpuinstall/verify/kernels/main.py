@@ -1,27 +1,82 @@
-"""A child's course: open the channel, import torch, run one table of checks on one device."""
+"""A child's course: open the channel, import torch, run one table of checks or measurements on one device.
+
+What a child tells the runner are JSON lines on the stream that was its stdout, which nothing else can reach.
+"""
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
+import os
+import sys
+import time
+import traceback
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .bed import CheckContext, allow_tf32
-from .bench import run as measure
-from .protocol import Channel
+from . import all_gpus, bench, deep, quick
+from .context import CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
-    from .bed import Check
+    from .bench import Measure
+    from .context import Check
+
+MOST_TEXT = 8000
+BUSY = ("busy or unavailable", "CUDA out of memory", "CUDA error: out of memory", "cudaErrorDevicesUnavailable")
+
+
+class Channel:
+    """Writes records to the runner; whatever prints to stdout from now on, in Python or in C, ends on stderr."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self._stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def send(self, **record: Any) -> None:
+        """Write one record at once, so that a crash loses none."""
+        self._stream.write(json.dumps(record) + "\n")
+        self._stream.flush()
+
+    def attempt(self, name: str, run: Callable[[], str | None]) -> str:
+        """Run one check: say that it begins, then its status, seconds and message; return the status."""
+        self.send(begin=name)
+        start = time.perf_counter()
+        outcome = _outcome(run)
+        self.send(name=name, seconds=round(time.perf_counter() - start, 4), **outcome)
+        return str(outcome["status"])
+
+
+def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
+    try:
+        return {"status": "passed", "message": run()}
+    except Skip as reason:
+        return {"status": "skipped", "message": str(reason)}
+    except Unproven as reason:
+        return {"status": "unproven", "message": str(reason)}
+    except Wrong as reason:
+        return {"status": "failed", "message": str(reason), "text": traceback.format_exc()[-MOST_TEXT:]}
+    except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
+        return _failure(error)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """Tell an error of the device from one that means that somebody else has the device or its memory."""
+    lines = str(error).strip().splitlines() or [""]
+    message = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
+    return {"status": status, "message": message, "text": traceback.format_exc()[-MOST_TEXT:]}
 
 
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--device", choices=["cuda", "cpu", "mps", "all", "none"], required=True)
+    parser.add_argument("--device", required=True, help="as torch names it; cpu, all (GPUs at once) or none")
+    parser.add_argument("--gpus", type=int, default=1, help="how many GPUs the device all stands for")
     parser.add_argument("--work", choices=["quick", "deep", "bench"], default="quick")
     parser.add_argument("--seconds", type=float, required=True)
     asked = parser.parse_args()
@@ -29,16 +84,17 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(asked.seconds, exit=True)
     found: list[Any] = []
-    if channel.attempt("import", lambda: _import_torch(found)) == "passed":
-        torch = found[0]
-        if asked.device != "all":
-            channel.send(architectures=architectures(torch))
-        if asked.work == "bench":
-            measure(channel, torch, asked.device)
-            return
-        run(channel, torch, asked.device, asked.work)
-        if asked.device == "cpu" and torch.backends.mps.is_available():
-            run(channel, torch, "mps", asked.work, prefix="mps-")
+    if channel.attempt("import", lambda: _import_torch(found)) != "passed":
+        return
+    context = CheckContext(found[0], asked.device, gpus=asked.gpus)
+    if asked.device != "all":
+        channel.send(architectures=_architectures(context.torch))
+    if asked.work == "bench":
+        _measure(channel, context)
+        return
+    _run(channel, context, asked.work)
+    if asked.device == "cpu" and context.torch.backends.mps.is_available():
+        _run(channel, context._replace(device="mps"), asked.work, prefix="mps-")
 
 
 def _import_torch(found: list[Any]) -> str:
@@ -46,58 +102,72 @@ def _import_torch(found: list[Any]) -> str:
     return str(found[0].__file__)
 
 
-def architectures(torch: Any) -> list[str]:
+def _architectures(torch: Any) -> list[str]:
     """List the architectures that the build has code for; torch's public list is empty where no card can be opened.
 
     Asking forbids CUDA in forked processes, which the checks of all devices need.
     """
     core = torch._C  # noqa: SLF001
-    flags = getattr(core, "_cuda_getArchFlags", lambda: None)()
-    return (flags or "").split()
+    flags = (getattr(core, name, lambda: None)() for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"))
+    return next((text.split() for text in flags if text), [])
 
 
-def run(channel: Channel, torch: Any, device: str, work: str, prefix: str = "") -> None:
-    """Run the table that fits; after a fault that ends the CUDA context, skip the rest."""
-    if device == "cuda":
-        allow_tf32(torch, False)
+def _architecture(context: CheckContext) -> str | None:
+    """Name the code of the GPU in its maker's words, ``sm_89`` or ``gfx942``; None where torch does not say."""
+    if context.capability:
+        return "sm_{}{}".format(*context.capability)
+    name = getattr(context.gpu.get_device_properties(0), "gcnArchName", None)
+    return name and str(name).partition(":")[0]
+
+
+def _run(channel: Channel, context: CheckContext, work: str, prefix: str = "") -> None:
+    """Run the table that fits; after a fault that ends the GPU's context, skip the rest."""
+    if context.on_gpu:
+        allow_tf32(context.torch, False)
     lost = None
-    for check in table(device, work):
+    for check in table(context.device, work):
         name = prefix + check.name
         if lost:
             channel.send(name=name, status="skipped", seconds=0.0, message=lost)
             continue
-        status = channel.attempt(name, partial(_tried, check, torch, device))
+        status = channel.attempt(name, partial(_tried, check, context))
         if status == "unproven" or (name == "device" and status == "failed"):
             return
-        if name == "device" and device == "cuda":
-            channel.send(capability=list(torch.cuda.get_device_capability()))
-        if status == "failed" and device == "cuda" and _context_lost(torch):
-            lost = f"the CUDA context was lost in {name}"
+        if name == "device" and context.on_gpu:
+            channel.send(architecture=_architecture(context))
+        if status == "failed" and context.on_gpu and _context_lost(context):
+            lost = f"the {context.device.upper()} context was lost in {name}"
 
 
 def table(device: str, work: str) -> list[Check]:
     """Choose the checks for one kind of device."""
-    return [check for check in _tables(device, work) if device in check.where.split()]
+    checks = (*quick.CHECKS, *deep.CHECKS) if work == "deep" else quick.CHECKS
+    return [check for check in (*checks, *all_gpus.CHECKS) if runs_on(check.where, device)]
 
 
-def _tables(device: str, work: str) -> tuple[Check, ...]:
-    from . import deep, quick, together
-
-    if device == "all":
-        return together.CHECKS
-    return (*quick.CHECKS, *deep.CHECKS) if work == "deep" else quick.CHECKS
-
-
-def _tried(check: Check, torch: Any, device: str) -> str | None:
-    bed = CheckContext(torch, device, check.limit or 0.0)
-    message = check.run(bed)
-    bed.synchronize()
+def _tried(check: Check, context: CheckContext) -> str | None:
+    context = context._replace(limit=check.limit or 0.0)
+    message = check.run(context)
+    context.synchronize()
     return message
 
 
-def _context_lost(torch: Any) -> bool:
+def _context_lost(context: CheckContext) -> bool:
     try:
-        torch.cuda.synchronize()
+        context.gpu.synchronize()
     except RuntimeError:
         return True
     return False
+
+
+def _measure(channel: Channel, context: CheckContext) -> None:
+    """Take every measurement that has a meaning on one kind of device; one that fails says why."""
+    for measure in bench.MEASURES:
+        if runs_on(measure.where, context.device):
+            channel.attempt(measure.name, partial(_taken, channel, measure, context))
+
+
+def _taken(channel: Channel, measure: Measure, context: CheckContext) -> None:
+    value = measure.run(context)
+    found = value if isinstance(value, dict) else {"value": value}
+    channel.send(measure=measure.name, unit=measure.unit, **found)

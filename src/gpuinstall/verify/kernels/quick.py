@@ -6,9 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .bed import Check, CheckContext
-from .protocol import Skip, Unproven, Wrong
-from .tolerance import WINOGRAD, tolerance
+from .context import WINOGRAD, Check, CheckContext, Skip, Unproven, Wrong, tolerance
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,49 +15,45 @@ SIDE = 256
 LEAST_FREE_MIB = 600
 
 
-def device(bed: CheckContext) -> str | None:
+def device(context: CheckContext) -> str | None:
     """torch sees the device, can open it, and it has memory to work in."""
-    if bed.device != "cuda":
+    if not context.on_gpu:
         return None
-    bed.torch.cuda.init()
-    free, _total = bed.torch.cuda.mem_get_info()
+    context.gpu.init()
+    free, _total = context.gpu.mem_get_info()
     if free < LEAST_FREE_MIB << 20:
         raise Unproven(f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}")
-    bed.torch.zeros(1, device=bed.device)
-    return str(bed.torch.cuda.get_device_name())
+    context.torch.zeros(1, device=context.device)
+    return str(context.gpu.get_device_name())
 
 
-def elementwise(bed: CheckContext) -> None:
+def elementwise(context: CheckContext) -> None:
     """Elementwise kernels, the build's own code, against float64."""
-    x = bed.random(1 << 16)
-    on_device = x.to(bed.device)
-    bed.compare((-on_device * on_device).exp() + on_device.sigmoid(), _bell(x.double()))
+    x = context.random(1 << 16)
+    on_device = x.to(context.device)
+    context.compare((-on_device * on_device).exp() + on_device.sigmoid(), _bell(x.double()))
 
 
 def _bell(x: Any) -> Any:
     return (-x * x).exp() + x.sigmoid()
 
 
-def reduction(bed: CheckContext) -> None:
+def reduction(context: CheckContext) -> None:
     """Sum, maximum and position of the maximum over a million numbers."""
-    x = bed.random(1 << 20)
-    on_device = x.to(bed.device)
-    bed.compare(on_device.sum(), x.double().sum(), x.double().abs().sum())
-    bed.same(on_device.max(), x.max())
-    bed.same(on_device.argmax(), x.argmax())
+    x = context.random(1 << 20)
+    on_device = x.to(context.device)
+    context.compare(on_device.sum(), x.double().sum(), x.double().abs().sum())
+    context.same(on_device.max(), x.max())
+    context.same(on_device.argmax(), x.argmax())
 
 
-def matmul(dtype: str, bed: CheckContext) -> None:
+def matmul(dtype: str, context: CheckContext) -> None:
     """A matrix product (cuBLAS) against float64."""
-    _demand(dtype, bed)
-    a, b = bed.random(SIDE, SIDE, dtype=dtype), bed.random(SIDE, SIDE, dtype=dtype, seed=1)
-    product = _computed(lambda: a.to(bed.device) @ b.to(bed.device))
-    bed.compare(product, a.double() @ b.double(), a.double().abs() @ b.double().abs())
-
-
-def _demand(dtype: str, bed: CheckContext) -> None:
-    if dtype == "bfloat16" and bed.device == "cuda" and bed.capability < (8, 0):
+    if dtype == "bfloat16" and context.below(8, 0):
         raise Skip("bfloat16 needs compute capability 8.0")
+    a, b = context.random(SIDE, SIDE, dtype=dtype), context.random(SIDE, SIDE, dtype=dtype, seed=1)
+    product = _computed(lambda: a.to(context.device) @ b.to(context.device))
+    context.compare(product, a.double() @ b.double(), a.double().abs() @ b.double().abs())
 
 
 def _computed(product: Any) -> Any:
@@ -71,14 +65,14 @@ def _computed(product: Any) -> Any:
         raise
 
 
-def convolution(bed: CheckContext) -> None:
+def convolution(context: CheckContext) -> None:
     """A convolution and its gradient (cuDNN) against float64."""
-    x, w = bed.random(4, 16, 32, 32), bed.random(32, 16, 3, 3, seed=1)
-    conv = bed.torch.nn.functional.conv2d
-    on_device = w.to(bed.device).clone().requires_grad_()
-    result = conv(x.to(bed.device), on_device, padding=1)
+    x, w = context.random(4, 16, 32, 32), context.random(32, 16, 3, 3, seed=1)
+    conv = context.torch.nn.functional.conv2d
+    on_device = w.to(context.device).clone().requires_grad_()
+    result = conv(x.to(context.device), on_device, padding=1)
     result.sum().backward()
-    bed.compare(result.detach(), conv(x.double(), w.double(), padding=1), _terms(conv, x, w))
+    context.compare(result.detach(), conv(x.double(), w.double(), padding=1), _terms(conv, x, w))
     if not bool(on_device.grad.isfinite().all()):
         raise Wrong("the gradient is not finite")
 
@@ -87,60 +81,62 @@ def _terms(conv: Any, x: Any, w: Any) -> Any:
     return conv(x.double().abs(), w.double().abs(), padding=1)
 
 
-def batched(bed: CheckContext) -> None:
+def batched(context: CheckContext) -> None:
     """A batched product of strided matrices (cuBLAS) against float64."""
-    a, b = bed.random(8, 64, 96), bed.random(8, 80, 96, seed=1)
-    product = bed.torch.bmm(a.to(bed.device), b.to(bed.device).transpose(1, 2))
-    bed.compare(product, _bmm(a.double(), b.double()), _bmm(a.double().abs(), b.double().abs()))
+    a, b = context.random(8, 64, 96), context.random(8, 80, 96, seed=1)
+    product = context.torch.bmm(a.to(context.device), b.to(context.device).transpose(1, 2))
+    context.compare(product, _bmm(a.double(), b.double()), _bmm(a.double().abs(), b.double().abs()))
 
 
 def _bmm(a: Any, b: Any) -> Any:
     return a @ b.transpose(1, 2)
 
 
-def linear(bed: CheckContext) -> None:
+def linear(context: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
-    x, w, bias = bed.random(64, SIDE), bed.random(128, SIDE, seed=1), bed.random(128, seed=2)
-    result = bed.torch.nn.functional.linear(x.to(bed.device), w.to(bed.device), bias.to(bed.device))
+    x, w, bias = context.random(64, SIDE), context.random(128, SIDE, seed=1), context.random(128, seed=2)
+    result = context.torch.nn.functional.linear(x.to(context.device), w.to(context.device), bias.to(context.device))
     expected = x.double() @ w.double().t() + bias.double()
-    bed.compare(result, expected, x.double().abs() @ w.double().abs().t() + bias.double().abs())
+    context.compare(result, expected, x.double().abs() @ w.double().abs().t() + bias.double().abs())
 
 
-def sort(bed: CheckContext) -> None:
+def sort(context: CheckContext) -> None:
     """Sorting, exactly as the CPU does it."""
-    x = bed.random(1 << 16)
-    bed.same(x.to(bed.device).sort().values, x.sort().values)
+    x = context.random(1 << 16)
+    context.same(x.to(context.device).sort().values, x.sort().values)
 
 
-def cumsum(bed: CheckContext) -> None:
+def cumsum(context: CheckContext) -> None:
     """Running sums of integers, exactly."""
-    x = bed.torch.arange(1 << 16)
-    bed.same(x.to(bed.device).cumsum(0), x.cumsum(0))
+    x = context.torch.arange(1 << 16)
+    context.same(x.to(context.device).cumsum(0), x.cumsum(0))
 
 
-def optimizer(bed: CheckContext) -> None:
+def optimizer(context: CheckContext) -> None:
     """Three steps of AdamW over 96 tensors at once: kernels with long parameter lists, as training uses them.
 
     The step is called as a function: making an optimizer imports torch's compiler, which takes longer than torch.
     """
-    parameters = [bed.random(16, seed=seed) for seed in range(96)]
-    gradients = [bed.random(16, seed=1000 + seed) for seed in range(96)]
-    reference = _stepped(bed.torch, [p.double() for p in parameters], [g.double() for g in gradients], foreach=False)
-    on_device = [p.to(bed.device) for p in parameters], [g.to(bed.device) for g in gradients]
-    bed.compare(_stepped(bed.torch, *on_device, foreach=bed.device == "cuda"), reference)
+    parameters = [context.random(16, seed=seed) for seed in range(96)]
+    gradients = [context.random(16, seed=1000 + seed) for seed in range(96)]
+    reference = _stepped(
+        context.torch, [p.double() for p in parameters], [g.double() for g in gradients], foreach=False
+    )
+    on_device = [p.to(context.device) for p in parameters], [g.to(context.device) for g in gradients]
+    context.compare(_stepped(context.torch, *on_device, foreach=context.on_gpu), reference)
 
 
 def _stepped(torch: Any, parameters: list[Any], gradients: list[Any], foreach: bool) -> Any:
     adamw = import_module("torch.optim.adamw").adamw
-    session, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    averages, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in parameters]
     rates = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "lr": 0.01, "weight_decay": 0.01, "eps": 1e-8}
     for _ in range(3):
-        adamw(parameters, gradients, session, squares, [], steps, foreach=foreach, maximize=False, **rates)
+        adamw(parameters, gradients, averages, squares, [], steps, foreach=foreach, maximize=False, **rates)
     return torch.stack(parameters)
 
 
-def numpy(bed: CheckContext) -> None:
+def numpy(context: CheckContext) -> None:
     """torch and the installed NumPy understand each other."""
     try:
         import_module("numpy")
@@ -148,11 +144,11 @@ def numpy(bed: CheckContext) -> None:
         if error.name != "numpy":
             raise
         raise Skip("NumPy is not installed") from None
-    if bed.torch.ones(3).numpy().sum() != 3:
+    if context.torch.ones(3).numpy().sum() != 3:
         raise Wrong("an array made from a tensor holds other numbers")
 
 
-def temporary(_bed: CheckContext) -> str:
+def temporary(_context: CheckContext) -> str:
     """The folder for temporary files takes a megabyte: DataLoader workers, Triton and extensions write there."""
     import os
     import tempfile
@@ -169,42 +165,42 @@ def temporary(_bed: CheckContext) -> str:
     return folder
 
 
-def copies(bed: CheckContext) -> None:
+def copies(context: CheckContext) -> None:
     """Bytes to the device and back, from pageable and from pinned memory, unchanged."""
-    x = bed.torch.randint(0, 256, (1 << 20,), dtype=bed.torch.uint8)
-    bed.same(x.to(bed.device), x)
+    x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
+    context.same(x.to(context.device), x)
     pinned = x.pin_memory()
-    there = pinned.to(bed.device, non_blocking=True)
-    bed.synchronize()
-    bed.same(there, x)
+    there = pinned.to(context.device, non_blocking=True)
+    context.synchronize()
+    context.same(there, x)
 
 
-def streams(bed: CheckContext) -> None:
+def streams(context: CheckContext) -> None:
     """Two streams at once, one waiting for the other's result."""
-    cuda = bed.torch.cuda
-    first, second = cuda.Stream(), cuda.Stream()
-    with cuda.stream(first):
-        x = bed.torch.ones(1 << 16, device=bed.device).cumsum(0)
-    with cuda.stream(second):
-        y = bed.torch.full((1 << 16,), 2.0, device=bed.device)
+    gpu = context.gpu
+    first, second = gpu.Stream(), gpu.Stream()
+    with gpu.stream(first):
+        x = context.torch.ones(1 << 16, device=context.device).cumsum(0)
+    with gpu.stream(second):
+        y = context.torch.full((1 << 16,), 2.0, device=context.device)
         second.wait_stream(first)
         z = x * y
-    cuda.synchronize()
-    bed.same(z, 2 * bed.torch.arange(1, (1 << 16) + 1, dtype=bed.torch.float32))
+    gpu.synchronize()
+    context.same(z, 2 * context.torch.arange(1, (1 << 16) + 1, dtype=context.torch.float32))
 
 
-def allocator(bed: CheckContext) -> None:
+def allocator(context: CheckContext) -> None:
     """Blocks of memory that do not overlap, given back afterwards."""
-    before = bed.torch.cuda.memory_allocated()
-    blocks = [bed.torch.full((1 << 18,), i, dtype=bed.torch.int32, device=bed.device) for i in range(32)]
+    before = context.gpu.memory_allocated()
+    blocks = [context.torch.full((1 << 18,), i, dtype=context.torch.int32, device=context.device) for i in range(32)]
     if [int(block.min()) for block in blocks] != list(range(32)) or int(blocks[0].max()) != 0:
         raise Wrong("one block of memory was written through another")
     del blocks
-    if bed.torch.cuda.memory_allocated() > before:
+    if context.gpu.memory_allocated() > before:
         raise Wrong("memory was not given back")
 
 
-EVERYWHERE = "cuda cpu mps"
+EVERYWHERE = "gpu cpu mps"
 
 CHECKS = (
     Check("device", device, where=EVERYWHERE),
@@ -219,9 +215,9 @@ CHECKS = (
     Check("sort", sort),
     Check("cumsum", cumsum),
     Check("optimizer-step", optimizer, tolerance("float32", SIDE)),
-    Check("copies", copies, where="cuda"),
-    Check("streams", streams, where="cuda"),
-    Check("allocator", allocator, where="cuda"),
+    Check("copies", copies, where="gpu"),
+    Check("streams", streams, where="gpu"),
+    Check("allocator", allocator, where="gpu"),
     Check("numpy", numpy),
     Check("temporary-files", temporary),
 )

@@ -1,42 +1,33 @@
-"""The checks that need all devices at once: memory of one card from another, and a sum over all of them."""
+"""The checks that need all GPUs at once: memory of one card from another, and a sum over all of them."""
 
 from __future__ import annotations
 
-import os
 import socket
 from datetime import timedelta
 from typing import Any
 
-from .bed import Check, CheckContext
-from .protocol import Skip, Wrong
+from .context import Check, CheckContext, Skip, Wrong
 
 COUNT = 1 << 20
 PATIENCE = timedelta(seconds=60)
 
 
-def all_reduce(bed: CheckContext) -> None:
+def all_reduce(context: CheckContext) -> None:
     """A sum over all cards, one process each, as training does it (NCCL; gloo on the CPU)."""
-    sum_over(bed, "nccl", _world(bed))
-
-
-def _world(bed: CheckContext) -> int:
-    """Count the cards without opening one: a process that did could not be forked."""
-    world = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
-    if world < 2:
-        raise Skip("there is one device")
-    if not bed.torch.distributed.is_available() or not bed.torch.distributed.is_nccl_available():
+    distributed = context.torch.distributed
+    if not distributed.is_available() or not distributed.is_nccl_available():
         raise Skip("this build has no NCCL")
-    return world
+    sum_over(context, "nccl", context.gpus)
 
 
-def sum_over(bed: CheckContext, backend: str, world: int) -> None:
+def sum_over(context: CheckContext, backend: str, world: int) -> None:
     """Sum over ``world`` forked processes."""
-    processes = bed.torch.multiprocessing
+    processes = context.torch.multiprocessing
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     try:
-        processes.start_processes(_member, (bed.torch, backend, world, address), nprocs=world, start_method="fork")
+        processes.start_processes(_member, (context.torch, backend, world, address), nprocs=world, start_method="fork")
     except processes.ProcessRaisedException as error:
         raise Wrong(str(error).strip().splitlines()[-1]) from error
 
@@ -54,17 +45,17 @@ def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> No
     torch.distributed.destroy_process_group()
 
 
-def peers(bed: CheckContext) -> str:
+def peers(context: CheckContext) -> str:
     """Copies from every card to every other, directly where the cards can, unchanged."""
-    cuda = bed.torch.cuda
+    cuda = context.torch.cuda
     count = cuda.device_count()
     if count < 2:
         raise Skip("there is one device")
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     direct = [pair for pair in pairs if cuda.can_device_access_peer(*pair)]
     for source, target in pairs:
-        x = bed.torch.arange(COUNT, device=f"cuda:{source}")
-        bed.same(x.to(f"cuda:{target}"), bed.torch.arange(COUNT))
+        x = context.torch.arange(COUNT, device=f"cuda:{source}")
+        context.same(x.to(f"cuda:{target}"), context.torch.arange(COUNT))
     return f"{len(direct)} of {len(pairs)} directions are direct"
 
 

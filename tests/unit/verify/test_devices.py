@@ -1,19 +1,19 @@
 from __future__ import annotations
 
 from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
-from gpuinstall.verify.targets import targets, together
+from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
 
 MACHINE = Machine("linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa")))
 SLICED = Gpu(0, "NVIDIA H100", "GPU-a", mig=True, mig_devices=(MigDevice("MIG-1", "1g.10gb"), MigDevice("MIG-2")))
 
 
 def names(environ: dict[str, str], machine: Machine = MACHINE) -> list[tuple[str, str | None]]:
-    found = targets(machine, for_cpu=False, gpus=None, environ=environ)
+    found = device_targets(machine, kind="cuda", gpus=None, environ=environ)
     return [(target.name, target.unproven) for target in found]
 
 
 def test_gpus_are_shown_one_by_one_by_uuid() -> None:
-    found = targets(MACHINE, for_cpu=False, gpus=None, environ={})
+    found = device_targets(MACHINE, kind="cuda", gpus=None, environ={})
     assert [(target.index, target.environment["CUDA_VISIBLE_DEVICES"]) for target in found] == [
         (0, "GPU-aaa"),
         (1, "GPU-bbb"),
@@ -23,17 +23,16 @@ def test_gpus_are_shown_one_by_one_by_uuid() -> None:
 
 def test_a_gpu_without_a_uuid_is_shown_by_its_place() -> None:
     machine = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(3)))
-    found = targets(machine, for_cpu=False, gpus=None, environ={})
-    assert [(target.index, target.visible) for target in found] == [(0, "0"), (3, "1")]
+    found = device_targets(machine, kind="cuda", gpus=None, environ={})
+    assert [(target.index, target.visible) for target in found] == [(0, ("0",)), (3, ("1",))]
 
 
 def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
-    (found,) = targets(MACHINE, for_cpu=True, gpus=None, environ={})
-    assert (found.name, found.device, found.visible) == ("CPU", "cpu", "")
+    assert (CPU_TARGET.name, CPU_TARGET.device, CPU_TARGET.environment["CUDA_VISIBLE_DEVICES"]) == ("CPU", "cpu", "")
 
 
 def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
-    (found,) = targets(Machine("linux", "x86_64"), for_cpu=False, gpus=None, environ={})
+    (found,) = device_targets(Machine("linux", "x86_64"), kind="cuda", gpus=None, environ={})
     assert (found.device, found.unproven) == ("none", "there is no NVIDIA GPU here to run kernels on")
 
 
@@ -56,8 +55,8 @@ def test_a_job_is_given_slices_by_uuid() -> None:
 def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
     second = Gpu(1, "NVIDIA H100", "GPU-b")
     machine = Machine("linux", "x86_64", gpus=(SLICED, second))
-    found = targets(machine, for_cpu=False, gpus=None, environ={"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"})
-    assert [(target.device, target.visible) for target in found] == [("none", ""), ("none", ""), ("cuda", "GPU-b")]
+    found = device_targets(machine, kind="cuda", gpus=None, environ={"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"})
+    assert [(target.device, target.visible) for target in found] == [("none", ()), ("none", ()), ("cuda", ("GPU-b",))]
 
 
 def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
@@ -67,8 +66,11 @@ def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
 
 
 def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
-    every = together(targets(MACHINE, for_cpu=False, gpus=None, environ={}))
+    every = all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=None, environ={}))
     assert every is not None
-    assert (every.device, every.visible) == ("all", "GPU-aaa,GPU-bbb")
-    assert together(targets(Machine("linux", "x86_64", gpus=(SLICED,)), for_cpu=False, gpus=None, environ={})) is None
-    assert together(targets(MACHINE, for_cpu=False, gpus=(0,), environ={})) is None
+    assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
+    assert (
+        all_gpus_target(device_targets(Machine("linux", "x86_64", gpus=(SLICED,)), kind="cuda", gpus=None, environ={}))
+        is None
+    )
+    assert all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={})) is None

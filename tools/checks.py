@@ -6,10 +6,12 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.verify.kernels import bench, deep, quick, together
+from gpuinstall.verify.kernels import all_gpus, bench, deep, quick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+DEVICES = {"gpu": "GPU", "cuda": "GPU (CUDA, ROCm)", "cpu": "CPU", "mps": "Mac GPU", "all": "all"}
 
 INTRODUCTION = """\
 # What verify checks
@@ -57,7 +59,7 @@ def checks_page() -> str:
         *_table(quick.CHECKS),
         "\n`architectures` compares the build's own list of architectures with the card, by the rules of the plan.\n",
         "## With --deep, besides\n",
-        *_table((*deep.CHECKS, *together.CHECKS)),
+        *_table((*deep.CHECKS, *all_gpus.CHECKS)),
         OUTSIDE,
         "## With --bench\n",
         *_measures(),
@@ -69,8 +71,8 @@ def _table(checks: Iterable[Any]) -> Iterable[str]:
     yield "| check | on | shows | greatest error |\n|---|---|---|---|"
     for check in checks:
         limit = f"{check.limit:.1e}" if check.limit else ""
-        where = check.where.replace("cuda", "GPU").replace("cpu", "CPU").replace("mps", "Mac GPU").replace(" ", ", ")
-        yield f"| {check.name} | {where.replace('Mac, GPU', 'Mac GPU')} | {_said(check.run)} | {limit} |"
+        where = ", ".join(DEVICES[kind] for kind in check.where.split())
+        yield f"| {check.name} | {where} | {_said(check.run)} | {limit} |"
 
 
 def _measures() -> Iterable[str]:

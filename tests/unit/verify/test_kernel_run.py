@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.process import Finished
-from gpuinstall.verify.report import Record, read
+from gpuinstall.verify.kernel_run import CheckRecord, read_report
 
 BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
 
@@ -18,10 +18,10 @@ def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Fini
 
 
 def test_a_child_that_ends_well_is_its_lines() -> None:
-    found = read(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"capability": [8, 9]}), 180)
-    assert found.records == (Record("import", "passed", 2.0, "torch"),)
+    found = read_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
+    assert found.records == (CheckRecord("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
-    assert found.capability == "8.9"
+    assert found.architecture == "sm_89"
     assert not found.failed
 
 
@@ -42,21 +42,23 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
 def test_the_check_that_has_no_end_is_the_one_it_died_in(
     status: int | None, err: str, message: str, hung: bool
 ) -> None:
-    found = read(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
-    assert found.records[-1] == Record("convolution", "failed", 0.0, message, err)
+    found = read_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
+    assert found.records[-1] == CheckRecord("convolution", "failed", 0.0, message, err)
     assert found.hung is hung
 
 
 def test_a_child_that_never_spoke_did_not_start() -> None:
-    assert read(ended(status=-9), 180).records[0].name == "start"
+    assert read_report(ended(status=-9), 180).records[0].name == "start"
 
 
 def test_a_child_that_dies_after_its_last_check_did_not_exit() -> None:
-    assert read(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
+    assert read_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
 
 
 def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
-    found = read(ended(BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}), 180)
+    found = read_report(
+        ended(BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}), 180
+    )
     assert found.unproven == "busy"
     assert found.records[-1].status == "skipped"
 
@@ -64,10 +66,10 @@ def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
 def test_a_last_line_that_was_cut_is_left_out() -> None:
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
     cut = Finished(whole.argv, -9, whole.out + '{"name": "sort", "sta', "")
-    assert [record.name for record in read(cut, 180).records] == ["import", "sort"]
+    assert [record.name for record in read_report(cut, 180).records] == ["import", "sort"]
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
 def test_every_end_can_be_said(status: int | None, err: str) -> None:
-    found = read(ended(BEGIN, status=status, err=err), 180)
+    found = read_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed is (status != 0)

@@ -1,0 +1,109 @@
+"""A machine's NVIDIA driver: what it is, which CUDA it serves, which GPUs it drives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuinstall.vendors.protocol import Reason, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.catalog.drivers import Drivers, Floor, Generation
+    from gpuinstall.machine import Machine
+    from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+
+
+@dataclass(frozen=True)
+class MachineDriver:
+    """The driver of a machine, by the tables of the catalogue."""
+
+    machine: Machine
+    tables: Drivers
+
+    def __str__(self) -> str:
+        return f"driver {self.version}" if self.version else f"a driver for CUDA {self.cuda}"
+
+    @property
+    def version(self) -> DriverVersion | None:
+        """Its release, if known."""
+        return self.machine.driver.version if self.machine.driver else None
+
+    @cached_property
+    def cuda(self) -> CudaVersion | None:
+        """The newest CUDA that it serves: as it says, else as its branch does."""
+        if self.machine.driver is not None and self.machine.driver.cuda is not None:
+            return self.machine.driver.cuda
+        row = self.tables.branch(self.version) if self.version else None
+        return row[1] if row else None
+
+    @cached_property
+    def branch(self) -> int | None:
+        """Its branch; where its release is not known, the newest that its CUDA reaches (0: none)."""
+        if self.version is not None:
+            row = self.tables.branch(self.version)
+            return row[0] if row else self.version.branch
+        newest = self.cuda
+        if newest is None:
+            return None
+        return max((branch for branch, cuda in self.tables.branches if cuda <= newest), default=0)
+
+    @cached_property
+    def floors(self) -> dict[int, DriverVersion]:
+        """The oldest driver for each CUDA major on this system."""
+        return {major: self.here(floor) for major, floor in self.tables.floors.items()}
+
+    def here(self, floor: Floor) -> DriverVersion:
+        """The floor for the system whose driver counts: in WSL that of Windows."""
+        return floor.windows if self.machine.os == "windows" or self.machine.environment.wsl else floor.linux
+
+    def serves(self, major: int) -> bool:
+        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides."""
+        if self.version is None and self.cuda is not None:
+            return self.cuda.major >= major
+        floor = self.floors.get(major)
+        return floor is not None and self._reaches(floor)
+
+    def ignores(self, chip: ComputeCapability, label: str) -> Unusable | None:
+        """Say why it does not drive a GPU: it is from before the GPU's generation, or has dropped it."""
+        generation = self.tables.generation(chip)
+        if not generation or self.branch is None:
+            return None
+        chips = f"{generation.name} GPUs such as {label}"
+        last = generation.last_branch
+        if last is not None and self.branch > last:
+            message = f"{self} no longer drives {chips}; {last} is the last that does"
+            return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
+        floor = generation.floor and self.here(generation.floor)
+        if floor and not (self._reaches(floor) if self.version else self.branch >= floor.branch):
+            message = f"{self} does not know {chips}; {floor} is the first that does"
+            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {floor} or newer")
+        return None
+
+    def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
+        """The last branch that drives the newest chip and all that can share a driver with it; None: no end."""
+        generations = self._generations(chips)
+        first = max((self.here(found.floor).branch for found in generations if found.floor), default=0)
+        lasts = [found.last_branch for found in generations if found.last_branch is not None]
+        return min((last for last in lasts if last >= first), default=None)
+
+    def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
+        """Name the branches that drive chips and serve the newest CUDA that they can have."""
+        last = self.last_branch(chips)
+        if last is None:
+            return f", {max(self.floors.values())} or newer"
+        names = dict.fromkeys(found.name for found in self._generations(chips) if found.last_branch == last)
+        return f" of branch {last}, the last for {' and '.join(names)}"
+
+    def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:
+        found = (self.tables.generation(chip) for chip in chips)
+        return [generation for generation in found if generation is not None]
+
+    def _reaches(self, floor: DriverVersion) -> bool:
+        """Say whether it is at least ``floor``; a branch named alone stands for its newest release."""
+        version = self.version
+        if version is None:
+            return False
+        return version.parts >= floor.parts or (len(version.parts) == 1 and version.branch == floor.branch)

@@ -1,0 +1,87 @@
+"""How each card fares by NVML: its memory, its clocks, its link; a child of ours asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.vendors.health import GpuHealth, HealthCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# NVML's clock event reasons that mean trouble: nvml.h, nvmlClocksEventReason*
+SLOWED = {
+    0x08: "the hardware's slowdown",
+    0x20: "heat (the driver's limit)",
+    0x40: "heat (the hardware's limit)",
+    0x80: "the power supply's brake",
+}
+
+# GB/s of one lane after line coding, by generation: PCI Express Base Specification
+LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
+
+
+def read_health(gpus: int) -> dict[int, GpuHealth]:
+    """Ask NVML about every card, by index; empty where NVML does not answer. ``gpus`` decides how long it may take."""
+    spec = importlib.util.find_spec("pynvml")
+    folder = str(Path(spec.origin).parent) if spec and spec.origin else ""
+    argv = [sys.executable, "-I", str(Path(__file__).with_name("health_child.py")), folder]
+    (done,) = run_children([(argv, os.environ)], time_limit(gpus), waiting=lambda: None)
+    return {card["index"]: judge(card) for card in _answers(done.out)}
+
+
+def judge(card: Mapping[str, Any]) -> GpuHealth:
+    """Judge one card's facts: memory errors are a fault, a slowed clock and a narrow link are worth a word. Pure."""
+    return GpuHealth((_memory(card), _clocks(card), _link(card)), _link_rate(card))
+
+
+def _answers(text: str) -> Iterator[dict[str, Any]]:
+    """Read the lines that the child wrote, past what the library or a start-up file of the user's printed."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and "index" in found:
+                yield found
+
+
+def _link_rate(card: Mapping[str, Any]) -> float | None:
+    lane = LANE.get(card.get("generation") or 0)
+    return lane * card["width"] if lane and card.get("width") else None
+
+
+def _memory(card: Mapping[str, Any]) -> HealthCheck:
+    _corrected, _uncorrected, rows_pending, rows_failed = card.get("rows") or (0, 0, 0, 0)
+    signs = {
+        f"{card.get('uncorrected')} uncorrected memory errors": card.get("uncorrected"),
+        "a memory page waits to be retired": card.get("pages_pending"),
+        "a memory row waits to be remapped": rows_pending,
+        "remapping a memory row failed": rows_failed,
+    }
+    found = [text for text, sign in signs.items() if sign]
+    if found:
+        return HealthCheck("ecc", "failed", "; ".join(found), "F09")
+    if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
+        return HealthCheck("ecc", "skipped", "this card does not count memory errors")
+    return HealthCheck("ecc", "passed")
+
+
+def _clocks(card: Mapping[str, Any]) -> HealthCheck:
+    if card.get("slowed") is None:
+        return HealthCheck("clocks", "skipped", "this driver does not say what slows the clocks")
+    reasons = [text for bit, text in SLOWED.items() if card["slowed"] & bit]
+    return HealthCheck("clocks", "passed", f"slowed by {' and '.join(reasons)}" if reasons else None)
+
+
+def _link(card: Mapping[str, Any]) -> HealthCheck:
+    width, widest = card.get("width"), card.get("widest")
+    if not width or not widest:
+        return HealthCheck("pcie-link", "skipped", "this card has no PCI Express link of its own to measure")
+    narrow = f"x{width}, where card and slot could have x{widest}"
+    return HealthCheck("pcie-link", "passed", narrow if width < widest else f"x{width}")

@@ -1,0 +1,122 @@
+"""Which devices are put to the proof, which cannot be tried, and how they fare by their makers' own libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.vendors import VENDORS, vendor_of
+from gpuinstall.vendors.probers import PROBERS
+from gpuinstall.verify.verdict import CPU, NO_GPU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.vendors.health import GpuHealth
+
+
+@dataclass(frozen=True)
+class DeviceTarget:
+    """One child to run: ``device`` as torch names it (or "all", or "none"), ``visible`` the GPUs that it shall see.
+
+    ``vendor`` is the maker of the GPU; where there is none, every maker's GPUs are hidden.
+    """
+
+    index: int
+    name: str
+    device: str
+    visible: tuple[str, ...] = ()
+    gpu: Gpu | None = None
+    vendor: str | None = None
+    unproven: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that show the child these GPUs and no others."""
+        vendors = [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
+        return {name: value for vendor in vendors for name, value in vendor.visible(self.visible).items()}
+
+    @property
+    def on_gpu(self) -> bool:
+        """Say whether kernels run on a GPU."""
+        return self.gpu is not None and self.unproven is None
+
+
+CPU_TARGET = DeviceTarget(0, CPU, "cpu")
+
+
+def device_targets(
+    machine: Machine, *, kind: str | None, gpus: tuple[int, ...] | None, environ: Mapping[str, str]
+) -> tuple[DeviceTarget, ...]:
+    """List every GPU asked for, as devices of a torch of this ``kind``; those of other makers where it serves none."""
+    broken = {index: each.message for each in machine.problems if each.blocking for index in each.gpus}
+    found = [
+        _unless(target, broken.get(target.index) or _withheld(target, ordinal, environ))
+        for vendor in VENDORS
+        for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind))
+        if gpus is None or gpu.index in gpus
+        for target in _parts(gpu, vendor, ordinal)
+    ]
+    served = [target for target in found if target.vendor and VENDORS[target.vendor].kind == kind]
+    return tuple(served or found) or (_nowhere(machine),)
+
+
+def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
+    """Give the one child that sees all GPUs at once; None where fewer than two can be tried (slices see no peer)."""
+    whole = [target for target in targets if target.on_gpu and target.gpu and not target.gpu.mig_devices]
+    if len(whole) < 2:
+        return None
+    visible = tuple(name for target in whole for name in target.visible)
+    return DeviceTarget(0, "all GPUs", "all", visible, vendor=whole[0].vendor)
+
+
+def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
+    """Ask the makers of the GPUs that are tried how they fare, by their indices."""
+    makers = {target.vendor for target in targets if target.on_gpu}
+    return {
+        index: health
+        for prober in PROBERS
+        if prober.vendor in makers
+        for index, health in prober.health(len(targets)).items()
+    }
+
+
+def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
+    """List the GPUs of one maker; those that do not say whose they are belong to whoever torch is for."""
+    served = next((name for name, other in VENDORS.items() if other.kind == kind), next(iter(VENDORS)))
+    found = (gpu for gpu in machine.gpus if (vendor_of(gpu) or served) == vendor)
+    return sorted(found, key=lambda gpu: gpu.index)
+
+
+def _nowhere(machine: Machine) -> DeviceTarget:
+    """Tell a machine without a GPU from one whose GPU its driver cannot show."""
+    if not machine.refusing:
+        return DeviceTarget(0, NO_GPU, "none", unproven="there is no NVIDIA GPU here to run kernels on")
+    return DeviceTarget(0, "NVIDIA GPU", "none", unproven=machine.refusing[0].message)
+
+
+def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
+    name = gpu.name or gpu.label
+    device = VENDORS[vendor].torch_device or VENDORS[vendor].kind
+    if not gpu.mig_devices:
+        yield DeviceTarget(gpu.index, name, device, (gpu.uuid or str(ordinal),), gpu, vendor)
+    for part in gpu.mig_devices:
+        yield DeviceTarget(gpu.index, f"{name} MIG {part.profile or part.uuid}", device, (part.uuid,), gpu, vendor)
+
+
+def _unless(target: DeviceTarget, reason: str | None) -> DeviceTarget:
+    """Leave a device alone where there is a reason to."""
+    return target if reason is None else replace(target, device="none", visible=(), unproven=reason)
+
+
+def _withheld(target: DeviceTarget, ordinal: int, environ: Mapping[str, str]) -> str | None:
+    """Say that this process may not use a device."""
+    if target.gpu is None:
+        return None
+    reasons = (
+        prober.withheld(target.gpu, ordinal, target.visible[0], environ)
+        for prober in PROBERS
+        if prober.vendor == target.vendor
+    )
+    return next(reasons, None)

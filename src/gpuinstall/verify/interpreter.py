@@ -1,0 +1,188 @@
+"""Which torch an interpreter finds, alone and as a program of the user's starts it, and what gets in the way of that.
+
+torch is not imported to find it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall import process
+from gpuinstall.backend import CPU, Backend
+from gpuinstall.errors import UsageError
+from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOOK = KERNELS / "look.py"
+SECONDS = 60.0
+OLDEST_PYTHON = (3, 8)
+PLAIN_IMPORT = "import torch\ntry:\n    import numpy\nexcept ModuleNotFoundError:\n    pass\n"
+
+
+@dataclass(frozen=True)
+class FoundTorch:
+    """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it has lost since.
+
+    ``toolkit`` is the kind and the version of the maker's toolkit that it was built with; None: of no maker it names.
+    ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name.
+    """
+
+    python: str
+    venv: bool
+    torch: str | None = None
+    version: str | None = None
+    toolkit: Backend | None = None
+    missing: tuple[str, ...] = ()
+    shadowing: tuple[str, ...] = ()
+    is_32_bit: bool = False
+
+    @property
+    def backend(self) -> Backend | None:
+        """What it was built for: as the version says, else the toolkit; None where there is no torch."""
+        if self.version is None:
+            return None
+        label = self.version.partition("+")[2]
+        for tag in (label, label.partition(".")[0]):
+            with suppress(ValueError):
+                return Backend.parse(tag)
+        return self.toolkit or CPU
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of GPU, or the CPU, that it was built for."""
+        return self.backend and self.backend.kind
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One interpreter looked at twice: isolated (``python -I``), and as a program of the user's would start it.
+
+    ``start_error`` says why it does not even start plainly; ``plain`` is then what it is in isolation.
+    """
+
+    path: Path
+    isolated: FoundTorch
+    plain: FoundTorch
+    start_error: str | None = None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Isolate the proof from the surroundings, unless an interpreter that is no venv finds torch only in them."""
+        lent = self.isolated.torch is None and not self.isolated.venv
+        return ("-B",) if lent else ("-I", "-B")
+
+    @property
+    def tested(self) -> FoundTorch:
+        """The torch that is put to the proof."""
+        return self.isolated if "-I" in self.flags else self.plain
+
+    @property
+    def shadow(self) -> str | None:
+        """The other torch that a program started here would import, if there is one."""
+        return None if self.plain.torch == self.tested.torch else self.plain.torch
+
+
+@dataclass(frozen=True)
+class Interference:
+    """What a program meets that is started in this folder, and the isolated proof does not; ``code`` names the fix."""
+
+    code: str
+    message: str
+    path: str | None = None
+
+
+def inspect_interpreter(python: Path) -> Interpreter:
+    """Look at an interpreter; raise UsageError where there is none that runs."""
+    with ThreadPoolExecutor(2) as pool:
+        isolated, plain = (pool.submit(look, python) for look in (_look_isolated, _look_plainly))
+    try:
+        return Interpreter(python, isolated.result(), plain.result())
+    except UsageError as error:
+        return Interpreter(python, isolated.result(), isolated.result(), error.why)
+
+
+def missing_files(interpreter: Interpreter) -> tuple[str, ...]:
+    """List the files of torch that its installation recorded and that are gone or cut."""
+    return _look([interpreter.path, *interpreter.flags, LOOK, "damage"]).missing
+
+
+def interference(interpreter: Interpreter, *, imported: bool) -> Interference | None:
+    """Find what is in the way of a program that is started here; ``imported``: in isolation, torch can be imported."""
+    if interpreter.start_error:
+        home = os.environ.get("PYTHONHOME")
+        said = f"the interpreter does not start here unless isolated (python -I): {interpreter.start_error}"
+        code, more = ("python-home-set", f"; PYTHONHOME={home}") if home else ("torch-shadowed", "")
+        return Interference(code, f"{said}{more}")
+    if interpreter.shadow:
+        return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
+    shadowing = interpreter.plain.shadowing
+    return _failing_import(interpreter.path, shadowing) if imported and shadowing else None
+
+
+def _failing_import(python: Path, shadowing: Sequence[str]) -> Interference | None:
+    """Import torch plainly: a module that stands before the interpreter's own may do no harm."""
+    done = process.run([python, "-B", "-c", PLAIN_IMPORT], seconds=SECONDS)
+    if done.ok:
+        return None
+    guilty = next((path for path in shadowing if path in done.err), shadowing[0])
+    return _in_the_way(guilty, f"a program started in this folder cannot import torch ({last_words(done, SECONDS)})")
+
+
+def _in_the_way(path: str, message: str) -> Interference:
+    """Name the file or the package, and how it gets onto the interpreter's path."""
+    top = Path(path).parent if Path(path).name == "__init__.py" else Path(path)
+    if top.parent == Path.cwd():
+        return Interference("module-in-folder", f"{message}: {top}, which lies in it", str(top))
+    folders = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if top.parent in folders:
+        return Interference("torch-shadowed", f"{message}: {top}, from PYTHONPATH")
+    return Interference("user-packages-first", f"{message}: {top}, from packages of the user")
+
+
+def _look_isolated(python: Path) -> FoundTorch:
+    return _look([python, "-I", "-B", LOOK])
+
+
+def _look_plainly(python: Path) -> FoundTorch:
+    """Start it as ``python -c`` does, with the working folder on its path."""
+    return _look([python, "-B", "-c", LOOK.read_text(encoding="utf-8"), "plain"])
+
+
+def _look(argv: Sequence[str | Path]) -> FoundTorch:
+    try:
+        done = process.run(argv, seconds=SECONDS)
+    except OSError as error:
+        raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
+    try:
+        found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
+        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing")}
+        toolkit = found.get("toolkit")
+        return FoundTorch(**found | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
+    except (StopIteration, TypeError):
+        raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, SECONDS)) from None
+
+
+def _too_old(python: str | Path) -> str | None:
+    """Say that an interpreter is older than the kernels can be."""
+    done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=SECONDS)
+    version = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
+    if version is None or (int(version[1]), int(version[2])) >= OLDEST_PYTHON:
+        return None
+    return f"it is Python {version[0]}, and the checks need {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer"
+
+
+def _unusable(python: Path, reason: str) -> UsageError:
+    return UsageError(
+        "python-unusable",
+        f"{python} cannot be run as a Python interpreter",
+        why=reason,
+        hint="gpuinstall verify --python PATH or --venv DIR names another",
+    )

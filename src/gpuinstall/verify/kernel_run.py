@@ -1,0 +1,167 @@
+"""The child processes that run the kernels, one per device and side by side, and what each of them reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.facts.children import run_children
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuinstall.process import Finished
+    from gpuinstall.verify.devices import DeviceTarget
+    from gpuinstall.verify.verdict import CheckStatus
+
+KERNELS = Path(__file__).parent / "kernels"
+LAUNCH = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; sys.path.pop(0); main()"
+LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
+SECONDS = {"quick": 180.0, "deep": 900.0, "bench": 1200.0}
+GRACE = 15.0
+
+TIMEOUT = "Timeout ("
+# What a shell adds to the number of the signal that ended its program.
+SHELL = 128
+KILLED = {
+    "SIGKILL": "the kernel does that when memory runs out, a job's limit too",
+    "SIGILL": "this processor does not know an instruction of the build",
+}
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """One check as the child ran it; ``text`` is all it said about a failure."""
+
+    name: str
+    status: CheckStatus
+    seconds: float = 0.0
+    message: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """Everything from one child; ``measures`` are the numbers that it took.
+
+    ``architectures`` are those of the build, None where torch could not be imported; ``architecture`` is the GPU's.
+    ``unproven`` says why the device could not be tried, ``loader_variables`` are those without which it passes.
+    """
+
+    records: tuple[CheckRecord, ...] = ()
+    measures: tuple[dict[str, Any], ...] = ()
+    architectures: tuple[str, ...] | None = None
+    architecture: str | None = None
+    unproven: str | None = None
+    loader_variables: tuple[tuple[str, str], ...] = ()
+    hung: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Say whether any check failed."""
+        return any(record.status == "failed" for record in self.records)
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``."""
+
+    python: Path
+    flags: tuple[str, ...]
+    work: str
+    seconds: float
+
+    def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
+        """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
+        reports = self._run(targets, os.environ)
+        misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
+        suspects = [number for number, first in enumerate(reports) if misleading and first.failed and not first.hung]
+        clean = {name: value for name, value in os.environ.items() if name not in LOADER}
+        for number, second in zip(suspects, self._run([targets[number] for number in suspects], clean), strict=True):
+            if not second.failed:
+                reports[number] = replace(reports[number], loader_variables=misleading)
+        return reports
+
+    def _run(self, targets: Sequence[DeviceTarget], environ: Mapping[str, str]) -> list[KernelReport]:
+        commands = [(self.argv(target), {**environ, **target.environment}) for target in targets]
+        ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None)
+        return [read_report(finished, self.seconds) for finished in ended]
+
+    def argv(self, target: DeviceTarget) -> list[str]:
+        """Give the child's command line."""
+        launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS.parent)]
+        options = {
+            "device": target.device,
+            "gpus": max(1, len(target.visible)),
+            "work": self.work,
+            "seconds": self.seconds,
+        }
+        return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def read_report(finished: Finished, seconds: float) -> KernelReport:
+    """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
+    lines = list(filter(None, map(json_object, finished.out.splitlines())))
+    records = [_record(line) for line in lines if "name" in line]
+    if not finished.ok:
+        records.append(CheckRecord(_last_begun(lines), "failed", 0.0, how_it_ended(finished, seconds), finished.err))
+    return KernelReport(
+        records=tuple(records),
+        measures=tuple(line for line in lines if "measure" in line),
+        architectures=next((tuple(line["architectures"]) for line in lines if "architectures" in line), None),
+        architecture=next((line["architecture"] for line in lines if "architecture" in line), None),
+        hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
+        unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
+    )
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """Read a line that a child of ours wrote; None where something else wrote it (a start-up file of the user's)."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def how_it_ended(finished: Finished, seconds: float) -> str:
+    """Say in one line how a child ended."""
+    if finished.status is None or TIMEOUT in finished.err:
+        return f"no end within {seconds:.0f} s"
+    if finished.status < 0 or SHELL < finished.status <= SHELL + signal.NSIG:
+        return _signalled(finished.status % SHELL if finished.status > 0 else -finished.status)
+    if finished.status > 0x80000000:
+        return f"ended by Windows exception 0x{finished.status:08X}"
+    lines = finished.err.strip().splitlines() or ["without a word"]
+    return f"ended with status {finished.status}: {lines[-1]}"
+
+
+def last_words(finished: Finished, seconds: float) -> str:
+    """Say why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
+    lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
+    fatal = (line for line in lines if line.startswith("Fatal Python error"))
+    return next(fatal, lines[-1] if lines else how_it_ended(finished, seconds))
+
+
+def _last_begun(lines: list[dict[str, Any]]) -> str:
+    """Name the check that began last and has no end; before the first it is the start, after the last the exit."""
+    ended = {line["name"] for line in lines if "name" in line}
+    begun = [line["begin"] for line in lines if "begin" in line]
+    return next((name for name in reversed(begun) if name not in ended), "exit" if begun else "start")
+
+
+def _record(line: dict[str, Any]) -> CheckRecord:
+    status: CheckStatus = "skipped" if line["status"] == "unproven" else line["status"]
+    return CheckRecord(line["name"], status, line["seconds"], line.get("message"), line.get("text") or "")
+
+
+def _signalled(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"killed by {name}" + (f": {KILLED[name]}" if name in KILLED else "")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.backend import CPU, Backend
+from gpuinstall.errors import UsageError
+from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter, missing_files
+from gpuinstall.verify.kernel_run import KERNELS
+
+HERE = Path(sys.executable)
+
+
+def found(
+    version: str | None = None,
+    toolkit: Backend | None = None,
+    *,
+    torch: str | None = None,
+    venv: bool = True,
+) -> FoundTorch:
+    return FoundTorch("3.12.1", venv, torch, version, toolkit)
+
+
+@pytest.mark.parametrize(
+    ("one", "backend"),
+    [
+        (found("2.14.1+cu126", Backend("cuda", "12.6")), "cu126"),
+        (found("2.15.0", Backend("cuda", "13.0")), "cu130"),
+        (found("1.13.1+cu117.with.pypi.cudnn", Backend("cuda", "11.7")), "cu117"),
+        (found("2.9.1+cpu"), "cpu"),
+        (found("2.9.1+cpu.cxx11.abi"), "cpu"),
+        (found("2.9.1"), "cpu"),
+        (found("2.9.1+rocm6.4", Backend("rocm", "6.4")), "rocm6.4"),
+        (found("2.9.1+gitabc", Backend("rocm", "6.4")), "rocm6.4"),
+        (found("2.9.1+xpu", Backend("xpu", "2025.1")), "xpu"),
+        (found("2.10.0a0+gitabc", Backend("cuda", "12.8")), "cu128"),
+        (found(), None),
+    ],
+)
+def test_the_backend_is_the_versions_or_what_it_was_made_with(one: FoundTorch, backend: str | None) -> None:
+    assert (one.backend and one.backend.tag) == backend
+
+
+@pytest.mark.parametrize(
+    ("lines", "toolkit"),
+    [
+        ("cuda = '12.6'\nhip = None", Backend("cuda", "12.6")),
+        ("cuda = None\nhip = '6.4.43482-0f2d60242'", Backend("rocm", "6.4")),
+        ("cuda: 'str | None' = None\nhip = None\nxpu = '20250101'", Backend("xpu")),
+        ("cuda = None", None),
+    ],
+)
+def test_what_torch_was_built_for_is_read_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, toolkit: Backend | None
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit")
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.9.1'\n{lines}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    plain = inspect_interpreter(HERE).plain
+    assert (plain.version, plain.toolkit, plain.backend) == ("2.9.1", toolkit, toolkit or CPU)
+
+
+def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:
+    interpreter = Interpreter(HERE, found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py"))
+    assert interpreter.tested.torch == "/env/torch"
+    assert interpreter.shadow == "/here/torch.py"
+
+
+def test_a_venv_without_torch_does_not_borrow_one() -> None:
+    interpreter = Interpreter(HERE, found(), found("0.1", torch="/here/torch.py"))
+    assert interpreter.tested.torch is None
+    assert "-I" in interpreter.flags
+
+
+def test_a_system_python_is_tested_with_the_torch_of_its_user() -> None:
+    interpreter = Interpreter(HERE, found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False))
+    assert interpreter.tested.torch == "/home/a/.local/torch"
+    assert interpreter.shadow is None
+    assert "-I" not in interpreter.flags
+
+
+def test_an_interpreter_without_torch_is_looked_at() -> None:
+    interpreter = inspect_interpreter(HERE)
+    assert interpreter.isolated.torch is None
+    assert interpreter.isolated.venv is (sys.prefix != sys.base_prefix)
+    assert missing_files(interpreter) == ()
+
+
+def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        inspect_interpreter(tmp_path / "python")
+    assert caught.value.code == "python-unusable"
+    assert caught.value.why == "No such file or directory"
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
+def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) -> None:
+    python = next(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), None)
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    with pytest.raises(UsageError) as caught:
+        inspect_interpreter(python)
+    assert caught.value.why == f"it is Python {version}, and the checks need 3.8 or newer"
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
+    python = next((path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))), None)
+    python = python or shutil.which(f"python{version}")
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    launch = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; main()"
+    argv = [python, "-I", "-B", "-c", launch, str(KERNELS.parent), "--device", "cpu", "--seconds", "60"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

@@ -39,7 +39,7 @@ def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None, rules: Rul
     They are named by index, or by (the beginning of) the UUID of a card or of a MIG slice; raise UsageError for
     no name, or one that no GPU has.
     """
-    gpus = sorted((gpu for gpu in machine.gpus if vendor_of(gpu) == rules.vendor), key=lambda gpu: gpu.index)
+    gpus = sorted((gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor), key=lambda gpu: gpu.index)
     if asked is None:
         return tuple(gpus)
     if gpus and not asked:

@@ -182,7 +182,7 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
     problems = [Reason(problem.code, problem.message) for problem in context.machine.problems if not problem.blocking]
-    foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu) != context.rules.vendor]
+    foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu, context.machine) != context.rules.vendor]
     not_used = f"is not used: it is not from {context.rules.name}"
     unused = [
         Reason("gpu-not-supported", f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'}) {not_used}")

@@ -46,18 +46,21 @@ VENDORS: dict[str, Vendor] = {"nvidia": Vendor("cuda", _nvidia, _visible_to_cuda
 """By the name in documents; where a machine has GPUs of several, the first is served."""
 
 
-def vendor_of(gpu: Gpu) -> str | None:
-    """Name a GPU's maker: as it says, else by its PCI id; one with a compute capability is NVIDIA's; else None."""
+def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
+    """Name a GPU's maker: as it says, else by its PCI id; None where nothing tells.
+
+    One with a compute capability is NVIDIA's, and so is one that says nothing on a machine with NVIDIA's driver.
+    """
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
         return PCI_IDS.get(gpu.pci_id.partition(":")[0].lower())
-    return "nvidia" if gpu.compute_capability is not None else None
+    return "nvidia" if gpu.compute_capability is not None or machine.driver is not None else None
 
 
 def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
     """Bind the rules that decide for a machine: of the maker of the ``kinds`` asked for, else of its GPUs."""
-    makers = {vendor_of(gpu) for gpu in machine.gpus}
+    makers = {vendor_of(gpu, machine) for gpu in machine.gpus}
     asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds]
     present = [vendor for name, vendor in VENDORS.items() if name in makers]
     return (asked or present or list(VENDORS.values()))[0].rules(machine, catalog)

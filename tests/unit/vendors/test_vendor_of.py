@@ -36,7 +36,17 @@ def with_gpu(**facts: Any) -> Machine:
 def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(
     facts: dict[str, Any], vendor: str | None
 ) -> None:
-    assert vendor_of(with_gpu(**facts).gpus[0]) == vendor
+    machine = with_gpu(**facts)
+
+    assert vendor_of(machine.gpus[0], machine) == vendor
+
+
+def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build() -> None:
+    driver = {"version": "610.43.02", "cuda": "13.3"}
+    machine = Machine.from_dict({**LEAST, "driver": driver, "gpus": [{"name": "B200", "compute_capability": None}]})
+    plan = choose(machine, Request(), frozen_catalog())
+
+    assert (plan.status, plan.exit_code, plan.reasons[0].code) == ("refused", 8, "unknown-gpu")
 
 
 @pytest.mark.parametrize("facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd", "architecture": "gfx1100"}])

@@ -1,4 +1,4 @@
-"""What the making of locks and environments uses of the world, opened once a run."""
+"""One run's clients, cache, sources and reporter: what the making of locks and environments uses of the world."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
+    from gpuinstall.web.wheel_cache import WheelCache
 
 
 @dataclass(frozen=True)
@@ -37,19 +36,26 @@ class Session:
         return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
 
     @cached_property
-    def listed(self) -> Callable[[str, str], tuple[Wheel, ...]]:
-        """What the sources list today for a backend and a package of the family; each is read once."""
-        from gpuinstall.catalog.listing import family_wheels
+    def default_index(self) -> str | None:
+        """The address of the default index: the one that is configured, else uv's own."""
+        from gpuinstall import uv
 
-        return cache(partial(family_wheels, self.sources, self.client))
+        return self.sources.default_index or uv.default_index(self.environment)
+
+    @cached_property
+    def uv_cache(self) -> Path:
+        """The folder of uv's cache."""
+        from gpuinstall import uv
+
+        return uv.cache_folder(self.environment)
 
 
 @contextmanager
 def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
+    from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
     variables = environment(os.environ, sources.environment(), offline=offline)

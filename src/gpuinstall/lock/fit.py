@@ -13,12 +13,12 @@ from packaging.version import Version
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.inputs import plain
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.values import Reason
+from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,19 +69,23 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
     if plan.choice is not None and not _is_idle(plan.choice, plan):
         return Fit(lock, plan, plan.choice)
-    return Misfit(lock, _why_not(plan, build, machine))
+    return Misfit(lock, _why_not(plan, build, machine, catalog))
 
 
 def fits_in(
     folder: Path, machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
 ) -> list[Fit | Misfit]:
-    """Judge every lock in ``folder``; raise LockError for one that cannot be read.
+    """Judge every lock in ``folder``; raise LockError for one that cannot be read."""
+    return judge(read_locks(folder), machine, request, catalog, exact=exact)
 
-    ``exact`` takes only those that were made from the very requirements, as far as they say what they were made from.
-    """
+
+def judge(
+    locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
+) -> list[Fit | Misfit]:
+    """Judge locks; ``exact`` takes only those made from the very requirements, as far as they say so."""
     return [
         _made_for_another(lock) if exact and not same_inputs(lock, request) else fit(lock, machine, request, catalog)
-        for lock in read_locks(folder)
+        for lock in locks
     ]
 
 
@@ -129,11 +133,12 @@ def same_inputs(lock: Lock, request: Request) -> bool:
     return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
 
 
-def _why_not(plan: Plan, build: Build, machine: Machine) -> Reason:
+def _why_not(plan: Plan, build: Build, machine: Machine, catalog: Catalog) -> Reason:
+    maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
-        return Reason("gpu-build", f"it is for NVIDIA GPUs ({build.backend}), and there is none here")
+        return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), and there is none here")
     if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
-        return Reason("cpu-build", "it holds the CPU build, and there is an NVIDIA GPU here (--target cpu takes it)")
+        return Reason("cpu-build", f"it holds the CPU build, and there is an {maker} GPU here (--target cpu takes it)")
     why = plan.rejected[0] if plan.rejected else plan.reasons[0]
     return Reason(why.code, why.message)
 
@@ -156,9 +161,9 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
     if not python:
         return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
-    places, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
-    if places and not any(place.evaluate(here) for place in places):
-        return Reason("other-platform", f"it is for {' or '.join(map(str, places))}")
+    markers, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
+    if markers and not any(marker.evaluate(here) for marker in markers):
+        return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
         _select(lock, python, machine)
     except PylockSelectError as error:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.backend import backend_of
+from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.lock import Lock, parse
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
@@ -13,11 +13,11 @@ def named(text: str, name: str) -> Lock:
 
 
 def test_torchs_own_version_says_it_whatever_the_file_is_called() -> None:
-    assert backend_of(named(cuda_lock().text, "pylock.toml")) == "cu126"
+    assert backend_of(named(cuda_lock().text, "pylock.toml")).tag == "cu126"
 
 
 def test_a_build_of_the_default_index_is_known_by_the_name_of_its_lock() -> None:
-    assert backend_of(lock("cu130-linux-aarch64", wheel("torch", "2.14.1"))) == "cu130"
+    assert backend_of(lock("cu130-linux-aarch64", wheel("torch", "2.14.1"))).tag == "cu130"
 
 
 def test_a_lock_that_says_neither_is_refused() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import uv
-from filelock import FileLock
 
 from gpuinstall import process
+from tests.lab.shared import once
 
 VERSION = "2.13.0+cpu"
 
@@ -20,15 +20,13 @@ def cpu_torch(factory: pytest.TempPathFactory) -> Path:
     find_links, python = os.environ.get("PIP_FIND_LINKS", ""), _python()
     if not any(Path(find_links).glob(f"torch-{VERSION}-cp311-*linux*_x86_64.whl")):
         pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
-    base = factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpu-torch"
-    with FileLock(f"{shared}.lock"):
-        if not (shared / "ready").exists():
-            _uv("venv", "--no-project", "--python", python, str(shared))
-            target = str(shared / "bin" / "python")
-            _uv("pip", "install", "--python", target, "--find-links", find_links, f"torch=={VERSION}")
-            (shared / "ready").touch()
-    return shared
+
+    def make(folder: Path) -> None:
+        _uv("venv", "--no-project", "--python", python, str(folder))
+        target = str(folder / "bin" / "python")
+        _uv("pip", "install", "--python", target, "--find-links", find_links, f"torch=={VERSION}")
+
+    return once(factory, "cpu-torch", make)
 
 
 def copied(environment: Path, folder: Path) -> Path:

@@ -124,12 +124,13 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person,
     assert list(person.home.iterdir()) == []
 
 
-def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path) -> None:
+@pytest.mark.parametrize("cuts", [30, pytest.param(100, marks=pytest.mark.heavy)])
+def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: int) -> None:
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
     chance = random.Random(2)
-    places = [chance.randrange(len(whole) - 1) for _ in range(100)]
-    places += [chance.randrange(code, len(whole) - 1) for _ in range(100)]
+    places = [chance.randrange(len(whole) - 1) for _ in range(cuts)]
+    places += [chance.randrange(code, len(whole) - 1) for _ in range(cuts)]
 
     def run(place: int) -> tuple[str, str]:
         done = person.run(sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE)

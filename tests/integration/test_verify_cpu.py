@@ -200,6 +200,7 @@ def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
     assert verify(torch).status == "passed"
 
 
+@pytest.mark.heavy
 def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))

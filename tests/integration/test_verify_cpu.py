@@ -16,7 +16,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.kernel_run import KERNELS
-from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.pace import slowness
 
 if TYPE_CHECKING:

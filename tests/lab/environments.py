@@ -1,9 +1,10 @@
-"""A real torch, the CPU build: made once a session from pip's find-links, copied by hard links."""
+"""Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,23 @@ import uv
 
 from gpuinstall import process
 from tests.lab.shared import once
+from tests.lab.stub_torch import modules
 
 VERSION = "2.13.0+cpu"
 
 
+def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -> Path:
+    """Make an environment with this Python that holds the small torch; return the folder of its packages."""
+    _uv("venv", "--no-project", "--python", sys.executable, str(folder))
+    site = packages(folder)
+    for path, text in modules(f"{version}+{backend}", backend).items():
+        (site / path).parent.mkdir(exist_ok=True)
+        (site / path).write_text(text)
+    return site
+
+
 def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:
-    """Give the folder of an environment that holds torch; it is shared: copy it before changing it.
+    """Give an environment that holds a real torch from pip's find-links; it is shared: copy it before changing it.
 
     ``offline`` takes what torch needs from uv's cache alone; the test is skipped where that does not have it.
     """

@@ -150,6 +150,10 @@ def parts(word: str) -> set[str]:
     return set(re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower())) - {""}
 
 
+def drawn(graph: Mapping[str, Iterable[str]]) -> str:
+    """Write a graph, one line a node."""
+    return "".join(f"{node} -> {' '.join(sorted(others))}".rstrip() + "\n" for node, others in sorted(graph.items()))
+
+
 if __name__ == "__main__":
-    for room, others in sorted(room_graph().items()):
-        print(f'    "{room}": "{" ".join(sorted(others))}",')  # noqa: T201
+    print(drawn(room_graph()), end="")  # noqa: T201

@@ -57,8 +57,19 @@ MAKERS = {"nvidia", "cuda", "nvml", "nvcc", "ptx", "sass", "tegra", "jetson", "g
 MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"}
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
-    "verify.kernels": {"cuda", "hip", "mps", "xpu"},  # torch's own names for devices
+    "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
+    "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
+    "cli": {"cuda"},  # what is shown of a driver
+    "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
+    "environments": {"cuda"},  # a key of the Machine document
+    "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
+    "failures": {"cuda", "jetson"},  # the conditions of entries
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
+    "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
+    "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
+    "verify.kernels": {"cuda", "hip", "mps", "xpu"},  # torch's own names for devices
+    "versions": {"cuda"},  # CudaVersion
+    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
 }
 
 

@@ -13,7 +13,7 @@ $(READY): lockfiles/development.txt pyproject.toml
 	@touch $@
 
 test: lint types
-	$(DEV) -m pytest -q -n auto -m "not heavy"
+	$(DEV) -m pytest -q -n auto -m "not heavy and not network"
 
 test-all: lint types
 	$(DEV) -m pytest -q -n auto

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uv
-from tests.lab.cpu_torch import VERSION
+from tests.lab.environments import VERSION
 
 from bench.pairs import paired, run, seconds
 from bench.row import Row, in_seconds

@@ -1,4 +1,4 @@
-"""bootstrap.py as people run it: real Pythons, real pip, real uv, the default index."""
+"""bootstrap.py as people run it: real Pythons, real pip, real uv, and the packages that run these tests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bootstrap
 import pytest
@@ -22,32 +23,28 @@ from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.pace import within
 from tests.lab.uv_mirror import archive, uv_mirror, uv_program
 
+if TYPE_CHECKING:
+    from tests.lab.wheelhouse import Wheelhouse
+
 CLOSED = "http://127.0.0.1:9"
-UNREACHABLE = {"PIP_INDEX_URL": f"{CLOSED}/simple", "PIP_FIND_LINKS": "", "GPUINSTALL_UV_MIRROR": CLOSED}
-
-
-@pytest.fixture
-def person(tmp_path: Path) -> Person:
-    (tmp_path / "a home").mkdir()
-    return Person(tmp_path / "a home")
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return copy_project(tmp_path / "a clone")
+UNREACHABLE = {
+    "PIP_INDEX_URL": f"{CLOSED}/simple",
+    "PIP_NO_INDEX": "",
+    "PIP_FIND_LINKS": "",
+    "GPUINSTALL_UV_MIRROR": CLOSED,
+}
+UV_AT_HAND = {"PATH": f"{uv_program().parent}:/usr/bin:/bin"}
 
 
 @pytest.fixture(scope="module")
-def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = copy_project(tmp_path_factory.mktemp("dist") / "clone")
+def one_file(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Path:
+    tree = wheelhouse.supply(copy_project(tmp_path_factory.mktemp("dist") / "clone"))
     subprocess.run([sys.executable, tree / "tools" / "bundle.py"], check=True)
     return tree / "dist" / "bootstrap.py"
 
 
-@pytest.mark.network
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_a_clone_hands_over_under_each_python(version: str, person: Person, clone: Path) -> None:
-    done = person.run(interpreter(version), clone / "bootstrap.py", "--help")
+def hands_over(version: str, person: Person, clone: Path) -> None:
+    done = person.run(interpreter(version), clone / "bootstrap.py", "--help", cwd=clone)
 
     assert (done.returncode, done.stdout.split("\n")[0][:26]) == (0, "Usage: gpuinstall install "), done.stderr
     assert "pinned wheel, by pip" in done.stderr
@@ -57,6 +54,22 @@ def test_a_clone_hands_over_under_each_python(version: str, person: Person, clon
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(version: str, tmp_path: Path) -> None:
+    (tmp_path / "a home").mkdir()
+    hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.12"])
+def test_a_clone_hands_over_and_stays_as_git_knows_it(version: str, person: Person, clone: Path) -> None:
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *command], check=True)
+    hands_over(version, person, clone)
+
+    assert subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True).stdout == b""
+
+
 def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, clone: Path) -> None:
     newer = interpreter("3.12").parent.parent
     (person.home / ".pyenv" / "versions").mkdir(parents=True)
@@ -67,49 +80,37 @@ def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, cl
     assert "version_info = 3.12." in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
-@pytest.mark.network
-def test_the_second_run_is_instant_and_makes_nothing(person: Person, clone: Path) -> None:
-    python = interpreter("3.12")
-    person.run(python, clone / "bootstrap.py", "--help")
-    [before] = person.tools
+def test_the_second_run_is_instant_and_makes_nothing(equipped: Person, clone: Path) -> None:
+    [before] = equipped.tools
 
     with within(3):
-        done = person.run(python, clone / "bootstrap.py", "--help", settings=UNREACHABLE)
+        done = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=UNREACHABLE)
 
     assert done.returncode == 0, done.stderr
-    assert "uv" not in done.stderr.replace(str(person.data), "")
-    assert person.tools == [before]
+    assert "uv" not in done.stderr.replace(str(equipped.data), "")
+    assert equipped.tools == [before]
 
 
-@pytest.mark.network
-def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(person: Person, clone: Path) -> None:
+def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
+    equipped: Person, clone: Path, tmp_path: Path
+) -> None:
+    person = equipped.copied(tmp_path / "home")
     version = clone / "src" / "gpuinstall" / "__init__.py"
-    for change in range(4):
+    for change in range(3):
         version.write_text(version.read_text() + f"\nCHANGE = {change}\n")
         assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
 
     newest = max(person.tools, key=lambda tool: tool.stat().st_mtime)
     said = person.run(newest / "bin" / "python", "-c", "import gpuinstall; print(gpuinstall.CHANGE)")
-    assert said.stdout == "3\n"
+    assert said.stdout == "2\n"
     assert len(person.tools) == 3
     assert (person.data / "bin" / "gpuinstall").resolve() == newest / "bin" / "gpuinstall"
 
 
-@pytest.mark.network
-def test_a_clone_stays_as_git_knows_it(person: Person, clone: Path) -> None:
-    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
-        subprocess.run([*git, *command], check=True)
-    person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", cwd=clone)
-
-    assert subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True).stdout == b""
-
-
-@pytest.mark.network
 def test_one_file_from_stdin_hands_over_in_an_empty_folder(person: Person, one_file: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    done = person.run(interpreter("3.9"), "-", "--help", cwd=empty, stdin=one_file.read_text())
+    done = person.run(interpreter("3.9"), "-", "--help", cwd=empty, stdin=one_file.read_text(), settings=UV_AT_HAND)
 
     assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), done.stderr
     assert list(empty.iterdir()) == []
@@ -123,12 +124,13 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person,
     assert list(person.home.iterdir()) == []
 
 
-def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path) -> None:
+@pytest.mark.parametrize("cuts", [30, pytest.param(100, marks=pytest.mark.heavy)])
+def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: int) -> None:
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
     chance = random.Random(2)
-    places = [chance.randrange(len(whole) - 1) for _ in range(100)]
-    places += [chance.randrange(code, len(whole) - 1) for _ in range(100)]
+    places = [chance.randrange(len(whole) - 1) for _ in range(cuts)]
+    places += [chance.randrange(code, len(whole) - 1) for _ in range(cuts)]
 
     def run(place: int) -> tuple[str, str]:
         done = person.run(sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE)
@@ -172,7 +174,6 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clo
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.network
 def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path) -> None:
     python = Path("/usr/bin/python3")
     asked = "import pip, sysconfig; print(sysconfig.get_path('stdlib'))"
@@ -184,7 +185,6 @@ def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path
     assert len(person.tools) == 1
 
 
-@pytest.mark.network
 def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Path, tmp_path: Path) -> None:
     subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     done = person.run(tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", "--help")
@@ -195,7 +195,6 @@ def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Pat
     assert str(tmp_path / "bare") not in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
-@pytest.mark.network
 def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
     person: Person, clone: Path, tmp_path: Path
 ) -> None:
@@ -215,7 +214,6 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.network
 def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
@@ -238,13 +236,11 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clon
     assert "on PATH or kept: none" in done.stderr
 
 
-@pytest.mark.network
-def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path) -> None:
-    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
-    # uv takes no index from pip's settings where it has one of its own; an empty one is the default index.
-    own = {"UV_DEFAULT_INDEX": index} if index else {"UV_INDEX_URL": ""}
+def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    theirs = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], "PIP_FIND_LINKS": str(tmp_path / "nothing")}
     with uv_mirror(uv_program().read_bytes()) as address:
-        network = {**UNREACHABLE, **own, "GPUINSTALL_UV_MIRROR": address}
+        network = {**theirs, "GPUINSTALL_UV_MIRROR": address}
         done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=network)
 
     assert "release archive" in done.stderr
@@ -275,23 +271,22 @@ def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
     assert "gpuinstall's own environment could not be made" in done.stderr
 
 
-@pytest.mark.network
 def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
     python = interpreter("3.12")
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: person.run(python, clone / "bootstrap.py", "--help"), range(2)))
+        words = (python, clone / "bootstrap.py", "--help")
+        both = list(pool.map(lambda _: person.run(*words, settings=UV_AT_HAND), range(2)))
 
     assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
     assert len(person.tools) == 1
     assert not list(person.data.glob(".new-*"))
 
 
-@pytest.mark.network
 def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Person, clone: Path) -> None:
     python = interpreter("3.12")
     run = subprocess.Popen(
         [python, clone / "bootstrap.py", "--help"],
-        env=person.environment(),
+        env={**person.environment(), **UV_AT_HAND},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -302,7 +297,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Perso
     run.wait()
     assert list(person.data.glob(".new-*"))
 
-    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    assert person.run(python, clone / "bootstrap.py", "--help", settings=UV_AT_HAND).returncode == 0
     assert not list(person.data.glob(".new-*"))
 
 
@@ -327,13 +322,13 @@ def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path
     assert list(person.home.iterdir()) == []
 
 
-@pytest.mark.network
-def test_an_environment_whose_python_is_gone_is_made_anew(person: Person, clone: Path) -> None:
-    python = interpreter("3.12")
-    person.run(python, clone / "bootstrap.py", "--help")
-    (person.tools[0] / "bin" / "python").unlink()
+def test_an_environment_whose_python_is_gone_is_made_anew(equipped: Person, clone: Path, tmp_path: Path) -> None:
+    person = equipped.copied(tmp_path / "home")
+    [tool] = person.tools
+    (tool / "bin" / "python").unlink()
 
-    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
+    assert (tool / "bin" / "python").exists()
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.6"])

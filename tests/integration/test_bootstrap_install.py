@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.clone import Person, interpreter
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.releases import LINUX, catalog_index
@@ -15,19 +15,6 @@ from tests.lab.releases import LINUX, catalog_index
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-pytestmark = pytest.mark.network
-
-
-@pytest.fixture
-def person(tmp_path: Path) -> Person:
-    (tmp_path / "home").mkdir()
-    return Person(tmp_path / "home")
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return copy_project(tmp_path / "clone")
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +24,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
         yield served
 
 
-def ready(person: Person, python: Path, clone: Path) -> None:
-    """Make the tool's environment from the default index, which the stand-in is not."""
-    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
-
-
 @pytest.mark.parametrize("version", ["3.8", "3.12"])
 def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
-    version: str, person: Person, clone: Path, index: StandInIndex
+    version: str, equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
-    python = interpreter(version)
-    ready(person, python, clone)
+    python, person = interpreter(version), equipped.copied(tmp_path / "home")
+    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
@@ -62,18 +44,17 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
 
 
 def test_a_second_run_asks_nobody_and_changes_nothing(
-    person: Person, clone: Path, tmp_path: Path, index: StandInIndex
+    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()
-    ready(person, python, clone)
-    first = person.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
+    first = equipped.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
     assert first.returncode == 0, first.stderr
     lock, made = (project / "pylock.cpu.toml").read_bytes(), (project / ".venv" / "pyvenv.cfg").stat().st_ino
     index.forget()
 
     with within(3):
-        again = person.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
+        again = equipped.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
 
     assert again.returncode == 0, again.stderr
     assert index.log == []
@@ -82,29 +63,27 @@ def test_a_second_run_asks_nobody_and_changes_nothing(
 
 
 def test_a_lock_in_the_folder_is_what_is_installed(
-    person: Person, clone: Path, tmp_path: Path, index: StandInIndex
+    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
     python, mine, theirs = interpreter("3.12"), tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
-    ready(person, python, clone)
-    older = person.run(python, clone / "bootstrap.py", "torch<2.15", cwd=mine, settings=index.environment())
+    older = equipped.run(python, clone / "bootstrap.py", "torch<2.15", cwd=mine, settings=index.environment())
     assert older.returncode == 0, older.stderr
     (theirs / "pylock.cpu.toml").write_bytes((mine / "pylock.cpu.toml").read_bytes())
 
-    done = person.run(python, clone / "bootstrap.py", cwd=theirs, settings=index.environment())
+    done = equipped.run(python, clone / "bootstrap.py", cwd=theirs, settings=index.environment())
 
     assert done.returncode == 0, done.stderr
     asked = "import torch; print(torch.__version__)"
-    assert person.run(theirs / ".venv" / "bin" / "python", "-c", asked).stdout.startswith("2.14.1")
+    assert equipped.run(theirs / ".venv" / "bin" / "python", "-c", asked).stdout.startswith("2.14.1")
 
 
-def test_the_exit_status_is_that_of_install(person: Person, clone: Path, tmp_path: Path, index: StandInIndex) -> None:
+def test_the_exit_status_is_that_of_install(equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex) -> None:
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()
-    ready(person, python, clone)
-    refused = person.run(python, clone / "bootstrap.py", "torch==1.0", cwd=project, settings=index.environment())
-    unknown = person.run(python, clone / "bootstrap.py", "--no-such-option", cwd=project)
+    refused = equipped.run(python, clone / "bootstrap.py", "torch==1.0", cwd=project, settings=index.environment())
+    unknown = equipped.run(python, clone / "bootstrap.py", "--no-such-option", cwd=project)
 
     assert (refused.returncode, unknown.returncode) == (3, 2), refused.stderr + unknown.stderr
     assert list(project.iterdir()) == []

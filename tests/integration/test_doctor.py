@@ -8,11 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-import uv
 
 from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
-from tests.lab.stub_torch import modules
+from tests.lab.environments import small_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,11 +32,7 @@ class Command(Protocol):
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """The packages of an environment with the small torch."""
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / ".venv"])
-    folder: Path = next((tmp_path / ".venv").glob("lib/python*/site-packages"))
-    for path, text in modules("2.14.1+cu126", "cu126").items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
+    folder = small_torch(tmp_path / ".venv")
     (folder / "torch-2.14.1+cu126.dist-info").mkdir()
     return folder
 

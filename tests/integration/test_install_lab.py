@@ -327,7 +327,7 @@ def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop: Workshop, sta
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
-@pytest.mark.parametrize("moment", [0.3, 0.8, 1.2, 1.6])
+@pytest.mark.parametrize("moment", [0.8, *(pytest.param(later, marks=pytest.mark.heavy) for later in (0.3, 1.2, 1.6))])
 def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
     workshop: Workshop, play: Play, moment: float
 ) -> None:
@@ -344,8 +344,9 @@ def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
     assert leftovers(workshop) == set()
 
 
+@pytest.mark.parametrize("stops", [4, pytest.param(14, marks=pytest.mark.heavy)])
 def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cleans_up(
-    workshop: Workshop, play: Play
+    workshop: Workshop, play: Play, stops: int
 ) -> None:
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
     play(RTX_4090)
@@ -354,7 +355,7 @@ def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cle
     counted = workshop.dying(10**9, "install", "torch==2.14.1")
     total = int(counted.err.rpartition("lines: ")[2])
     workshop.document("install", "torch==2.13.0", "--no-keep")
-    for line in range(1, total - 10, total // 14):
+    for line in range(1, total - 10, total // stops):
         assert workshop.dying(line, "install", "torch==2.14.1").status == -signal.SIGKILL
         held = workshop.python("import torch; print(torch.__version__)")
         assert held in {"2.13.0+cu126", "2.14.1+cu126"}
@@ -364,15 +365,16 @@ def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cle
         workshop.document("install", "torch==2.13.0", "--no-keep")
 
 
+@pytest.mark.parametrize("stops", [4, pytest.param(16, marks=pytest.mark.heavy)])
 def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_and_nothing_else(
-    workshop: Workshop, play: Play
+    workshop: Workshop, play: Play, stops: int
 ) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     counted = workshop.dying(10**9, "install", "torch==2.14.1")
     total = int(counted.err.rpartition("lines: ")[2])
     held = "2.14.1"
-    for line in range(total // 2, total - 10, total // 16):
+    for line in range(total // 2, total - 10, total // stops):
         wanted = "2.13.0" if held == "2.14.1" else "2.14.1"
         done = workshop.dying(line, "install", f"torch=={wanted}", number=signal.SIGINT)
         assert done.status == 130, done.err

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
 RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),), driver="570.86.10", cuda=12080)
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+
+
+@pytest.fixture(scope="module")
+def stand_in(catalog_wheels: Path) -> Iterator[StandInIndex]:
+    with StandInIndex(catalog_wheels) as served:
+        yield served
 
 
 @pytest.fixture
@@ -35,10 +43,23 @@ def lock(workshop: Workshop, *targets: str, torch: str = "torch") -> None:
     workshop.document("lock", torch, *(word for target in targets for word in ("--target", target)))
 
 
+@pytest.fixture(scope="module")
+def locks(stand_in: StandInIndex, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four locks of torch 2.10.0."""
+    folder = tmp_path_factory.mktemp("locks")
+    lock(
+        Workshop(folder, tmp_path_factory.mktemp("caches"), stand_in.environment()),
+        *("cu126", "cu128", "cu130", "cpu"),
+        torch="torch==2.10.0",
+    )
+    return sorted(folder.iterdir())
+
+
 @pytest.fixture
-def team(workshop: Workshop) -> Workshop:
-    """A folder with four locks of torch 2.10.0."""
-    lock(workshop, "cu126", "cu128", "cu130", "cpu", torch="torch==2.10.0")
+def team(workshop: Workshop, locks: list[Path]) -> Workshop:
+    """A folder with the four locks."""
+    for file in locks:
+        shutil.copy2(file, workshop.folder)
     return workshop
 
 

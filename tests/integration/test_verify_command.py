@@ -7,11 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-import uv
 
 from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
-from tests.lab.stub_torch import modules
+from tests.lab.environments import small_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +30,7 @@ class Command(Protocol):
 @pytest.fixture
 def command(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     play(FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020))
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / ".venv"])
-    site = next((tmp_path / ".venv").glob("lib/python*/site-packages"))
-    for path, text in modules("2.14.1+cu126", "cu126").items():
-        (site / path).parent.mkdir(exist_ok=True)
-        (site / path).write_text(text)
+    small_torch(tmp_path / ".venv")
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
 
     def start(*words: str, verdict: dict[str, Any] | None = None) -> Finished:

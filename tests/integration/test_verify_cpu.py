@@ -16,7 +16,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.kernel_run import KERNELS
-from tests.lab.cpu_torch import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.pace import slowness
 
 if TYPE_CHECKING:
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
     from gpuinstall.verify import CheckResult, Verdict
 
-pytestmark = pytest.mark.network
-
 HERE = Machine("linux", "x86_64")
 LOST = "torch has lost all or part of a file since it was installed: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 
 @pytest.fixture(scope="session")
-def torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cpu_torch(tmp_path_factory)
+def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
 
 
 @pytest.fixture
@@ -67,6 +65,7 @@ def test_a_sound_environment_passes_quickly(torch: Path) -> None:
     assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
 
 
+@pytest.mark.heavy
 def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     verdict = verify(torch, deep=True)
@@ -85,6 +84,7 @@ def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
     assert next(check.status for check in verdict.devices[0].checks if check.name == "compile") == "passed"
 
 
+@pytest.mark.heavy
 def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: Path, tmp_path: Path) -> None:
     once = DeviceBench(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
     (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
@@ -103,6 +103,7 @@ def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: P
     assert (tmp_path / "now.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.heavy
 def test_processes_sum_over_all_of_them(torch: Path) -> None:
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
@@ -160,6 +161,7 @@ def test_a_torch_in_the_working_folder_is_found_out(
     assert fault.fix == (f"mv {torch_py} {torch_py}.away",)
 
 
+@pytest.mark.heavy
 def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
     assert verify(torch, surroundings=False).status == "passed"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("module", ["json.py", "random.py", "numpy/__init__.py"])
 def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
@@ -187,6 +190,7 @@ def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
     assert fault.fix == (f"mv {top} {top}.away",)
 
 
+@pytest.mark.heavy
 def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +200,7 @@ def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
     assert verify(torch).status == "passed"
 
 
+@pytest.mark.heavy
 def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))
@@ -204,6 +209,7 @@ def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monke
     assert fault.fix == ("unset PYTHONHOME",)
 
 
+@pytest.mark.heavy
 def test_a_folder_for_temporary_files_that_is_not_there_is_named(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +236,7 @@ def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
     assert (fault.name, fault.message, fault.cause) == ("numpy", "RuntimeError: Numpy is not available", "F66")
 
 
+@pytest.mark.network
 def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
     python = broken / "bin" / "python"
     installed = process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"])
@@ -247,6 +254,7 @@ def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
     assert (fault.name, str(fault.message).split(":")[0]) == ("import", "killed by SIGKILL")
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++")
 def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -265,6 +273,7 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
 
 
 @pytest.mark.root
+@pytest.mark.heavy
 def test_a_full_folder_for_temporary_files_is_named(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

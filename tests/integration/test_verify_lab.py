@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-import uv
 
-from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine, MigDevice, Problem
 from gpuinstall.verify import verify_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-from tests.lab.cpu_torch import packages
-from tests.lab.stub_torch import modules
+from tests.lab.environments import packages, small_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,15 +34,9 @@ class Verify(Protocol):
 
 
 def environment(folder: Path, backend: str) -> Path:
-    """Make a virtual environment that holds the small torch; return its interpreter."""
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, folder])
-    python = folder / "bin" / "python"
-    site = process.run([python, "-c", "import site; print(site.getsitepackages()[0])"]).out.strip()
-    for path, text in modules(f"2.14.1+{backend}", backend).items():
-        file = folder.joinpath(site, path)
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    return python
+    """Make an environment with the small torch; return its interpreter."""
+    small_torch(folder, backend)
+    return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +42,13 @@ def interpreter(version: str) -> Path:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with an empty home, who runs things; package caches are shared, so that little is fetched twice."""
+    """Somebody with a home, who runs things; ``network`` says where packages come from.
+
+    Without it that is what this machine's settings say, with its caches, so that little is fetched twice.
+    """
 
     home: Path
+    network: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data(self) -> Path:
@@ -56,13 +60,17 @@ class Person:
         """The tool's environments."""
         return sorted(self.data.glob("[0-9]*-*"))
 
+    def copied(self, home: Path) -> Person:
+        """Somebody else who has the same, by hard links: files may be replaced, never written into."""
+        return Person(shutil.copytree(self.home, home, symlinks=True, copy_function=os.link), self.network)
+
     def environment(self) -> dict[str, str]:
         """The network's settings and caches of this machine, and nothing else of it."""
         own = ("UV_", "GPUINSTALL_", "XDG_", "VIRTUAL_ENV", "CONDA", "PYTHON", "PYENV", "PYTEST")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         caches = {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip")}
-        return {**kept, **caches, "HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        return {**kept, **caches, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.network}
 
     def run(
         self,

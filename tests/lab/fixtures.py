@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from filelock import FileLock
 
+from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.driver import FakeDriver, build, environment
+from tests.lab.shared import once
+from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,13 +24,10 @@ class Play(Protocol):
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled fakes, built once for all workers of the session."""
+    """The compiled fakes."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with FileLock(shared / "libraries.lock"):
-        return build(shared / "libraries")
+    return once(tmp_path_factory, "libraries", build)
 
 
 @pytest.fixture
@@ -43,3 +41,35 @@ def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         return played
 
     return start
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
+    """The packages that the tool's own environment is made of."""
+    return Wheelhouse(once(tmp_path_factory, "wheelhouse", make_wheelhouse))
+
+
+@pytest.fixture
+def person(tmp_path: Path, wheelhouse: Wheelhouse) -> Person:
+    """Somebody with an empty home, who takes packages from the wheelhouse."""
+    (tmp_path / "a home").mkdir()
+    return Person(tmp_path / "a home", wheelhouse.settings)
+
+
+@pytest.fixture
+def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
+    """A fresh clone that pins what the wheelhouse has."""
+    return wheelhouse.supply(copy_project(tmp_path / "a clone"))
+
+
+@pytest.fixture(scope="session")
+def equipped(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Person:
+    """Somebody who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
+
+    def equip(home: Path) -> None:
+        home.mkdir()
+        clone = wheelhouse.supply(copy_project(home.with_name("clone of the equipped")))
+        done = Person(home, wheelhouse.settings).run(interpreter("3.12"), clone / "bootstrap.py", "--help")
+        assert done.returncode == 0, done.stderr
+
+    return Person(once(tmp_path_factory, "home of the equipped", equip), wheelhouse.settings)

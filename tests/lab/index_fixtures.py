@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
+from tests.lab.shared import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def catalog_wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheels of every release of the lab, made once; not to be changed."""
-    return catalog_index(tmp_path_factory.mktemp("wheels"))
+    return once(tmp_path_factory, "wheels", catalog_index)
 
 
 @pytest.fixture

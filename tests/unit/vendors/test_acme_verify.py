@@ -12,7 +12,7 @@ import uv
 from gpuinstall import process
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.devices import device_targets
-from tests.lab.cpu_torch import packages
+from tests.lab.environments import packages
 from tests.lab.stub_torch import modules
 from tests.unit.vendors.acme import acme_machine, register_acme
 

@@ -1,0 +1,76 @@
+"""Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import uv
+
+from gpuinstall import process
+from tests.lab.shared import once
+from tests.lab.stub_torch import modules
+
+VERSION = "2.13.0+cpu"
+
+
+def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -> Path:
+    """Make an environment with this Python that holds the small torch; return the folder of its packages."""
+    _uv("venv", "--no-project", "--python", sys.executable, str(folder))
+    site = packages(folder)
+    for path, text in modules(f"{version}+{backend}", backend).items():
+        (site / path).parent.mkdir(exist_ok=True)
+        (site / path).write_text(text)
+    return site
+
+
+def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:
+    """Give an environment that holds a real torch from pip's find-links; it is shared: copy it before changing it.
+
+    ``offline`` takes what torch needs from uv's cache alone; the test is skipped where that does not have it.
+    """
+    find_links, python = os.environ.get("PIP_FIND_LINKS", ""), _python()
+    if not any(Path(find_links).glob(f"torch-{VERSION}-cp311-*linux*_x86_64.whl")):
+        pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
+
+    def make(folder: Path) -> None:
+        _uv("venv", "--no-project", "--python", python, str(folder))
+        where = ["--python", str(folder / "bin" / "python"), "--find-links", find_links]
+        network = ["--offline"] if offline else []
+        _uv("pip", "install", *network, *where, f"torch=={VERSION}")
+
+    return once(factory, "cpu-torch", make)
+
+
+def copied(environment: Path, folder: Path) -> Path:
+    """Copy an environment by hard links: files may be removed and replaced in the copy, never written into."""
+    shutil.copytree(environment, folder, symlinks=True, copy_function=os.link)
+    return folder
+
+
+def packages(environment: Path) -> Path:
+    """The folder of its packages."""
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def rewrite(file: Path, text: str) -> None:
+    """Replace a file of a copy, leaving the original alone."""
+    file.unlink(missing_ok=True)
+    file.write_text(text)
+
+
+def _python() -> str:
+    found = shutil.which("python3.11") or next(map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python")), None)
+    if found is None:
+        pytest.skip("no Python 3.11, which the wheel is for")
+    return found
+
+
+def _uv(*words: str) -> None:
+    done = process.run([uv.find_uv_bin(), *words, "-q"])
+    if not done.ok and "--offline" in words:
+        pytest.skip("what torch needs is not in uv's cache: make test-all fetches it")
+    assert done.ok, done.err

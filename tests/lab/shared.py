@@ -1,0 +1,26 @@
+"""What is made once for all workers of a session: the first that asks makes it, the others wait."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Have ``make`` fill a folder of this name, once; it is shared: copy it before changing it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    ready = folder.with_name(f"{name}.ready")
+    with FileLock(folder.with_name(f"{name}.lock")):
+        if not ready.exists():
+            make(folder)
+            ready.touch()
+    return folder

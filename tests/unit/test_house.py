@@ -1,0 +1,151 @@
+"""The house as a whole: which room may use which, without a circle; one meaning for a name; who may name a maker."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+
+import pytest
+
+from tests.lab.source import circles, drawn, module_graph, modules, parts, reached, room_graph, words
+
+# Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
+# ``python -m tests.lab.source`` prints those of today. The command line may use everything.
+ARROWS = """
+__main__ -> cli interruption
+backend ->
+catalog -> backend errors versions web
+config -> errors
+doctor -> catalog environments errors facts failures lock probe request verify
+environments -> errors files
+errors ->
+export -> errors lock
+facts -> failures process reporter
+failures -> machine
+fields ->
+files -> errors
+gpuinstall ->
+install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+interruption ->
+lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
+machine -> errors fields versions
+plan -> backend catalog errors vendors
+probe -> errors facts failures machine reporter vendors
+process -> interruption
+reporter ->
+request ->
+requirements_file -> errors
+session -> catalog lock uv web
+sources -> errors
+support -> catalog machine plan request
+units ->
+uv -> process
+vendors -> catalog facts failures machine versions
+verify -> backend catalog environments errors facts failures process reporter vendors
+versions ->
+web -> errors files gpuinstall interruption
+words -> catalog errors machine versions
+"""
+
+# What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
+PURE = ("plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors")
+WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
+WORLD |= {"platform", "asyncio", "threading", "tempfile"}
+
+# Words that belong to one maker, and who may use them in names and codes (what is said to people is not looked at).
+MAKERS = {"nvidia", "cuda", "nvml", "nvcc", "ptx", "sass", "tegra", "jetson", "geforce"}
+MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"}
+MAY_NAME_MAKERS = {
+    "vendors": MAKERS,
+    "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
+    "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
+    "cli": {"cuda"},  # what is shown of a driver
+    "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
+    "environments": {"cuda"},  # a key of the Machine document
+    "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
+    "failures": {"cuda", "jetson"},  # the conditions of entries
+    "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
+    "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
+    "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
+    "verify.kernels": {"cuda", "hip", "mps", "xpu"},  # torch's own names for devices
+    "versions": {"cuda"},  # CudaVersion
+    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
+}
+
+
+def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used() -> None:
+    graph = {room: others for room, others in room_graph().items() if room != "cli"}
+
+    assert drawn(graph).splitlines() == ARROWS.strip().splitlines()
+
+
+def test_nothing_uses_the_command_line_but_its_entrance() -> None:
+    assert {room for room, others in room_graph().items() if "cli" in others} == {"__main__"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(module_graph()) == []
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    assert circles(room_graph()) == []
+
+
+def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
+    below = {room: others - {"gpuinstall"} for room, others in room_graph(types=True).items() if room != "gpuinstall"}
+
+    assert circles(below) == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    meanings: dict[str, list[str]] = defaultdict(list)
+    for name, module in modules().items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                meanings[node.name].append(name)
+
+    assert {name: where for name, where in meanings.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("root", PURE)
+def test_what_decides_reaches_nothing_of_the_world(root: str) -> None:
+    dotted = f"gpuinstall.{root}"
+    inside = {name for name in modules() if name == dotted or name.startswith(f"{dotted}.")}
+    touched = {name: {other.partition(".")[0] for other in modules()[name].imports} & WORLD for name in reached(inside)}
+
+    assert inside
+    assert {name: world for name, world in touched.items() if world} == {}
+
+
+def test_nobody_names_a_maker_but_those_who_may() -> None:
+    named: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, module in modules().items():
+        inner = name.partition(".")[2]
+        allowed = set().union(*(theirs for who, theirs in MAY_NAME_MAKERS.items() if f"{inner}.".startswith(f"{who}.")))
+        named[module.room].update(word for word in words(module.tree) if parts(word) & MAKERS - allowed)
+
+    assert {room: dict(found) for room, found in named.items() if found} == {}
+
+
+def test_the_walk_sees_what_is_imported_where(tmp_path_factory: pytest.TempPathFactory) -> None:
+    room = tmp_path_factory.mktemp("source") / "gpuinstall"
+    (room / "a").mkdir(parents=True)
+    (room / "__init__.py").touch()
+    (room / "a" / "__init__.py").touch()
+    (room / "a" / "b.py").touch()
+    (room / "c.py").write_text(
+        "if TYPE_CHECKING:\n    import socket\n    from gpuinstall.a import Kind\n"
+        "def f():\n    import os.path\n    from gpuinstall.a import b\n"
+    )
+    read = modules(room)["gpuinstall.c"]
+
+    assert sorted(read.imports) == ["gpuinstall.a.b", "os.path"]
+    assert sorted(read.types) == ["gpuinstall.a", "socket"]
+
+
+def test_circles_are_found_whatever_leads_to_them() -> None:
+    assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [["b", "c"], ["e", "f"]]
+
+
+def test_a_word_is_taken_apart_however_it_is_written() -> None:
+    assert parts("CudaVersion") == parts("cuda_version") == parts("CUDA-VERSION") == {"cuda", "version"}

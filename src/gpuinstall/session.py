@@ -1,4 +1,4 @@
-"""What the making of locks and environments uses of the world, opened once a run."""
+"""One run's clients, cache, sources and reporter: what the making of locks and environments uses of the world."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
+    from gpuinstall.web.wheel_cache import WheelCache
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,13 @@ class Session:
         """The same, with a uv that asks nobody."""
         return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
 
-    @cached_property
-    def listed(self) -> Callable[[str, str], tuple[Wheel, ...]]:
-        """What the sources list today for a backend and a package of the family; each is read once."""
-        from gpuinstall.catalog.listing import family_wheels
-
-        return cache(partial(family_wheels, self.sources, self.client))
-
 
 @contextmanager
 def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
+    from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
     variables = environment(os.environ, sources.environment(), offline=offline)

@@ -20,8 +20,8 @@ from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
 from gpuinstall.errors import InstallationError
 from gpuinstall.failures import FixContext
 from gpuinstall.failures.table import load_failures
-from gpuinstall.lock.document import LockedFile
-from gpuinstall.lock.provenance import check
+from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.resolution import check_provenance
 from gpuinstall.machine import Environment, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.probe.probe import read_machine
@@ -85,7 +85,7 @@ def resolved(package: str, address: str) -> Callable[[Path], Signs]:
 
     def signs(_: Path) -> Signs:
         try:
-            check((LockedFile(package, address),), {package: (WHEEL,)})
+            check_provenance((LockedFile(package, address),), {package: (WHEEL,)})
         except InstallationError as error:
             return {(error.code, None)}
         return set()

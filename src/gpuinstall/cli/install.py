@@ -78,7 +78,7 @@ def _ordered(
     from gpuinstall.environments.marker import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.lock.inputs import recorded
+    from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
@@ -100,7 +100,7 @@ def _ordered(
         None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
         wanted,
         exact=named(request, config),
-        files=recorded(request.files, place.folder),
+        files=digest_files(request.files, place.folder),
     )
     return order, replace(catalog, torch_index=sources.torch_index), sources
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
-    from gpuinstall.lock.freshness import Checked, Declared
+    from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.writing import LockOptions
+    from gpuinstall.lock.write import LockOptions
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
@@ -69,9 +69,9 @@ def command(
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.lock.freshness import Declared
-    from gpuinstall.lock.inputs import plain, recorded
-    from gpuinstall.lock.writing import LockOptions
+    from gpuinstall.lock.check import DeclaredUse
+    from gpuinstall.lock.inputs import digest_files, plain
+    from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
@@ -86,22 +86,24 @@ def command(
     meant = [read_machine_file(name, terminal) for name in machines]
     meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
     moving = tuple(map(normalised, packages))
-    files = recorded(request.files, folder)
-    order = LockOptions(folder, (), named(request, config), files, upgrade, moving, per_target == "newest")
+    files = digest_files(request.files, folder)
     with open_session(sources, terminal, offline=offline) as session:
         chosen = targets or (() if meant else config.targets or ())
         if check:
-            declared = Declared(tuple(chosen), tuple(meant), bool(request.requirements or request.files))
-            return _check(order, wanted, catalog, declared, None if offline else session)
+            told = bool(request.requirements or request.files)
+            declared = DeclaredUse(tuple(chosen), tuple(meant), told, named(request, config))
+            return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
             return _download(folder, download, session)
-        aims = _aims(chosen, meant, wanted, catalog, terminal)
-        return _write(replace(order, aims=aims), session)
+        requests = _lock_requests(chosen, meant, wanted, catalog, terminal)
+        newest = per_target == "newest"
+        exact = named(request, config)
+        return _write(LockOptions(folder, requests, exact, files, upgrade, moving, newest), session)
 
 
 def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Config:
     """The project's settings; where nobody names the requirements, its own dependencies are meant."""
-    from gpuinstall.lock.dependencies import read_dependencies
+    from gpuinstall.lock.inputs import read_dependencies
 
     config = asked.here()
     if named(request, config):
@@ -109,12 +111,12 @@ def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Co
     return config._replace(requirements=read_dependencies(folder, catalog.family) or None)
 
 
-def _aims(
+def _lock_requests(
     targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
     from gpuinstall.lock.cover import cover
-    from gpuinstall.lock.request import LockRequest, machine_for_target
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
 
     if len(machines) == 1 and not targets:
@@ -126,28 +128,24 @@ def _aims(
     covering = cover(machines, request, catalog) if machines else ()
     every = dict.fromkeys((*named_targets, *covering))
     if every:
-        return tuple(
-            LockRequest(machine_for_target(one), replace(request, backend=one.backend), catalog) for one in every
-        )
+        return tuple(LockRequest.for_target(target, request, catalog) for target in every)
     return (LockRequest(asked.asked_machine(asked.AskedMachine(), terminal), request, catalog),)
 
 
-def _write(order: LockOptions, session: Session) -> Outcome:
-    from gpuinstall.lock.differences import differences
-    from gpuinstall.lock.writing import write_locks
+def _write(options: LockOptions, session: Session) -> Outcome:
+    from gpuinstall.lock.compare import differences
+    from gpuinstall.lock.write import write_locks
 
-    made = write_locks(order, session)
-    apart = differences(made, order.aims[0].catalog.family)
+    made = write_locks(options, session)
+    apart = differences(made, options.requests[0].catalog.family)
     data = {"locks": [each.to_dict() for each in made], "differences": [each.to_dict() for each in apart]}
     return Outcome(data, lambda screen: show_written(screen, made, apart))
 
 
-def _check(
-    order: LockOptions, request: Request, catalog: Catalog, declared: Declared, session: Session | None
-) -> Outcome:
-    from gpuinstall.lock.freshness import check
+def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None) -> Outcome:
+    from gpuinstall.lock.check import check_locks
 
-    checked = check(order, request, catalog, declared, session)
+    checked = check_locks(folder, request, catalog, declared, session)
     stale = [each for each in checked if each.reasons]
     errors = tuple(written(_stale(each)) for each in stale)
     return Outcome(
@@ -160,7 +158,7 @@ def _check(
 
 
 def _download(folder: Path, destination: Path, session: Session) -> Outcome:
-    from gpuinstall.lock.download import download
+    from gpuinstall.lock.fetch import download
     from gpuinstall.lock.fit import read_locks
 
     names = download(read_locks(folder), destination, session)
@@ -168,7 +166,7 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
     return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
 
 
-def _stale(checked: Checked) -> LockError:
+def _stale(checked: CheckedLock) -> LockError:
     reasons = "; ".join(reason.message for reason in checked.reasons)
     files = "".join(f" -r {shlex.quote(name)}" for name in checked.lock.requirements_files)
     message = f"{checked.lock.name} is stale: {reasons}"
@@ -176,8 +174,8 @@ def _stale(checked: Checked) -> LockError:
 
 
 def _diff(old: Path, new: Path) -> Outcome:
-    from gpuinstall.lock.compare import changes
+    from gpuinstall.lock.compare import compare_locks
     from gpuinstall.lock.lock import read_lock
 
-    found = changes(read_lock(old), read_lock(new))
+    found = compare_locks(read_lock(old), read_lock(new))
     return Outcome({"changes": [change.to_dict() for change in found]}, lambda screen: show_changes(screen, found))

@@ -8,13 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.lock.compare import Change
-    from gpuinstall.lock.differences import Difference
-    from gpuinstall.lock.freshness import Checked
-    from gpuinstall.lock.writing import Written
+    from gpuinstall.lock.check import CheckedLock
+    from gpuinstall.lock.compare import TargetDifference, VersionChange
+    from gpuinstall.lock.write import Written
 
 
-def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Difference]) -> None:
+def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
     """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
     for each in made:
         count = len(each.lock.pylock.packages)
@@ -29,7 +28,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Di
         terminal.field("Apart", f"{one.package} {one.version} for {one.target}: {one.why}")
 
 
-def show_checked(terminal: Terminal, checked: Sequence[Checked]) -> None:
+def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
     """Write one line a lock: fresh, or stale and why."""
     for each in checked:
         terminal.field("Lock", f"{each.lock.name} is {'stale' if each.reasons else 'fresh'}")
@@ -37,7 +36,7 @@ def show_checked(terminal: Terminal, checked: Sequence[Checked]) -> None:
             terminal.line(f"{'':11} {reason.message}")
 
 
-def show_changes(terminal: Terminal, changes: Sequence[Change]) -> None:
+def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
     """Write one line a package that differs."""
     for change in changes:
         terminal.line(str(change))

@@ -13,8 +13,7 @@ from gpuinstall.install.ownership import check_ownership, check_place
 from gpuinstall.install.prepare import fits
 from gpuinstall.install.standing import standing
 from gpuinstall.lock.fit import best
-from gpuinstall.lock.plan_and_resolve import target_for
-from gpuinstall.lock.request import LockRequest, settle_one
+from gpuinstall.lock.request import LockRequest, plan_lock
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -37,10 +36,9 @@ def rehearse(order: InstallOptions, catalog: Catalog, session: Session) -> tuple
     live = live_catalog(
         catalog, order.machine, order.request, session.reporter, sources=session.sources, client=session.client
     )
-    settled = settle_one(LockRequest(order.machine, order.request, live))
-    target = target_for(settled.choice, order.machine)
-    resolve = uv.compile_lock(session.python, settled.choice.python, target.uv_platform)
-    return settled.plan, [resolve, *_commands(order, settled.choice)]
+    planned = plan_lock(LockRequest(order.machine, order.request, live))
+    resolve = uv.compile_lock(session.python, planned.choice.python, planned.target.uv_platform)
+    return planned.plan, [resolve, *_commands(order, planned.choice)]
 
 
 def _commands(order: InstallOptions, choice: Choice) -> list[list[str]]:

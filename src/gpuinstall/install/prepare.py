@@ -11,10 +11,10 @@ from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.options import Prepared
 from gpuinstall.install.space import bill, sizes
-from gpuinstall.lock.build import build_locks
+from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, Misfit, best, fits_in, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
-from gpuinstall.lock.request import LockRequest, settle_one
+from gpuinstall.lock.request import LockRequest, plan_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
-    from gpuinstall.lock.document import LockedFile
+    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
 
@@ -70,19 +70,19 @@ def _as_it_is(found: Fit, order: InstallOptions, session: Session) -> Prepared:
 
 def _new(order: InstallOptions, catalog: Catalog, session: Session) -> Prepared:
     _refuse_early(order, catalog)
-    agreement = plan_and_resolve([LockRequest(order.machine, order.request, catalog)], session)[0]
-    plan, choice, draft = agreement.settled.plan, agreement.settled.choice, agreement.draft
+    resolution = plan_and_resolve([LockRequest(order.machine, order.request, catalog)], session)[0]
+    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
     session.reporter.step("Build", _build_line(choice))
     for warning in plan.warnings:
         session.reporter.warn(warning.message)
-    missing, listed = draft.hashes.missing, dict(_listed_sizes(draft.resolved))
-    files = [replace(file, sha256=draft.hashes.known.get(file.url)) for file in draft.files]
+    missing, listed = hashes.missing, dict(_listed_sizes(resolution.document))
+    files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     size = {file: head.size or 0 for file, head in missing.items()}
     size |= {file: listed[file.url] for file in files if file.url in listed}
     size |= sizes([file for file in files if file not in size], session.client)
     price = _announce(order, choice, size, missing, session)
     return Prepared(
-        build_locks([agreement], [order.request], session, order.files)[0], plan, choice, price.fetch, price.caches
+        build_locks([resolution], [order.request], session, order.files)[0], plan, choice, price.fetch, price.caches
     )
 
 
@@ -95,7 +95,7 @@ def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _refuse_early(order: InstallOptions, catalog: Catalog) -> None:
     """Raise MachineError before any request where only mending the machine helps."""
     with suppress(NoBuildError):
-        settle_one(LockRequest(order.machine, order.request, catalog))
+        plan_lock(LockRequest(order.machine, order.request, catalog))
 
 
 def _announce(

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.wheels import local_path
+from gpuinstall.lock.fetch import local_path
 from gpuinstall.units import display_path, readable
 from gpuinstall.web import UnreachableError
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.document import LockedFile
-    from gpuinstall.lock.wheels import WheelCache
+    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.web import Client
+    from gpuinstall.web.wheel_cache import WheelCache
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""

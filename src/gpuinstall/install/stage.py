@@ -18,8 +18,8 @@ from gpuinstall.install.activate import settle_activate
 from gpuinstall.install.pip_settings import settle_pip
 from gpuinstall.install.space import held
 from gpuinstall.install.swap import discard
-from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.fit import selected
+from gpuinstall.lock.lock import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.install.options import InstallOptions, Prepared
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.wheels import WheelCache
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
+    from gpuinstall.web.wheel_cache import WheelCache
 
 
 def stage(order: InstallOptions, prepared: Prepared, session: Session) -> None:
@@ -108,7 +108,7 @@ def _sync(command: list[str], order: InstallOptions, prepared: Prepared, session
 def _silence(order: InstallOptions, prepared: Prepared, session: Session) -> UnreachableError | None:
     """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
     files = selected(prepared.lock, prepared.choice.python, order.machine)
-    silent = {file: error for file in files if (error := session.client.silence(file.url))}
+    silent = {file: error for file in files if (error := session.client.unreachable(file.url))}
     if not silent:
         return None
     uv_cache = uv.cache_folder(session.environment)

@@ -1,18 +1,21 @@
-"""Two locks compared: what came, what went, what moved, and what kept its version and changed its file."""
+"""Locks compared: what changed from an old to a new one, and where those of several targets differ, and why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.write import Written
 
 Kind = Literal["added", "removed", "changed", "other-file"]
 
 
 @dataclass(frozen=True)
-class Change:
+class VersionChange:
     """What became of one package; ``old`` and ``new`` are versions."""
 
     package: str
@@ -35,18 +38,53 @@ class Change:
         return f"~ {self.package} {self.old} -> {self.new}"
 
 
-def changes(old: Lock, new: Lock) -> tuple[Change, ...]:
+@dataclass(frozen=True)
+class TargetDifference:
+    """The version of a package that one target has while another has a different one."""
+
+    package: str
+    target: str
+    version: str
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it for ``lock --json``."""
+        return asdict(self)
+
+
+def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
     """Compare two locks package by package."""
     names = sorted({*old.versions, *new.versions})
     return tuple(change for name in names if (change := _change(name, old, new)))
 
 
-def _change(name: str, old: Lock, new: Lock) -> Change | None:
+def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
+    """Find the packages that locks hold in different versions; the backend in a version does not count."""
+    names = sorted({name for each in written for name in each.lock.versions})
+    return tuple(difference for name in names for difference in _differing(name, written, family))
+
+
+def _change(name: str, old: Lock, new: Lock) -> VersionChange | None:
     before, after = old.versions.get(name), new.versions.get(name)
     if before is None:
-        return Change(name, "added", new=after)
+        return VersionChange(name, "added", new=after)
     if after is None:
-        return Change(name, "removed", old=before)
+        return VersionChange(name, "removed", old=before)
     if before != after:
-        return Change(name, "changed", before, after)
-    return Change(name, "other-file", before, after) if old.hashes(name) != new.hashes(name) else None
+        return VersionChange(name, "changed", before, after)
+    return VersionChange(name, "other-file", before, after) if old.hashes(name) != new.hashes(name) else None
+
+
+def _differing(name: str, written: Sequence[Written], family: Collection[str]) -> list[TargetDifference]:
+    held = [(each, version.partition("+")[0]) for each in written if (version := each.lock.versions.get(name))]
+    if len({version for _, version in held}) < 2:
+        return []
+    return [TargetDifference(name, each.lock.target, version, _why(name, each, family)) for each, version in held]
+
+
+def _why(name: str, written: Written, family: Collection[str]) -> str:
+    if name == "torch":
+        return "the newest that it has"
+    if name in family:
+        return f"it goes with torch {written.lock.versions.get('torch')}"
+    return written.apart.get(name, "the newest that it can have")

@@ -6,24 +6,21 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
+from gpuinstall.catalog.build import CPU
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.request import LockRequest, common_torches, pinned
+from gpuinstall.lock.request import LockRequest, common_torches
 from gpuinstall.lock.target import Target
-from gpuinstall.plan import choose
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.error import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from packaging.version import Version
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
 Served = dict[Target, frozenset[int]]
-"""The machines, by their places, that each target serves."""
+"""The machines, by their positions, that each target serves."""
 
 
 def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tuple[Target, ...]:
@@ -31,33 +28,33 @@ def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tu
 
     Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
     """
-    aims = [LockRequest(machine, request, catalog) for machine in machines]
-    for aim in aims:
-        if error := error_of(choose(aim.machine, request, catalog), aim.machine):
+    requests = [LockRequest(machine, request, catalog) for machine in machines]
+    for one in requests:
+        if error := error_of(one.plan(), one.machine):
             raise error
-    for torch in common_torches(aims):
-        served = _served([_asking(aim, torch) for aim in aims])
+    for torch in common_torches(requests):
+        pinned = [one.with_torch(str(torch)) for one in requests]
+        served = _served(pinned)
         if set().union(*served.values()) == set(range(len(machines))):
-            return _fewest(served, _favourites(aims, torch), len(machines))
+            return _fewest(served, [_favourite(one) for one in pinned], len(machines))
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
 
 
-def _served(aims: Sequence[LockRequest]) -> Served:
+def _served(requests: Sequence[LockRequest]) -> Served:
     served: dict[Target, set[int]] = {}
-    for place, aim in enumerate(aims):
-        for backend in _backends(aim):
-            plan = choose(aim.machine, replace(aim.request, backend=backend), aim.catalog)
+    for position, one in enumerate(requests):
+        for backend in _backends(one):
+            plan = replace(one, request=replace(one.request, backend=backend)).plan()
             if plan.choice and all(run.how != "none" for run in plan.gpus):
-                served.setdefault(Target(backend, aim.machine.os, aim.machine.arch), set()).add(place)
-    return {target: frozenset(places) for target, places in served.items()}
+                served.setdefault(Target(backend, one.machine.os, one.machine.arch), set()).add(position)
+    return {target: frozenset(positions) for target, positions in served.items()}
 
 
-def _backends(aim: LockRequest) -> list[str]:
-    """The backends to try for a machine: CUDA's where it has a GPU, else the CPU's."""
-    if not aim.machine.gpus:
-        return [CPU.tag]
-    builds = aim.catalog.builds_for(aim.machine.os, aim.machine.arch)
-    return sorted({build.backend.tag for build in builds if build.backend != CPU})
+def _backends(request: LockRequest) -> list[str]:
+    """The backends to try for a machine: every GPU's where it has one, else the CPU's."""
+    if not request.machine.gpus:
+        return [CPU]
+    return sorted({build.backend for build in request.builds} - {CPU})
 
 
 def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> tuple[Target, ...]:
@@ -73,14 +70,7 @@ def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> 
     return ()
 
 
-def _favourites(aims: Sequence[LockRequest], torch: Version) -> list[Target | None]:
-    """What each machine would choose alone."""
-    choices = [(aim, choose(aim.machine, _asking(aim, torch).request, aim.catalog).choice) for aim in aims]
-    return [
-        Target(choice.build.backend.tag, aim.machine.os, aim.machine.arch) if choice else None
-        for aim, choice in choices
-    ]
-
-
-def _asking(aim: LockRequest, torch: Version) -> LockRequest:
-    return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, str(torch))))
+def _favourite(request: LockRequest) -> Target | None:
+    """What a machine would choose alone."""
+    choice = request.plan().choice
+    return Target(choice.build.backend, request.machine.os, request.machine.arch) if choice else None

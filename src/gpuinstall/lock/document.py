@@ -1,37 +1,34 @@
-"""The PEP 751 document of a lock: what uv resolved, cut down to what one target needs and written in one way."""
+"""New locks from resolutions: what one target needs, written in one way, with the evidence of its making."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from gpuinstall.errors import InstallationError, InternalError
-from gpuinstall.lock.inputs import digest
-from gpuinstall.lock.project import is_unknown
+from gpuinstall.errors import InternalError
+from gpuinstall.lock.fetch import fetch_missing
+from gpuinstall.lock.inputs import digest, plain
+from gpuinstall.lock.lock import parse, render
+from gpuinstall.lock.resolution import not_lockable
+from gpuinstall.lock.resolver import is_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.request import PlannedLock
+    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
+    from gpuinstall.request import Request
+    from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
-class LockedFile:
-    """One file that a lock names, by its address; ``sha256`` is None while it is not known."""
-
-    package: str
-    url: str
-    sha256: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the file."""
-        return unquote(urlsplit(self.url).path.rpartition("/")[2])
-
-
-@dataclass(frozen=True)
-class Evidence:
+class LockEvidence:
     """What the lock was made from and for. By the standard it may not steer an installation.
 
     ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder.
@@ -61,13 +58,23 @@ class Evidence:
         return written | ({"requirements-files": dict(self.files)} if self.files else {})
 
 
-def files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
-    """The files of uv's lock that will be locked: wheels, and a source distribution only where there is no wheel."""
-    return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
+def build_locks(
+    resolutions: Sequence[Resolution],
+    requests: Sequence[Request],
+    session: Session,
+    files: Mapping[str, str] | None = None,
+) -> list[Lock]:
+    """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
+
+    ``files`` are the digests of the requirements files that the requests were read from.
+    """
+    unhashed = reduce(or_, (resolution.hashes for resolution in resolutions))
+    hashes = fetch_missing(unhashed, session.cache, session.client, session.reporter)
+    return [_build(*each, hashes, files or {}) for each in zip(resolutions, requests, strict=True)]
 
 
 def document(
-    resolved: Mapping[str, Any], hashes: Mapping[str, str], target: Target, python: str, evidence: Evidence
+    resolved: Mapping[str, Any], hashes: Mapping[str, str], target: Target, python: str, evidence: LockEvidence
 ) -> dict[str, Any]:
     """Build the lock of ``target`` for Python ``X.Y``; ``hashes`` are by address."""
     return {
@@ -80,6 +87,35 @@ def document(
     }
 
 
+def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvidence:
+    """What a lock says of its making: inputs, build, architectures, floors."""
+    build, catalog = planned.choice.build, planned.request.catalog
+    return LockEvidence(
+        inputs=plain(request.requirements),
+        torch=str(build.torch),
+        backend=build.backend,
+        catalogue=catalog.date,
+        asked=request.backend,
+        architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
+        floors={**_driver_floor(build, catalog), **({"glibc": target.glibc} if target.os == "linux" else {})},
+    )
+
+
+def _build(resolution: Resolution, request: Request, hashes: Mapping[str, str], files: Mapping[str, str]) -> Lock:
+    planned, target = resolution.planned, resolution.target
+    made_from = replace(evidence(planned, target, request), files=files)
+    return parse(
+        target.filename, render(document(resolution.document, hashes, target, planned.choice.python, made_from))
+    )
+
+
+def _driver_floor(build: Build, catalog: Catalog) -> dict[str, str]:
+    floor = catalog.drivers.floors.get(build.toolkit.major) if build.toolkit else None
+    if floor is None:
+        return {}
+    return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
+
+
 def _package(package: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:
     kept = {key: package[key] for key in ("name", "version", "marker") if key in package}
     if package.get("wheels"):
@@ -87,7 +123,7 @@ def _package(package: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str,
     for kind in ("sdist", "archive"):
         if kind in package:
             return kept | {kind: _file(package[kind], hashes)}
-    raise _unhashable(package)
+    raise not_lockable(package)
 
 
 def _file(entry: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:
@@ -95,20 +131,3 @@ def _file(entry: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]
     if sha256 is None or is_unknown(sha256):
         raise InternalError("hash-missing", f"{entry['url']} has no hash")
     return {"url": entry["url"], "hashes": {"sha256": sha256}}
-
-
-def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
-    entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
-    if not entries or not all("url" in entry for entry in entries):
-        raise _unhashable(package)
-    for entry in entries:
-        sha256 = entry.get("hashes", {}).get("sha256")
-        yield LockedFile(package["name"], entry["url"], None if sha256 and is_unknown(sha256) else sha256)
-
-
-def _unhashable(package: Mapping[str, Any]) -> InstallationError:
-    return InstallationError(
-        "not-lockable",
-        f"{package['name']} comes from a folder or a repository, which no hash can pin",
-        hint=f"ask for a release of {package['name']}, or install it into the environment afterwards",
-    )

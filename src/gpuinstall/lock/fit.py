@@ -13,9 +13,8 @@ from packaging.version import Version
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.inputs import plain
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.values import Reason
@@ -156,9 +155,9 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
     if not python:
         return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
-    places, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
-    if places and not any(place.evaluate(here) for place in places):
-        return Reason("other-platform", f"it is for {' or '.join(map(str, places))}")
+    markers, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
+    if markers and not any(marker.evaluate(here) for marker in markers):
+        return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
         _select(lock, python, machine)
     except PylockSelectError as error:

@@ -1,4 +1,4 @@
-"""What a lock is made from: requirements, and the files that they were read from."""
+"""What a lock is made from: requirements, the files that they were read from, or a project's own dependencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import tomli
+from packaging.errors import ExceptionGroup
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
 from gpuinstall.plan.requirement import parse_requirement
@@ -16,7 +21,7 @@ from gpuinstall.plan.values import Reason
 from gpuinstall.requirements_file import read_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.plan.requirement import Asked
 
@@ -38,7 +43,7 @@ def digest(inputs: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(sorted(inputs)).encode()).hexdigest()
 
 
-def recorded(names: Iterable[str], folder: Path) -> dict[str, str]:
+def digest_files(names: Iterable[str], folder: Path) -> dict[str, str]:
     """The digest of what each requirements file asks for, by its path from ``folder``.
 
     What has no such path (a pipe, a file on another drive) is passed over; raise UsageError for a malformed file.
@@ -47,13 +52,35 @@ def recorded(names: Iterable[str], folder: Path) -> dict[str, str]:
     return {Path(os.path.relpath(path, folder)).as_posix(): _digest(path) for path in kept}
 
 
-def moved(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
+def changed_inputs(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
     """Say which of the requirements files that were recorded are gone, or ask for something else today."""
     for name, before in files.items():
         if not (folder / name).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which is not there")
         elif _digest_today(folder / name) != before:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
+
+
+def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:
+    """Read those of the project in ``folder``, none where there is no project; raise UsageError for malformed ones."""
+    path = folder / "pyproject.toml"
+    return parse_dependencies(tomli.loads(path.read_text("utf-8-sig")), family) if path.is_file() else ()
+
+
+def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) -> tuple[str, ...]:
+    """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
+
+    Raise UsageError where they are malformed, or one that is not of the ``family`` has a source of its own.
+    """
+    project, own = pyproject.get("project", {}), pyproject.get("tool", {}).get("uv", {})
+    try:
+        listed = [*project.get("dependencies", ()), *_grouped(pyproject.get("dependency-groups", {}), own)]
+        found = tuple(dict.fromkeys(map(str, _expanded(map(Requirement, listed), project))))
+    except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
+        message = "pyproject.toml: the project's dependencies or groups are malformed"
+        raise UsageError("config-malformed", message, why=str(error)) from None
+    _check_sources(found, own.get("sources", {}), family)
+    return found
 
 
 def _spelled(requirement: Asked) -> str:
@@ -69,3 +96,31 @@ def _digest_today(path: Path) -> str | None:
         return _digest(path)
     except UsageError:
         return None
+
+
+def _grouped(groups: Mapping[str, Any], uv: Mapping[str, Any]) -> tuple[str, ...]:
+    from packaging.dependency_groups import resolve_dependency_groups
+
+    wanted = uv.get("default-groups", [name for name in groups if canonicalize_name(name) == "dev"])
+    return resolve_dependency_groups(groups, *(groups if wanted == "all" else wanted))
+
+
+def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
+    """Put the project's own extras in the place of the project (``thing[test]``)."""
+    for requirement in requirements:
+        if canonicalize_name(requirement.name) != canonicalize_name(project.get("name", "")):
+            yield requirement
+            continue
+        for extra in sorted(requirement.extras):
+            yield from _expanded(map(Requirement, project["optional-dependencies"][extra]), project)
+
+
+def _check_sources(requirements: Iterable[str], sources: Iterable[str], family: Collection[str]) -> None:
+    elsewhere = {canonicalize_name(name) for name in sources} - set(family)
+    for text in requirements:
+        if canonicalize_name(Requirement(text).name) in elsewhere:
+            raise UsageError(
+                "own-source",
+                f"{text} has a source of its own in [tool.uv.sources], and a lock takes it from the default index",
+                hint="name what to lock without it: [tool.gpuinstall] requirements = […]",
+            )

@@ -7,20 +7,35 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import tomli
 import tomli_w
 
 from gpuinstall.errors import LockError
-from gpuinstall.lock.document import LockedFile
 from gpuinstall.lock.inputs import is_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from packaging.pylock import Package, PackageWheel, Pylock
+
+
+@dataclass(frozen=True)
+class LockedFile:
+    """One file that a lock names, by its address; ``sha256`` is None while it is not known."""
+
+    package: str
+    url: str
+    sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return unquote(urlsplit(self.url).path.rpartition("/")[2])
 
 
 @dataclass(frozen=True)
@@ -166,9 +181,9 @@ def _version(package: Package) -> str | None:
 def _check_package(name: str, package: Package) -> None:
     entries: list[PackageWheel | Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
     for entry in entries:
-        for place in filter(None, (entry.path, getattr(entry, "name", None))):
-            if ".." in PurePosixPath(place.replace("\\", "/")).parts:
-                raise _traversal(name, package.name, place)
+        for path in filter(None, (entry.path, getattr(entry, "name", None))):
+            if ".." in PurePosixPath(path.replace("\\", "/")).parts:
+                raise _traversal(name, package.name, path)
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
             message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
             raise LockError("lock-malformed", message, hint=_RESTORE)
@@ -177,5 +192,5 @@ def _check_package(name: str, package: Package) -> None:
                 raise _traversal(name, package.name, filename)
 
 
-def _traversal(name: str, package: str, place: str) -> LockError:
-    return LockError("lock-traversal", f"{name}: {place!r} of {package} leads out of its folder", hint=_RESTORE)
+def _traversal(name: str, package: str, path: str) -> LockError:
+    return LockError("lock-traversal", f"{name}: {path!r} of {package} leads out of its folder", hint=_RESTORE)

@@ -1,149 +1,172 @@
-"""Plans and resolutions that agree: where another package demands a torch of its own, choose again with that one."""
+"""Plans and resolutions that agree, with one version of every shared package for all targets as far as possible."""
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from packaging.version import Version
+
 from gpuinstall.errors import InstallationError, InternalError, NoBuildError
-from gpuinstall.lock.alignment import Agreement, aligned, side_by_side
-from gpuinstall.lock.draft import Draft, Family, ResolveRequest, draft
-from gpuinstall.lock.project import Project
-from gpuinstall.lock.request import is_torch, pinned, settle
-from gpuinstall.lock.resolution import ConflictError, Resolver
-from gpuinstall.lock.target import GLIBC, Target, minor
-from gpuinstall.lock.today import today
+from gpuinstall.lock.live_index import read_live_index
+from gpuinstall.lock.request import is_torch, plan_locks
+from gpuinstall.lock.resolution import Resolution, resolve
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, VersionPins, demanded_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.request import LockRequest, PlannedLock
-    from gpuinstall.machine import Machine
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
 
-TRIES = 3
+    ResolveWithin = Callable[[PlannedLock, tuple[str, ...]], Resolution | ConflictError]
 
+T = TypeVar("T")
+R = TypeVar("R")
 
-@dataclass(frozen=True)
-class VersionPins:
-    """What is to stay as it is: versions that must, as constraints, and versions that should."""
-
-    constraints: tuple[str, ...] = ()
-    preferred: Mapping[str, str] = field(default_factory=dict)
+PLANS = 3
+"""How often to choose again where other packages demand another torch."""
+ROUNDS = 3
+AT_ONCE = 6
 
 
 def plan_and_resolve(
-    aims: Sequence[LockRequest], session: Session, *, newest: bool = False, hold: VersionPins | None = None
-) -> list[Agreement]:
-    """Choose from what the sources list today and resolve; with ``newest`` each aim has its own torch.
+    requests: Sequence[LockRequest], session: Session, *, newest: bool = False, pins: VersionPins | None = None
+) -> list[Resolution]:
+    """Choose from what the sources list today and resolve; with ``newest`` each lock has its own torch.
 
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
-    aims, silent = today(aims, session)
-    if silent is None:
-        return _agree(aims, session, hold or VersionPins(), newest=newest)
-    return _agree_from_cache(aims, session, hold or VersionPins(), silent, newest=newest)
+    requests, unreachable = read_live_index(requests, session)
+    if unreachable is None:
+        return _agree(requests, session, pins or VersionPins(), newest=newest)
+    return _agree_from_cache(requests, session, pins or VersionPins(), unreachable, newest=newest)
+
+
+def align_versions(
+    resolutions: Sequence[Resolution], family: Collection[str], resolve_within: ResolveWithin
+) -> list[Resolution]:
+    """Lower every package outside the family to the oldest version that a target has."""
+    now = list(resolutions)
+    for _ in range(ROUNDS):
+        bounds = _bounds(now, family)
+        if not any(_above(resolution, bounds) for resolution in now):
+            break
+        now = _side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now)
+    return now
 
 
 def _agree_from_cache(
-    aims: Sequence[LockRequest], session: Session, hold: VersionPins, silent: UnreachableError, *, newest: bool
-) -> list[Agreement]:
+    requests: Sequence[LockRequest],
+    session: Session,
+    pins: VersionPins,
+    unreachable: UnreachableError,
+    *,
+    newest: bool,
+) -> list[Resolution]:
     """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
     try:
-        settle(aims, newest=newest)
+        plan_locks(requests, newest=newest)
     except InstallationError:
-        raise silent from None
+        raise unreachable from None
     try:
-        agreed = _agree(aims, session.from_cache(), hold, newest=newest)
+        agreed = _agree(requests, session.from_cache(), pins, newest=newest)
     except (InstallationError, NoBuildError):
-        raise silent from None
-    session.reporter.warn(f"{silent.host} cannot be reached, {silent.why}; uv's cache serves instead")
+        raise unreachable from None
+    session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
     return agreed
 
 
-def _agree(aims: Sequence[LockRequest], session: Session, hold: VersionPins, *, newest: bool) -> list[Agreement]:
-    for remaining in reversed(range(TRIES)):
-        settled = settle(aims, newest=newest)
-        drafts = side_by_side([partial(_drafted, one, hold, session) for one in settled])
-        done = [Agreement(one, made) for one, made in zip(settled, drafts, strict=True) if isinstance(made, Draft)]
-        if len(done) == len(aims):
-            family = aims[0].catalog.family
-            return aligned(done, family, lambda one, bounds: _drafted(one, _tighter(hold, bounds), session))
-        one, conflict = next(
-            (one, made) for one, made in zip(settled, drafts, strict=True) if not isinstance(made, Draft)
-        )
-        torch = _demand(one, session) if remaining else None
+def _agree(requests: Sequence[LockRequest], session: Session, pins: VersionPins, *, newest: bool) -> list[Resolution]:
+    """Plan and resolve; where other packages demand a torch of their own, again with that one."""
+
+    def resolve_within(planned: PlannedLock, bounds: tuple[str, ...] = ()) -> Resolution | ConflictError:
+        return _resolved(planned, pins.within(bounds), session)
+
+    for plans_left in reversed(range(PLANS)):
+        planned = plan_locks(requests, newest=newest)
+        answers = _side_by_side(resolve_within, planned)
+        pairs = zip(planned, answers, strict=True)
+        conflicts = [(one, answer) for one, answer in pairs if isinstance(answer, ConflictError)]
+        if not conflicts:
+            done = [answer for answer in answers if isinstance(answer, Resolution)]
+            return align_versions(done, requests[0].catalog.family, resolve_within)
+        first, conflict = conflicts[0]
+        torch = _demand(first, session) if plans_left else None
         if torch is None:
             raise conflict
-        aims = [_asking(aim, torch) for aim in aims]
+        requests = [request.with_torch(torch) for request in requests]
     raise InternalError("disagreement", "the choice and the resolution did not agree")
 
 
-def target_for(choice: Choice, machine: Machine) -> Target:
-    """What a lock of a choice is for; its glibc is old enough for every machine that runs the build."""
-    glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
-    return Target(choice.build.backend.tag, machine.os, machine.arch, glibc)
-
-
-def _asking(aim: LockRequest, torch: str) -> LockRequest:
-    return replace(aim, request=replace(aim.request, requirements=pinned(aim.request.requirements, torch)))
-
-
-def _demand(settled: PlannedLock, session: Session) -> str | None:
-    """Ask which torch the other packages agree on, of the default index alone; None where that does not help."""
-    others = tuple(text for text in settled.aim.request.requirements if not is_torch(text))
-    choice, target = settled.choice, target_for(settled.choice, settled.aim.machine)
-    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        resolver = Resolver(Path(folder), session.python, session.environment, (), lambda _package: ())
-        demand = resolver.demands(Project(others, choice.python, {}), target)
-    if demand is None or demand[0].partition("+")[0] == str(choice.build.torch):
-        return None
-    session.reporter.step("Build", f"{' and '.join(demand[1]) or 'a package'} demands torch {demand[0]}")
-    return demand[0]
-
-
-def _tighter(hold: VersionPins, bounds: tuple[str, ...]) -> VersionPins:
-    return replace(hold, constraints=(*hold.constraints, *bounds))
-
-
-def _drafted(settled: PlannedLock, hold: VersionPins, session: Session) -> Draft | ConflictError:
+def _resolved(planned: PlannedLock, pins: VersionPins, session: Session) -> Resolution | ConflictError:
     """Resolve what was chosen; where a package has wheels for newer systems alone, for this very machine's glibc."""
-    choice, machine = settled.choice, settled.aim.machine
-    target = target_for(choice, machine)
-    wish = ResolveRequest(choice.requirements, target, choice.python, hold.constraints, hold.preferred)
-    made = _resolved(wish, settled, session)
-    newer = target.up_to(machine.glibc)
-    if newer == target or (isinstance(made, Draft) and not made.builds_from_source):
-        return made
-    again = _resolved(replace(wish, target=newer), settled, session)
-    return again if isinstance(again, Draft) else made
+    target = planned.target
+    answer = _answer(planned, target, pins, session)
+    newer = target.up_to(planned.request.machine.glibc)
+    if newer == target or (isinstance(answer, Resolution) and not answer.builds_from_source):
+        return answer
+    again = _answer(planned, newer, pins, session)
+    return again if isinstance(again, Resolution) else answer
 
 
-def _resolved(wish: ResolveRequest, settled: PlannedLock, session: Session) -> Draft | ConflictError:
+def _answer(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution | ConflictError:
     try:
-        return draft(wish, _family(settled, session), session)
+        return resolve(planned, target, pins, session)
     except ConflictError as conflict:
         return conflict
 
 
-def _family(settled: PlannedLock, session: Session) -> Family:
-    def wheels(package: str) -> tuple[Wheel, ...]:
-        if settled.choice.index is None:
-            return ()
-        found = session.listed(settled.choice.build.backend.tag, package)
-        return tuple(wheel for wheel in found if wheel.source != DEFAULT_INDEX)
+def _demand(planned: PlannedLock, session: Session) -> str | None:
+    """Ask which torch the other packages agree on, of the default index alone; None where that does not help."""
+    others = tuple(text for text in planned.request.request.requirements if not is_torch(text))
+    found = demanded_torch(ResolverProject(others, planned.choice.python, planned.target), session)
+    if found is None or found[0].partition("+")[0] == str(planned.choice.build.torch):
+        return None
+    torch, packages = found
+    session.reporter.step("Build", f"{' and '.join(packages) or 'a package'} demands torch {torch}")
+    return torch
 
-    return Family(settled.aim.catalog.family, wheels, _published)
+
+def _bounds(resolutions: Sequence[Resolution], family: Collection[str]) -> dict[str, str]:
+    """The oldest version of each package."""
+    oldest: dict[str, str] = {}
+    for resolution in resolutions:
+        for name, version in resolution.versions.items():
+            oldest[name] = min(version, oldest.get(name, version), key=Version)
+    return {name: version for name, version in sorted(oldest.items()) if name not in family}
 
 
-def _published() -> Mapping[str, str]:
-    from gpuinstall.catalog.loader import read_data
+def _above(resolution: Resolution, bounds: Mapping[str, str]) -> list[str]:
+    """The packages that it has newer than ``bounds``, although nothing stands against the older version."""
+    newer = (name for name, version in resolution.versions.items() if version != bounds.get(name, version))
+    return sorted(name for name in newer if name not in resolution.apart)
 
-    return {row["file"]: row["sha256"] for row in read_data("hashes.toml")["wheels"]}
+
+def _lowered(resolution: Resolution, bounds: Mapping[str, str], resolve_within: ResolveWithin) -> Resolution:
+    """Resolve again below ``bounds``; where they do not go together, below as many of them as can be kept."""
+    above = _above(resolution, bounds)
+    if not above:
+        return resolution
+    planned, apart = resolution.planned, dict(resolution.apart)
+    within = {name: f"{name}<={version}" for name, version in bounds.items() if name not in apart}
+    answer = resolve_within(planned, tuple(within.values()))
+    if isinstance(answer, Resolution):
+        return replace(answer, apart=apart)
+    kept = tuple(bound for name, bound in within.items() if name not in above)
+    for name in above:
+        answer = resolve_within(planned, (*kept, within[name]))
+        if isinstance(answer, Resolution):
+            resolution, kept = answer, (*kept, within[name])
+        else:
+            apart[name] = answer.why or answer.message
+    return replace(resolution, apart=apart)
+
+
+def _side_by_side(function: Callable[[T], R], each: Sequence[T]) -> list[R]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(function, each))

@@ -9,14 +9,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.target import GLIBC, Target
+from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.error import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from packaging.version import Version
 
@@ -35,24 +35,47 @@ class LockRequest:
     request: Request
     catalog: Catalog
 
+    @classmethod
+    def for_target(cls, target: Target, request: Request, catalog: Catalog) -> LockRequest:
+        """A lock for every machine that a target means."""
+        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog)
+
     @property
     def target(self) -> str:
         """The target as the user named it."""
         return str(Target(self.request.backend or "?", self.machine.os, self.machine.arch))
 
-    def asking(self, torch: str, python: str) -> LockRequest:
-        """The same with one torch and one Python."""
-        requirements = pinned(self.request.requirements, torch)
-        return replace(self, request=replace(self.request, requirements=requirements, python=python))
+    @property
+    def builds(self) -> list[Build]:
+        """The builds of its platform and backend."""
+        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
+        return [build for build in builds if self.request.backend in {build.backend, None}]
+
+    def with_torch(self, torch: str, python: str | None = None) -> LockRequest:
+        """The same with one version of torch, and one Python where it is given."""
+        requirements = pin_torch(self.request.requirements, torch)
+        request = replace(self.request, requirements=requirements, python=python or self.request.python)
+        return replace(self, request=request)
+
+    def plan(self) -> Plan:
+        """Choose for it."""
+        return choose(self.machine, self.request, self.catalog)
 
 
 @dataclass(frozen=True)
 class PlannedLock:
-    """An aim with the plan that serves it, and the choice in it."""
+    """A lock request with the plan that serves it, and the choice in it."""
 
-    aim: LockRequest
+    request: LockRequest
     plan: Plan
     choice: Choice
+
+    @property
+    def target(self) -> Target:
+        """What the lock is for; its glibc is old enough for every machine that runs the build."""
+        machine = self.request.machine
+        glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
+        return Target(self.choice.build.backend, machine.os, machine.arch, glibc)
 
 
 def machine_for_target(target: Target) -> Machine:
@@ -61,38 +84,38 @@ def machine_for_target(target: Target) -> Machine:
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def settle(aims: Sequence[LockRequest], *, newest: bool = False) -> list[PlannedLock]:
-    """Choose for every aim: the newest torch that all can have, or with ``newest`` the newest of each; one Python.
-
-    Raise MachineError or NoBuildError where there is none.
-    """
-    if len(aims) == 1 or newest:
-        first = [settle_one(aim) for aim in aims]
-        return first if len(aims) == 1 else _one_python(first)
-    for torch in common_torches(aims):
-        for python in _pythons(aims):
-            plans = [choose(one.machine, one.request, one.catalog) for one in _asking(aims, str(torch), python)]
-            choices = [plan.choice for plan in plans if plan.choice]
-            if len(choices) == len(aims):
-                return [PlannedLock(*each) for each in zip(aims, plans, choices, strict=True)]
-    raise _disagreement(aims)
-
-
-def settle_one(aim: LockRequest) -> PlannedLock:
-    """Choose for one aim; raise what a refused plan says."""
-    plan = choose(aim.machine, aim.request, aim.catalog)
+def plan_lock(request: LockRequest) -> PlannedLock:
+    """Choose for one lock; raise what a refused plan says."""
+    plan = request.plan()
     if plan.choice is not None:
-        return PlannedLock(aim, plan, plan.choice)
-    error = error_of(plan, aim.machine) or NoBuildError("refused", "no build fits")
+        return PlannedLock(request, plan, plan.choice)
+    error = error_of(plan, request.machine) or NoBuildError("refused", "no build fits")
     error.data = {"plan": plan.to_dict()}
     raise error
 
 
-def pinned(requirements: tuple[str, ...], torch: str) -> tuple[str, ...]:
+def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list[PlannedLock]:
+    """Choose for every lock: the newest torch that all can have, or with ``newest`` the newest of each; one Python.
+
+    Raise MachineError or NoBuildError where there is none.
+    """
+    if len(requests) == 1:
+        return [plan_lock(requests[0])]
+    alone = [str(plan_lock(request).choice.build.torch) for request in requests] if newest else []
+    shared = ([str(torch)] * len(requests) for torch in common_torches(requests))
+    for torches in [alone] if newest else shared:
+        for python in _pythons(requests):
+            if planned := _all_planned(requests, torches, python):
+                return planned
+    raise _no_common_python() if newest else _disagreement(requests)
+
+
+def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
     """Replace what is asked of torch by one version."""
-    extras = sorted(set().union(*(Requirement(text).extras for text in requirements if is_torch(text))))
+    asked = tuple(requirements)
+    extras = sorted(set().union(*(Requirement(text).extras for text in asked if is_torch(text))))
     wanted = f"torch[{','.join(extras)}]" if extras else "torch"
-    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text in requirements if not is_torch(text)))
+    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text in asked if not is_torch(text)))
 
 
 def is_torch(requirement: str) -> bool:
@@ -100,52 +123,46 @@ def is_torch(requirement: str) -> bool:
     return canonicalize_name(Requirement(requirement).name) == "torch"
 
 
-def _asking(aims: Sequence[LockRequest], torch: str, python: str) -> Iterator[LockRequest]:
-    return (aim.asking(torch, python) for aim in aims)
+def common_torches(requests: Sequence[LockRequest]) -> list[Version]:
+    """The torch versions that every platform has a build of, and every request allows, newest first."""
+    return sorted(set.intersection(*map(_torches, requests)), reverse=True)
 
 
-def _one_python(settled: list[PlannedLock]) -> list[PlannedLock]:
-    aims = [each.aim for each in settled]
-    for python in _pythons(aims):
-        asking = [each.aim.asking(str(each.choice.build.torch), python) for each in settled]
-        plans = [choose(aim.machine, aim.request, aim.catalog) for aim in asking]
-        choices = [plan.choice for plan in plans if plan.choice]
-        if len(choices) == len(aims):
-            return [PlannedLock(*each) for each in zip(aims, plans, choices, strict=True)]
-    raise NoBuildError(
-        "no-common-python", "no Python has the newest torch of every target", hint="name one: --python 3.12"
-    )
+def _all_planned(requests: Sequence[LockRequest], torches: Sequence[str], python: str) -> list[PlannedLock]:
+    """Choose one torch for each and one Python for all; nothing where one of them cannot have that."""
+    planned: list[PlannedLock] = []
+    for request, torch in zip(requests, torches, strict=True):
+        plan = request.with_torch(torch, python).plan()
+        if plan.choice is None:
+            return []
+        planned.append(PlannedLock(request, plan, plan.choice))
+    return planned
 
 
-def common_torches(aims: Sequence[LockRequest]) -> list[Version]:
-    """The torch versions that every aim's platform has a build of, and its request allows, newest first."""
-    return sorted(set.intersection(*map(_torches, aims)), reverse=True)
+def _torches(request: LockRequest) -> set[Version]:
+    demand = parse_request(request.request, request.catalog.family, request.machine)
+    return {torch for torch in {build.torch for build in request.builds} if demand.wants(torch)}
 
 
-def _torches(aim: LockRequest) -> set[Version]:
-    demand = parse_request(aim.request, aim.catalog.family, aim.machine)
-    return {build.torch for build in _builds(aim) if demand.wants(build.torch)}
-
-
-def _builds(aim: LockRequest) -> list[Build]:
-    builds = aim.catalog.builds_for(aim.machine.os, aim.machine.arch)
-    return [build for build in builds if aim.request.backend in {build.backend.tag, None}]
-
-
-def _pythons(aims: Sequence[LockRequest]) -> list[str]:
+def _pythons(requests: Sequence[LockRequest]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
-    request, catalog = aims[0].request, aims[0].catalog
-    demand = parse_request(request, catalog.family, aims[0].machine)
-    every = {python for aim in aims for build in _builds(aim) for python in build.pythons if not python.endswith("t")}
+    first = requests[0]
+    demand = parse_request(first.request, first.catalog.family, first.machine)
+    every = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
     newest_first = sorted(every, key=lambda python: int(python.partition(".")[2]), reverse=True)
-    tried = dict.fromkeys((*request.preferred_pythons, catalog.settled_python, *newest_first))
+    tried = dict.fromkeys((*first.request.preferred_pythons, first.catalog.settled_python, *newest_first))
     fixed = [demand.python] if isinstance(demand.python, str) else tried
     return [python for python in fixed if demand.suits(python)]
 
 
-def _disagreement(aims: Sequence[LockRequest]) -> NoBuildError:
+def _no_common_python() -> NoBuildError:
+    message = "no Python has the newest torch of every target"
+    return NoBuildError("no-common-python", message, hint="name one: --python 3.12")
+
+
+def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     """Say what each target could have alone."""
-    choices = {aim.target: choose(aim.machine, aim.request, aim.catalog).choice for aim in aims}
+    choices = {request.target: request.plan().choice for request in requests}
     alone = {target: str(choice.build.torch) if choice else None for target, choice in choices.items()}
     seen = " · ".join(f"{target} torch {torch or 'none'}" for target, torch in alone.items())
     return NoBuildError(

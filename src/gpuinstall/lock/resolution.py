@@ -1,136 +1,145 @@
-"""One resolution of a request by uv, repeated until every member of the family in it comes from its source."""
+"""What a planned lock resolves to: every file known and checked for where it comes from; the bytes come last."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import tomli
-from packaging.utils import canonicalize_name
-
-from gpuinstall import process, uv
-from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
-from gpuinstall.lock.project import PREFERRED
+from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.errors import InstallationError
+from gpuinstall.lock.fetch import known_hashes
+from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.resolver import ResolverProject, is_unknown, resolve_project
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from packaging.tags import Tag
 
     from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.lock.project import Project
+    from gpuinstall.lock.fetch import Hashes
+    from gpuinstall.lock.request import PlannedLock
+    from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.lock.target import Target
-
-ROUNDS = 6
-_LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
-_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
-_NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
-
-
-class ConflictError(NoBuildError):
-    """The requirements cannot be had together with the torch that was chosen."""
+    from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
-class Resolver:
-    """Resolves in ``folder`` with the interpreter ``python`` and uv's ``environment``.
+class Resolution:
+    """A planned lock with what uv resolved for it; ``document`` is uv's own lock.
 
-    ``wheels_of`` gives the wheels of a family package that the chosen backend's sources have for the target, none
-    where it is to come from the default index; ``family`` are the names it is asked for.
+    ``apart`` says by package why it could not have the version that the other targets have.
     """
 
-    folder: Path
-    python: Path
-    environment: Mapping[str, str]
-    family: Collection[str]
-    wheels_of: Callable[[str], tuple[Wheel, ...]]
+    planned: PlannedLock
+    target: Target
+    document: Mapping[str, Any]
+    files: tuple[LockedFile, ...]
+    hashes: Hashes
+    apart: Mapping[str, str] = field(default_factory=dict)
 
-    def resolve(self, project: Project, target: Target) -> tuple[Project, dict[str, Any]]:
-        """Return uv's lock as a document, and the project that it came from with a page for every source."""
-        for _ in range(ROUNDS):
-            done = self._compile(project, target)
-            more = self._unlisted(project, done)
-            if not more and done.ok:
-                return project, tomli.loads(_LOGIN.sub("", done.out))
-            if not more:
-                raise fault(done.err)
-            project = replace(project, pages={**project.pages, **more})
-        raise InternalError("resolution-endless", f"the sources of the family did not settle in {ROUNDS} resolutions")
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return {package["name"]: package["version"] for package in self.document["packages"] if "version" in package}
 
-    def _compile(self, project: Project, target: Target) -> process.Finished:
-        project.write(self.folder)
-        command = uv.compile_lock(self.python, project.python, target.uv_platform)
-        command += ["--output-file", PREFERRED] if project.preferred else []
-        return process.run(command, env=self.environment, cwd=self.folder)
-
-    def _unlisted(self, project: Project, done: process.Finished) -> dict[str, tuple[Wheel, ...]]:
-        """Find the members of the family in a resolution, or in its failure, that have a source and no page of it."""
-        met = names(done.out) if done.ok else mentioned(done.err, self.family)
-        new = sorted((met & set(self.family)) - set(project.pages))
-        return {package: wheels for package in new if (wheels := self.wheels_of(package))}
-
-    def demands(self, project: Project, target: Target) -> tuple[str, tuple[str, ...]] | None:
-        """Resolve with any torch: return the version that the other packages agree on, and who they are."""
-        project.write(self.folder)
-        command = uv.compile_with_reasons(self.python, project.python, target.uv_platform)
-        done = process.run(command, env=self.environment, cwd=self.folder)
-        return demanded(done.out) if done.ok else None
+    @property
+    def builds_from_source(self) -> bool:
+        """Say whether some package has no wheel for the target."""
+        return any(not file.name.endswith(".whl") for file in self.files)
 
 
-def names(lock: str) -> set[str]:
-    """The packages of a lock."""
-    return {package["name"] for package in tomli.loads(lock).get("packages", ())}
+def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution:
+    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot."""
+    choice, family = planned.choice, planned.request.catalog.family
+    tags = target.tags(choice.python)
+
+    def wheels_of(package: str) -> tuple[Wheel, ...]:
+        return fitting(_listed(planned, package, session), target.backend, tags)
+
+    expected = expected_family(choice.requirements, target.backend, family)
+    pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
+    project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
+    document, project = resolve_project(project, family, wheels_of, session)
+    files = locked_files(document)
+    check_provenance(files, project.pages)
+    return Resolution(planned, target, document, files, known_hashes(files, _published, session.cache, session.client))
 
 
-def mentioned(text: str, family: Collection[str]) -> set[str]:
-    """The members of the family that a message names."""
-    words = {str(canonicalize_name(word)) for word in re.findall(r"[A-Za-z][A-Za-z0-9_-]*", text)}
-    return words & set(family)
+def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
+    """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
+    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU else set())
+    return sorted(asked & set(family))
 
 
-def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
-    """Read torch's version and who demanded it from annotated requirements."""
-    line = re.search(r"^torch==(\S+)\s+# via (.+)$", requirements, re.MULTILINE)
-    if line is None:
-        return None
-    via = (name.strip() for name in line[2].split(","))
-    return line[1], tuple(name for name in via if "the-request" not in name)
+def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:
+    """Of each version the wheel of ``backend`` that fits best; earlier sources come first."""
+    rank = {tag: position for position, tag in enumerate(tags)}
+    best: dict[str, tuple[int, Wheel]] = {}
+    for wheel in wheels:
+        ranks = [rank[tag] for tag in wheel.tags if tag in rank]
+        if not ranks or wheel.backend not in {backend, None}:
+            continue
+        key = str(wheel.version)
+        if key not in best or min(ranks) < best[key][0]:
+            best[key] = min(ranks), wheel
+    return tuple(wheel for _, wheel in best.values())
 
 
-def fault(message: str) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
-    cause = _cause(message)
-    for signs, code, said, hint in _OF_THE_WORLD:
-        if any(sign in message for sign in signs):
-            return InstallationError(code, said, why=cause, hint=hint)
-    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package = missing[1]
-        return InstallationError(
-            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
-        )
-    if "No solution found" in message:
-        return ConflictError(
-            "requirements-conflict",
-            "the requirements contradict each other or this machine",
-            why=cause,
-            hint="ask for fewer versions: gpuinstall install torch",
-        )
-    return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]) -> None:
+    """Refuse a file that its page does not have; ``pages`` are the packages that have a source of their own.
+
+    Every other file came from the default index alone, the only one that uv was given; it may not be one that a page
+    lists for another package.
+    """
+    listed = {package: {wheel.url for wheel in wheels} for package, wheels in pages.items()}
+    for file in files:
+        if "/" in file.name or "\\" in file.name or file.name in {"", ".", ".."}:
+            raise _strayed(file, "its name leads out of its folder")
+        owners = {package for package, urls in listed.items() if file.url in urls}
+        if owners - {file.package} or (file.package in listed and not owners):
+            raise _strayed(file, "it is not what the source of the PyTorch family lists")
 
 
-_ONLINE = "run the same without --offline"
-_RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
-_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
-_OF_THE_WORLD = (
-    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
-    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
-    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
-    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
-)
+def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
+    """The files of uv's lock that will be locked: wheels, and a source distribution only where there is no wheel."""
+    return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
 
 
-def _cause(message: str) -> str:
-    """The sentences of uv's message without its arrows, labels and hints."""
-    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
-    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))
+def not_lockable(package: Mapping[str, Any]) -> InstallationError:
+    """The error of a package that no hash can pin."""
+    return InstallationError(
+        "not-lockable",
+        f"{package['name']} comes from a folder or a repository, which no hash can pin",
+        hint=f"ask for a release of {package['name']}, or install it into the environment afterwards",
+    )
+
+
+def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
+    entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
+    if not entries or not all("url" in entry for entry in entries):
+        raise not_lockable(package)
+    for entry in entries:
+        sha256 = entry.get("hashes", {}).get("sha256")
+        yield LockedFile(package["name"], entry["url"], None if sha256 and is_unknown(sha256) else sha256)
+
+
+def _strayed(file: LockedFile, why: str) -> InstallationError:
+    address = file.url.partition("?")[0]
+    return InstallationError("wrong-source", f"{file.package} would come from {address}", why=why)
+
+
+def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]:
+    """What the sources list of a member of the family today, but for the default index, which uv asks itself."""
+    if planned.choice.index is None:
+        return []
+    found = family_wheels(session.sources, session.client, planned.choice.build.backend, package)
+    return [wheel for wheel in found if wheel.source != DEFAULT_INDEX]
+
+
+def _published() -> Mapping[str, str]:
+    from gpuinstall.catalog.loader import read_data
+
+    return {row["file"]: row["sha256"] for row in read_data("hashes.toml")["wheels"]}

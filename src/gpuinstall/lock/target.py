@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-_FORM = re.compile(r"(cpu|cu[0-9]{2,3})(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
+_FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
+_BACKEND = re.compile(r"cpu|cu[0-9]{2,3}")
 _SYS_PLATFORM = {"linux": "linux", "windows": "win32", "macos": "darwin"}
 _MACHINE = {("windows", "x86_64"): "AMD64", ("windows", "arm64"): "ARM64"}
 
@@ -43,7 +44,7 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Read ``cu126`` (Linux x86_64) or ``cu130-windows-x86_64``; raise UsageError for anything else."""
         form = _FORM.fullmatch(text)
-        if form is None:
+        if form is None or not _BACKEND.fullmatch(form[1]):
             raise UsageError(
                 "target-malformed",
                 f"{text!r} is not a target",

@@ -1,4 +1,4 @@
-"""The one client for the web: our own name, one set of certificates, time limits, silent hosts remembered."""
+"""The one client for the web: our own name, one set of certificates, time limits, dead hosts remembered."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Client:
         self._pages = PageCache(cache or cache_folder())
         self._session: Session | None = None
         self._lock = threading.Lock()
-        self._doors: dict[str, HostGate] = {}
-        self._turns: dict[str, threading.Lock] = {}
+        self._gates: dict[str, HostGate] = {}
+        self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
     def __enter__(self) -> Self:
@@ -75,8 +75,8 @@ class Client:
     def page(self, url: str) -> Page | None:
         """Fetch an index page once, None where there is none; one held from earlier is asked whether it still holds."""
         with self._lock:
-            turn = self._turns.setdefault(url, threading.Lock())
-        with turn:
+            page_lock = self._page_locks.setdefault(url, threading.Lock())
+        with page_lock:
             if url not in self._read:
                 self._read[url] = self._page(url)
             return self._read[url]
@@ -90,10 +90,10 @@ class Client:
         length = response.headers.get("Content-Length", "")
         return Head(int(length) if length.isdecimal() else None, response.headers.get("ETag"))
 
-    def silence(self, url: str) -> UnreachableError | None:
+    def unreachable(self, url: str) -> UnreachableError | None:
         """What is known of the host of an address, where it did not answer."""
-        door = self._doors.get(urlsplit(url).netloc)
-        return door.silence if door else None
+        gate = self._gates.get(urlsplit(url).netloc)
+        return gate.failure if gate else None
 
     def download(self, url: str, destination: Path, sha256: str | None, meter: Meter) -> str:
         """Stream a file to ``destination``, where it appears once it is complete; return its sha256.
@@ -134,8 +134,8 @@ class Client:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
         session = self._opened()
         with self._lock:
-            door = self._doors.setdefault(host, HostGate(host))
-        return door.ask(lambda: self._send(session, method, url, headers))
+            gate = self._gates.setdefault(host, HostGate(host))
+        return gate.ask(lambda: self._send(session, method, url, headers))
 
     def _send(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
         from requests.exceptions import ConnectionError as ConnectionFailed

@@ -43,7 +43,7 @@ class HostGate:
         self._closed: Cause | None = None
 
     @property
-    def silence(self) -> UnreachableError | None:
+    def failure(self) -> UnreachableError | None:
         """What is known of a host that did not answer."""
         return UnreachableError(self._host, self._closed) if self._closed else None
 

@@ -6,9 +6,9 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.install.space import UNPACKED, bill
-from gpuinstall.lock.document import LockedFile
-from gpuinstall.lock.wheels import WheelCache
+from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
+from gpuinstall.web.wheel_cache import WheelCache
 
 if TYPE_CHECKING:
     from pathlib import Path

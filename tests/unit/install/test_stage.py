@@ -7,8 +7,8 @@ import tomli
 
 from gpuinstall.install.stage import fault, indexes_of, private
 from gpuinstall.lock.lock import parse
-from gpuinstall.lock.wheels import WheelCache
 from gpuinstall.plan.values import Choice
+from gpuinstall.web.wheel_cache import WheelCache
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpuinstall.lock.compare import changes
+from gpuinstall.lock.compare import compare_locks
 from gpuinstall.lock.lock import Lock, parse
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
@@ -24,14 +24,14 @@ def lock(target: str = "cpu", **versions: str) -> Lock:
 
 def test_what_came_went_moved_or_was_exchanged_is_told_apart() -> None:
     old, new = lock(a="1", b="1", c="1", d="1"), lock(b="1", c="2", d="1#2", e="1")
-    assert [(change.package, change.kind) for change in changes(old, new)] == [
+    assert [(change.package, change.kind) for change in compare_locks(old, new)] == [
         ("a", "removed"),
         ("c", "changed"),
         ("d", "other-file"),
         ("e", "added"),
     ]
-    assert [str(change)[0] for change in changes(old, new)] == ["-", "~", "!", "+"]
+    assert [str(change)[0] for change in compare_locks(old, new)] == ["-", "~", "!", "+"]
 
 
-def test_equal_locks_have_no_changes() -> None:
-    assert changes(lock(a="1"), lock(a="1")) == ()
+def test_equal_locks_have_no_compare_locks() -> None:
+    assert compare_locks(lock(a="1"), lock(a="1")) == ()

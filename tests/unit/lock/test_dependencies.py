@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.dependencies import parse_dependencies, read_dependencies
+from gpuinstall.lock.inputs import parse_dependencies, read_dependencies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.lock.differences import differences
-from gpuinstall.lock.writing import Written
+from gpuinstall.lock.compare import differences
+from gpuinstall.lock.write import Written
 from tests.unit.lock.test_compare import lock
 
 

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 import tomli
 
-from gpuinstall.errors import InstallationError, InternalError
-from gpuinstall.lock.document import Evidence, LockedFile, document, files
+from gpuinstall.errors import InternalError
+from gpuinstall.lock.document import LockEvidence, document
 from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.project import unknown
+from gpuinstall.lock.resolver import unknown_hash
 from gpuinstall.lock.target import Target
 
 HASH = "1" * 64
 NUMPY = "https://index.example/numpy-2.3.4-cp312-cp312-manylinux_2_28_x86_64.whl"
 TORCH = "https://index.example/whl/cu126/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
-EVIDENCE = Evidence(("torch",), "2.14.1", "cu126", "2026-11-20")
+EVIDENCE = LockEvidence(("torch",), "2.14.1", "cu126", "2026-11-20")
 
 
 def resolved() -> dict[str, Any]:
@@ -29,7 +29,7 @@ wheels = [{{ url = "{NUMPY}", upload-time = 2026-11-17T06:35:24Z, size = 5, hash
 [[packages]]
 name = "torch"
 version = "2.14.1+cu126"
-wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown(TORCH)}" }} }}]
+wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown_hash(TORCH)}" }} }}]
 """
     return tomli.loads(text)
 
@@ -51,7 +51,7 @@ def test_a_lock_has_wheels_alone_with_hashes_and_no_time() -> None:
     assert "upload-time" not in text
     assert not text.startswith("#")
     assert text.count("hashes") == 2
-    assert unknown(TORCH) not in text
+    assert unknown_hash(TORCH) not in text
 
 
 def test_a_source_distribution_stays_where_there_is_no_wheel() -> None:
@@ -75,21 +75,8 @@ def test_a_file_without_a_hash_is_never_written() -> None:
     assert caught.value.code == "hash-missing"
 
 
-def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
-    assert files(resolved()) == (LockedFile("numpy", NUMPY, HASH), LockedFile("torch", TORCH))
-    assert files(resolved())[1].name == "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
-
-
-@pytest.mark.parametrize("kind", ["vcs", "directory"])
-def test_what_no_hash_can_pin_is_refused(kind: str) -> None:
-    with pytest.raises(InstallationError) as caught:
-        files({"packages": [{"name": "mine", kind: {"path": "."}}]})
-    assert caught.value.code == "not-lockable"
-    assert "mine" in caught.value.message
-
-
 def test_evidence_says_what_was_asked_and_the_floors() -> None:
-    told = Evidence(("torch",), "2.14.1", "cpu", "2026-11-20", "cpu", ("sm_80",), {"driver": "525.60.13"}).to_dict()
+    told = LockEvidence(("torch",), "2.14.1", "cpu", "2026-11-20", "cpu", ("sm_80",), {"driver": "525.60.13"}).to_dict()
     assert told["asked"] == "cpu"
     assert told["architectures"] == ["sm_80"]
     assert told["floors"] == {"driver": "525.60.13"}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.inputs import digest, is_requirement, moved, plain, recorded
+from gpuinstall.lock.inputs import changed_inputs, digest, digest_files, is_requirement, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +30,8 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: P
     folder.mkdir()
     (folder / "in.txt").write_text("torch\n", encoding="utf-8")
     (tmp_path / "base.txt").write_text("torch\n", encoding="utf-8")
-    assert list(recorded([str(folder / "in.txt"), str(tmp_path / "base.txt")], folder)) == ["../base.txt", "in.txt"]
-    assert recorded(["/dev/null"], folder) == {}
+    assert list(digest_files([str(folder / "in.txt"), str(tmp_path / "base.txt")], folder)) == ["../base.txt", "in.txt"]
+    assert digest_files(["/dev/null"], folder) == {}
 
 
 @pytest.mark.parametrize(
@@ -45,20 +45,20 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: P
         (None, ["inputs-gone"]),
     ],
 )
-def test_a_file_that_asks_for_something_else_or_is_gone_has_moved(
+def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
     tmp_path: Path, text: str | None, codes: list[str]
 ) -> None:
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", encoding="utf-8")
     file.write_text("torch>=2\nnumpy\n", encoding="utf-8")
-    before = recorded([str(file)], tmp_path)
+    before = digest_files([str(file)], tmp_path)
     if text is None:
         file.unlink()
     else:
         file.write_text(text, encoding="utf-8")
-    assert [reason.code for reason in moved(before, tmp_path)] == codes
+    assert [reason.code for reason in changed_inputs(before, tmp_path)] == codes
 
 
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    reasons = moved({"/dev/zero": "0", "..": "0", "a\0b": "0"}, tmp_path)
+    reasons = changed_inputs({"/dev/zero": "0", "..": "0", "a\0b": "0"}, tmp_path)
     assert {reason.code for reason in reasons} == {"inputs-gone"}

@@ -3,70 +3,82 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.resolution import ConflictError, demanded, fault, mentioned
+from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.resolution import check_provenance, fitting, locked_files
+from gpuinstall.lock.resolver import unknown_hash
+from gpuinstall.lock.target import Target
+from tests.unit.lock.wheels_here import listed, torch
 
-FAMILY = frozenset({"torch", "triton", "torchvision", "fbgemm-gpu-genai"})
-
-CONFLICT = """  × No solution found when resolving dependencies:
-  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
-      that torch==2.14.1+cu126 cannot be used.
-      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
-"""
-
-
-def test_a_failure_names_the_members_of_the_family_in_any_spelling() -> None:
-    assert mentioned(CONFLICT, FAMILY) == {"torch", "triton"}
-    assert mentioned("fbgemm_gpu_genai>=1 is needed", FAMILY) == {"fbgemm-gpu-genai"}
-    assert mentioned("tritonclient is needed", FAMILY) == set()
+TAGS = Target("cu126").tags("3.12")
+HASH = "1" * 64
+TORCH = torch()
+NUMPY = LockedFile("numpy", "https://default.example/numpy-2.3.4-py3-none-any.whl")
 
 
-def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
-    assert isinstance(fault(CONFLICT), ConflictError)
-    assert fault(CONFLICT).exit_code == 3
-    missing = fault(
-        "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
-    )
-    assert (missing.code, missing.exit_code) == ("package-not-found", 4)
-    assert "nosuch" in missing.message
-    silent = fault("error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)")
-    assert (silent.code, silent.exit_code) == ("network", 4)
-
-
-def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
-    error = fault("error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)")
-    assert (error.code, error.exit_code) == ("http-status", 4)
-
-
-def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
-    why = fault(CONFLICT).why or ""
-    assert "\n" not in why
-    assert "╰" not in why
-    assert "cause:" not in why
-    assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
+def test_a_family_file_from_its_page_and_any_other_file_pass() -> None:
+    check_provenance((LockedFile("torch", TORCH.url), NUMPY), {"torch": (TORCH,)})
 
 
 @pytest.mark.parametrize(
-    ("requirements", "expected"),
+    "file",
     [
-        ("numpy==2.3.4    # via vllm\ntorch==2.9.1    # via vllm, xformers\n", ("2.9.1", ("vllm", "xformers"))),
-        ("torch==2.9.1    # via the-request (pyproject.toml)\n", ("2.9.1", ())),
-        ("numpy==2.3.4    # via vllm\n", None),
-        ("torchvision==0.29.2    # via vllm\n", None),
+        LockedFile("torch", "https://default.example/torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"),
+        LockedFile("torch", TORCH.url + "x"),
+        LockedFile("numpy", TORCH.url),
+        LockedFile("numpy", "https://default.example/..%2f..%2fnumpy-2.3.4-py3-none-any.whl"),
+        LockedFile("numpy", "https://default.example/a%5Cnumpy-2.3.4-py3-none-any.whl"),
+        LockedFile("numpy", "https://default.example/"),
     ],
 )
-def test_who_demands_which_torch_is_read_from_the_annotations(
-    requirements: str, expected: tuple[str, tuple[str, ...]] | None
-) -> None:
-    assert demanded(requirements) == expected
+def test_a_file_that_strayed_is_refused(file: LockedFile) -> None:
+    with pytest.raises(InstallationError) as caught:
+        check_provenance((file,), {"torch": (TORCH,)})
+    assert caught.value.code == "wrong-source"
+    assert file.package in caught.value.message
 
 
-def test_anything_else_is_an_installation_that_failed() -> None:
-    error = fault("error: the sky is falling")
-    assert isinstance(error, InstallationError)
-    assert error.why == "the sky is falling"
+def test_only_wheels_of_the_backend_and_the_target_are_offered() -> None:
+    right = torch()
+    others = (
+        torch("2.14.1+cu130"),
+        torch("2.14.1+cpu"),
+        torch(tag="cp311-cp311-manylinux_2_28_x86_64"),
+        torch(tag="cp312-cp312-win_amd64"),
+    )
+    assert fitting((*others, right), "cu126", TAGS) == (right,)
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
-    error = fault("error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`")
-    assert (error.code, error.exit_code) == ("not-writable", 4)
-    assert "UV_CACHE_DIR" in (error.hint or "")
+def test_a_wheel_without_a_tag_of_its_own_is_that_of_its_page() -> None:
+    name = "triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+    here, other = listed(name, backend="cu126"), listed(name, backend="cu130")
+    assert fitting((other, here), "cu126", TAGS) == (here,)
+    assert fitting((listed(name),), "cu126", TAGS) == (listed(name),)
+
+
+def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken() -> None:
+    old, new = torch(tag="cp312-cp312-manylinux_2_17_x86_64"), torch(tag="cp312-cp312-manylinux_2_28_x86_64")
+    assert fitting((old, new), "cu126", TAGS) == (new,)
+    first, second = torch(source="https://first.example"), torch(source="https://second.example")
+    assert fitting((first, second), "cu126", TAGS) == (first,)
+
+
+def test_every_version_is_offered() -> None:
+    assert len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
+
+
+def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
+    packages = [
+        {"name": "numpy", "wheels": [{"url": NUMPY.url, "hashes": {"sha256": HASH}}]},
+        {"name": "torch", "wheels": [{"url": TORCH.url, "hashes": {"sha256": unknown_hash(TORCH.url)}}]},
+    ]
+    found = locked_files({"packages": packages})
+    assert found == (LockedFile("numpy", NUMPY.url, HASH), LockedFile("torch", TORCH.url))
+    assert found[1].name == "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
+
+
+@pytest.mark.parametrize("kind", ["vcs", "directory"])
+def test_what_no_hash_can_pin_is_refused(kind: str) -> None:
+    with pytest.raises(InstallationError) as caught:
+        locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]})
+    assert caught.value.code == "not-lockable"
+    assert "mine" in caught.value.message

@@ -5,17 +5,21 @@ from typing import TYPE_CHECKING
 import tomli
 
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.project import Project, is_unknown, page, unknown
+from gpuinstall.lock.resolver import ResolverProject, is_unknown, simple_page, unknown_hash
+from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+TARGET = Target("cu126")
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
 def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
-    project = Project(("torch==2.14.1+cu126", "numpy"), "3.12", {"torch": (torch(),), "triton": (TRITON,)})
+    project = ResolverProject(
+        ("torch==2.14.1+cu126", "numpy"), "3.12", TARGET, {"torch": (torch(),), "triton": (TRITON,)}
+    )
     document = tomli.loads(project.document)
     assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy"]
     assert document["project"]["requires-python"] == "==3.12.*"
@@ -23,26 +27,26 @@ def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
 
 def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
-    back = parse_page(page(wheels), "text/html", "https://elsewhere.example/")
+    back = parse_page(simple_page(wheels), "text/html", "https://elsewhere.example/")
     assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
-    assert [wheel.sha256 for wheel in back] == [unknown(wheels[0].url), "a" * 64]
+    assert [wheel.sha256 for wheel in back] == [unknown_hash(wheels[0].url), "a" * 64]
     assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
 
 
 def test_what_stands_for_a_hash_is_each_files_own() -> None:
-    first, second = unknown("https://index.example/a.whl"), unknown("https://index.example/b.whl")
+    first, second = unknown_hash("https://index.example/a.whl"), unknown_hash("https://index.example/b.whl")
     assert first != second
     assert is_unknown(first)
     assert len(first) == 64
     assert not is_unknown("a" * 64)
 
 
-def test_an_address_cannot_break_out_of_its_page() -> None:
+def test_an_address_cannot_break_out_of_its_simple_page() -> None:
     wicked = torch(source='https://index.example/"><a href="https://evil.example')
-    assert '"><a' not in page((wicked,)).replace('">torch', "")
+    assert '"><a' not in simple_page((wicked,)).replace('">torch', "")
 
 
-def test_the_project_is_written_with_one_folder_for_each_page(tmp_path: Path) -> None:
-    Project(("torch",), "3.12", {"torch": (torch(),)}).write(tmp_path)
+def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: Path) -> None:
+    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
     assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.document import LockedFile
-from gpuinstall.lock.hashes import fetch_missing, known_hashes
-from gpuinstall.lock.wheels import WheelCache
+from gpuinstall.lock.fetch import fetch_missing, known_hashes
+from gpuinstall.lock.lock import LockedFile
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import Client
+from gpuinstall.web.wheel_cache import WheelCache
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:

@@ -8,24 +8,22 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
-from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
-from gpuinstall.web import Head
+from gpuinstall.web.client import Head
 
 if TYPE_CHECKING:
-    from gpuinstall.reporter import Meter
-    from gpuinstall.web import Client
+    from pathlib import Path
 
+    from gpuinstall.reporter import Meter
+    from gpuinstall.web.client import Client
 
 _DAY_S = 86400
 
 
 @dataclass(frozen=True)
-class Known:
+class CachedWheel:
     """What was once fetched from an address; ``etag`` says whether it still lies there."""
 
     sha256: str
@@ -40,18 +38,18 @@ class WheelCache:
     folder: Path
 
     def path(self, sha256: str, name: str) -> Path:
-        """The place of a wheel in the cache, whether or not it is there."""
+        """Where a wheel lies in the cache, whether or not it is there."""
         return self.folder / "wheels" / sha256 / name
 
-    def known(self, url: str) -> Known | None:
+    def known(self, url: str) -> CachedWheel | None:
         """Remember an address; None where its wheel was never fetched or has gone."""
         with suppress(OSError, ValueError, TypeError):
-            known = Known(**json.loads(self._record(url).read_text(encoding="utf-8")))
+            known = CachedWheel(**json.loads(self._record(url).read_text(encoding="utf-8")))
             if self.path(known.sha256, known.name).is_file():
                 return known
         return None
 
-    def current(self, url: str, head: Head) -> Known | None:
+    def current(self, url: str, head: Head) -> CachedWheel | None:
         """Remember an address if what it holds today is what was fetched."""
         known = self.known(url)
         return known if known and known.etag and known.etag == head.etag else None
@@ -62,10 +60,10 @@ class WheelCache:
             return known.sha256
         coming = self.folder / "coming" / f"{os.getpid()}-{hashlib.sha256(url.encode()).hexdigest()}"
         sha256 = client.download(url, coming, None, meter)
-        place = self.path(sha256, name)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        coming.replace(place)
-        write_atomically(self._record(url), json.dumps(asdict(Known(sha256, name, etag))))
+        path = self.path(sha256, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coming.replace(path)
+        write_atomically(self._record(url), json.dumps(asdict(CachedWheel(sha256, name, etag))))
         return sha256
 
     def sweep(self) -> None:
@@ -77,21 +75,3 @@ class WheelCache:
 
     def _record(self, url: str) -> Path:
         return self.folder / "addresses" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
-
-
-def local_path(url: str) -> Path | None:
-    """The file that a ``file:`` address names, None for any other address."""
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-def sha256_of(path: Path) -> str:
-    """Hash a file; raise InstallationError where it cannot be read."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-        return digest.hexdigest()
-    except OSError as error:
-        raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.fit import Misfit, fit, read_locks, same_inputs
-from gpuinstall.lock.inputs import moved
+from gpuinstall.lock.inputs import changed_inputs
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.writing import LockOptions
+    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedLock:
     """A lock and why it is stale; nothing where it is fresh."""
 
     path: Path
@@ -46,25 +46,27 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredUse:
     """What locks are said to serve: targets that each have one, machines that run theirs.
 
-    ``named`` says that the requirements are given too; else those that a lock was made from are read again.
+    ``named`` says that the requirements are given too; else those that a lock was made from are read again. ``exact``
+    says that locks must be made from the very requirements.
     """
 
     targets: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
     named: bool = True
+    exact: bool = False
 
 
-def check(
-    order: LockOptions, request: Request, catalog: Catalog, declared: Declared, session: Session | None
-) -> list[Checked]:
+def check_locks(
+    folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None
+) -> list[CheckedLock]:
     """Check every lock of ours in the folder, without ``session`` only as far as no network is needed.
 
     Raise LockError where there is none, none for a target that is declared, or one that cannot be read.
     """
-    locks = [lock for lock in read_locks(order.folder) if lock.evidence]
+    locks = [lock for lock in read_locks(folder) if lock.evidence]
     wanted = {Target.parse(text).filename for text in declared.targets} or {"pylock.*.toml"}
     missing = sorted(wanted - {lock.name for lock in locks}) if declared.targets or not locks else []
     if missing:
@@ -74,12 +76,12 @@ def check(
         again = {} if declared.named else lock.requirements_files
         asked = replace(request, requirements=lock.inputs) if again else request
         return (
-            (*_misnamed(lock), *moved(again, order.folder))
-            or stale_here(lock, asked, catalog, declared.machines, exact=order.exact)
+            (*_misnamed(lock), *changed_inputs(again, folder))
+            or stale_here(lock, asked, catalog, declared.machines, exact=declared.exact)
             or (stale_there(lock, asked, catalog, session) if session else ())
         )
 
-    return [Checked(order.folder / lock.name, lock, reasons(lock)) for lock in locks]
+    return [CheckedLock(folder / lock.name, lock, reasons(lock)) for lock in locks]
 
 
 def stale_here(
@@ -100,18 +102,19 @@ def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session
     """Resolve a lock's own versions again: a package that was withdrawn, or a file that was exchanged, shows."""
     target = Target.parse(lock.target)
     asked = tuple(f"{name}=={version.partition('+')[0]}" for name, version in lock.versions.items())
-    aim = LockRequest(
-        machine_for_target(target),
-        replace(request, requirements=asked, backend=target.backend, python=lock.python),
-        catalog,
-    )
+    pinned = LockRequest.for_target(target, replace(request, requirements=asked, python=lock.python), catalog)
     try:
-        draft = plan_and_resolve([aim], session)[0].draft
+        resolution = plan_and_resolve([pinned], session)[0]
     except (NoBuildError, InstallationError) as error:
         if error.code in {"network", "offline", "unreachable"}:
             raise
         return (Reason("withdrawn", error.why or error.message),)
-    return tuple(_differing(lock, {file.package: draft.hashes.known.get(file.url) for file in draft.files}))
+    return tuple(_differing(lock, _listed_hashes(resolution)))
+
+
+def _listed_hashes(resolution: Resolution) -> dict[str, str | None]:
+    """The sha256 of each package's file, as far as it costs no transfer."""
+    return {file.package: resolution.hashes.known.get(file.url) for file in resolution.files}
 
 
 def _differing(lock: Lock, listed: Mapping[str, str | None]) -> Iterator[Reason]:

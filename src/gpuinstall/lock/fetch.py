@@ -1,0 +1,170 @@
+"""The bytes of locked files: a sha256 for each, by one transfer at most, and all of them brought into one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
+from gpuinstall.files import written
+from gpuinstall.web import Head, UnreachableError
+from gpuinstall.web.wheel_cache import CachedWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.lock.lock import Lock, LockedFile
+    from gpuinstall.reporter import Meter, Reporter
+    from gpuinstall.session import Session
+    from gpuinstall.web import Client
+    from gpuinstall.web.wheel_cache import WheelCache
+
+AT_ONCE = 16
+OFFICIAL_HOSTS = ".pytorch.org"
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """The hashes by address, and the files that must be fetched to be hashed with what their hosts say of them."""
+
+    known: Mapping[str, str]
+    missing: Mapping[LockedFile, Head]
+
+    def __or__(self, other: Hashes) -> Hashes:
+        """Both together."""
+        return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
+
+    @property
+    def bytes_missing(self) -> int:
+        """The bytes that the missing hashes cost, as far as the hosts say."""
+        return sum(head.size or 0 for head in self.missing.values())
+
+
+def known_hashes(
+    files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], cache: WheelCache, client: Client
+) -> Hashes:
+    """Find every hash that costs no transfer; ``catalogued`` gives the official index's, by the name of the file."""
+    known = {file.url: sha256 for file in files if (sha256 := file.sha256 or _local(file))}
+    official = [file for file in files if file.url not in known and _is_official(file)]
+    published = catalogued() if official else {}
+    known |= {file.url: published[file.name] for file in official if file.name in published}
+    rest = [file for file in files if file.url not in known]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = dict(zip(rest, pool.map(partial(_ask, client, cache), rest), strict=True))
+    known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, CachedWheel)}
+    return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
+
+
+def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: Reporter) -> dict[str, str]:
+    """Stream every file that has no hash into the cache, once; return all hashes by address."""
+    if not hashes.missing:
+        return dict(hashes.known)
+    cache.sweep()
+    with reporter.transfer("Download", hashes.bytes_missing or None) as meter, _transfers(meter) as (pool, count):
+        fetched = {
+            file.url: pool.submit(cache.fetch, file.url, file.name, head.etag, client, count)
+            for file, head in hashes.missing.items()
+        }
+        return {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
+
+
+def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
+    """Bring every file into ``folder`` by its name, its hash checked, and return the names.
+
+    Where two files have one name, the second lies below its hash; what is there already stays. Raise LockError where
+    there is no lock or a file has no sha256 in it, InstallationError where a file is another.
+    """
+    if not locks:
+        raise LockError("lock-missing", "there is no lock to fetch the files of", hint="gpuinstall lock")
+    files = _by_path(file for lock in locks for file in lock.files)
+    if unhashed := [name for name, file in files.items() if file.sha256 is None]:
+        raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
+    with session.reporter.transfer("Download", None) as meter, _transfers(meter) as (pool, count):
+        list(pool.map(partial(_bring, session=session, meter=count), map(folder.joinpath, files), files.values()))
+    return sorted(files)
+
+
+@contextmanager
+def _transfers(meter: Meter) -> Iterator[tuple[ThreadPoolExecutor, Meter]]:
+    """Run transfers side by side; when one fails or the user interrupts, the others end at their next chunk."""
+    stopped = Event()
+
+    def count(size: int) -> None:
+        if stopped.is_set():
+            raise InterruptedByUserError("interrupted", "the transfer was interrupted")
+        meter(size)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            yield pool, count
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def local_path(url: str) -> Path | None:
+    """The file that a ``file:`` address names, None for any other address."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a file; raise InstallationError where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        return digest.hexdigest()
+    except OSError as error:
+        raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
+
+
+def _is_official(file: LockedFile) -> bool:
+    return (urlsplit(file.url).hostname or "").endswith(OFFICIAL_HOSTS)
+
+
+def _local(file: LockedFile) -> str | None:
+    path = local_path(file.url)
+    return sha256_of(path) if path else None
+
+
+def _ask(client: Client, cache: WheelCache, file: LockedFile) -> CachedWheel | Head:
+    try:
+        head = client.head(file.url)
+    except UnreachableError:
+        return cache.known(file.url) or Head()
+    return cache.current(file.url, head) or head
+
+
+def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
+    """Give each file a path of its own."""
+    paths: dict[str, LockedFile] = {}
+    for file in files:
+        first = paths.setdefault(file.name, file)
+        if first.sha256 != file.sha256:
+            paths[f"{file.sha256}/{file.name}"] = file
+    return paths
+
+
+def _bring(path: Path, file: LockedFile, *, session: Session, meter: Meter) -> None:
+    wanted = file.sha256 or ""
+    if path.is_file() and sha256_of(path) == wanted:
+        return
+    local = local_path(file.url)
+    near = local or session.cache.path(wanted, file.name)
+    if (local or near.is_file()) and sha256_of(near) == wanted:
+        with written(path) as copy, near.open("rb") as original:
+            shutil.copyfileobj(original, copy)
+    elif local:
+        raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
+    else:
+        session.client.download(file.url, path, wanted, meter)

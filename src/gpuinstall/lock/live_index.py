@@ -1,0 +1,96 @@
+"""What the sources list today, read for all locks at once, and whether the default index answers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuinstall import process, uv
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.lock.resolution import expected_family
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.web import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.session import Session
+
+
+class PostponedWarnings(SilentReporter):
+    """Keeps warnings until it is known whether they are true."""
+
+    def __init__(self) -> None:
+        self._warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        """Keep a warning."""
+        self._warnings.append(text)
+
+    def pass_on(self, reporter: Reporter) -> None:
+        """Say what was kept."""
+        for text in self._warnings:
+            reporter.warn(text)
+
+
+def read_live_index(
+    requests: Sequence[LockRequest], session: Session
+) -> tuple[list[LockRequest], UnreachableError | None]:
+    """Narrow each catalogue to what the sources list; return with them a default index that does not answer.
+
+    Every page that is known to be needed is asked for at once, and meanwhile uv looks at its interpreter. What is to
+    be said of the sources is said once, and not where the default index is unreachable.
+    """
+    warnings = PostponedWarnings()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(process.run, uv.look(session.python), env=session.environment)
+        reached = pool.submit(reach_default_index, session)
+        list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))
+        narrowed = [
+            _narrowed(request, session, SilentReporter() if position else warnings)
+            for position, request in enumerate(requests)
+        ]
+    unreachable = reached.result()
+    if unreachable is None:
+        warnings.pass_on(session.reporter)
+    return narrowed, unreachable
+
+
+def reach_default_index(session: Session) -> UnreachableError | None:
+    """Ask the default index whether it is there, unless uv is to ask nobody; None where it answers.
+
+    uv alone tries for up to a minute. A certificate that we do not trust is left to uv, which may know another
+    authority.
+    """
+    if session.environment.get("UV_OFFLINE"):
+        return None
+    address = session.sources.default_index or uv.default_index(session.environment)
+    try:
+        if address and address.startswith(("http://", "https://")):
+            session.client.head(f"{address}/")
+    except UnreachableError as error:
+        error.hint = f"{error.hint}; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+        return None if error.untrusted else error
+    return None
+
+
+def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
+    machine, asked = request.machine, request.request
+    found = live_catalog(request.catalog, machine, asked, reporter, sources=session.sources, client=session.client)
+    return replace(request, catalog=found)
+
+
+def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
+    """The backends and packages of the pages that will be needed, as far as the backends are given."""
+    wanted = {
+        (backend, package)
+        for each in requests
+        if (backend := each.request.backend)
+        for package in ("torch", *expected_family(each.request.requirements, backend, each.catalog.family))
+    }
+    return sorted(wanted)

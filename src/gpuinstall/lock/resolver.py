@@ -1,0 +1,223 @@
+"""uv as a resolver: the private project that it is given, and what its answers and failures mean.
+
+The project's pages are an index that uv asks first: what has a page comes from it alone, whoever demands it, and
+everything else from the default index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli
+import tomli_w
+from packaging.utils import canonicalize_name
+
+from gpuinstall import process, uv
+from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.lock.target import Target
+    from gpuinstall.session import Session
+
+ROUNDS = 6
+PREFERRED = "pylock.preferred.toml"
+"""The lock that uv finds where it is to write one, and stays close to."""
+
+_UNKNOWN = "0" * 32
+"""Begins what stands for a hash."""
+_LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
+_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
+_NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
+
+
+class ConflictError(NoBuildError):
+    """The requirements cannot be had together with the torch that was chosen."""
+
+
+@dataclass(frozen=True)
+class VersionPins:
+    """What is to stay as it is: versions that must, as constraints, and versions that should.
+
+    Constraints hold for the packages that turn up, and ask for none; preferred versions are taken where nothing
+    stands against them.
+    """
+
+    constraints: tuple[str, ...] = ()
+    preferred: Mapping[str, str] = field(default_factory=dict)
+
+    def within(self, bounds: tuple[str, ...]) -> VersionPins:
+        """The same, with further constraints."""
+        return replace(self, constraints=(*self.constraints, *bounds))
+
+
+@dataclass(frozen=True)
+class ResolverProject:
+    """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from."""
+
+    requirements: tuple[str, ...]
+    python: str
+    target: Target
+    pages: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
+    pins: VersionPins = field(default_factory=VersionPins)
+
+    def write(self, folder: Path) -> None:
+        """Write the project and its pages into ``folder``."""
+        for package, wheels in self.pages.items():
+            page = folder / "family" / package / "index.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(simple_page(wheels), encoding="utf-8")
+        (folder / "family").mkdir(exist_ok=True)
+        (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
+        (folder / PREFERRED).write_text(_preferences(self.pins.preferred), encoding="utf-8")
+        (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
+
+    @property
+    def document(self) -> str:
+        """The text of pyproject.toml."""
+        project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
+        return tomli_w.dumps({"project": {**project, "dependencies": list(self.requirements)}})
+
+    def compile(self, folder: Path, session: Session) -> process.Finished:
+        """Have uv resolve it in ``folder``."""
+        self.write(folder)
+        command = uv.compile_lock(session.python, self.python, self.target.uv_platform)
+        command += ["--output-file", PREFERRED] if self.pins.preferred else []
+        return process.run(command, env=session.environment, cwd=folder)
+
+
+def resolve_project(
+    project: ResolverProject,
+    family: Collection[str],
+    wheels_of: Callable[[str], tuple[Wheel, ...]],
+    session: Session,
+) -> tuple[dict[str, Any], ResolverProject]:
+    """Resolve again until every member of ``family`` comes from its source; raise InstallationError or ConflictError.
+
+    ``wheels_of`` gives the wheels of a member, none where it is to come from the default index. Return uv's lock as
+    a document, and the project that it came from with a page for every source.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
+        for _ in range(ROUNDS):
+            done = project.compile(Path(folder), session)
+            met = _names(done.out) if done.ok else mentioned(done.err, family)
+            new = sorted((met & set(family)) - set(project.pages))
+            more = {package: wheels for package in new if (wheels := wheels_of(package))}
+            if not more and done.ok:
+                return tomli.loads(_LOGIN.sub("", done.out)), project
+            if not more:
+                raise explain_failure(done.err)
+            project = replace(project, pages={**project.pages, **more})
+    raise InternalError("resolution-endless", f"the sources of the family did not settle in {ROUNDS} resolutions")
+
+
+def demanded_torch(project: ResolverProject, session: Session) -> tuple[str, tuple[str, ...]] | None:
+    """Resolve with any torch: return the version that the packages agree on and who they are, None where none does."""
+    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
+        project.write(Path(folder))
+        command = uv.compile_with_reasons(session.python, project.python, project.target.uv_platform)
+        done = process.run(command, env=session.environment, cwd=Path(folder))
+    return demanded(done.out) if done.ok else None
+
+
+def simple_page(wheels: Iterable[Wheel]) -> str:
+    """Write a simple-index page with absolute addresses."""
+    return "<!DOCTYPE html><html><body>\n" + "".join(_link(wheel) for wheel in wheels) + "</body></html>\n"
+
+
+def unknown_hash(url: str) -> str:
+    """What stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
+
+    It is each file's own: uv takes files of one hash for one file, and would read the metadata of only one of them.
+    """
+    return _UNKNOWN + hashlib.sha256(url.encode()).hexdigest()[len(_UNKNOWN) :]
+
+
+def is_unknown(sha256: str) -> bool:
+    """Say whether this only stands for a hash."""
+    return sha256.startswith(_UNKNOWN)
+
+
+def _preferences(versions: Mapping[str, str]) -> str:
+    """Write versions as a lock."""
+    packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
+    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages})
+
+
+def _link(wheel: Wheel) -> str:
+    href = html.escape(f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}")
+    return f'<a href="{href}"{_metadata(wheel)}>{html.escape(wheel.filename)}</a><br>\n'
+
+
+def _metadata(wheel: Wheel) -> str:
+    if not wheel.metadata:
+        return ""
+    known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
+    return f' data-core-metadata="{known}"'
+
+
+def _names(lock: str) -> set[str]:
+    """The packages of a lock."""
+    return {package["name"] for package in tomli.loads(lock).get("packages", ())}
+
+
+def mentioned(text: str, family: Collection[str]) -> set[str]:
+    """The members of the family that a message names."""
+    words = {str(canonicalize_name(word)) for word in re.findall(r"[A-Za-z][A-Za-z0-9_-]*", text)}
+    return words & set(family)
+
+
+def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
+    """Read torch's version and who demanded it from annotated requirements."""
+    line = re.search(r"^torch==(\S+)\s+# via (.+)$", requirements, re.MULTILINE)
+    if line is None:
+        return None
+    via = (name.strip() for name in line[2].split(","))
+    return line[1], tuple(name for name in via if "the-request" not in name)
+
+
+def explain_failure(message: str) -> GpuInstallError:
+    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
+    cause = _cause(message)
+    for signs, code, said, hint in _OF_THE_WORLD:
+        if any(sign in message for sign in signs):
+            return InstallationError(code, said, why=cause, hint=hint)
+    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
+        package = missing[1]
+        return InstallationError(
+            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
+        )
+    if "No solution found" in message:
+        return ConflictError(
+            "requirements-conflict",
+            "the requirements contradict each other or this machine",
+            why=cause,
+            hint="ask for fewer versions: gpuinstall install torch",
+        )
+    return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+_ONLINE = "run the same without --offline"
+_RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_OF_THE_WORLD = (
+    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
+    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
+    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
+    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
+)
+
+
+def _cause(message: str) -> str:
+    """The sentences of uv's message without its arrows, labels and hints."""
+    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
+    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import NoBuildError
+from gpuinstall.lock.request import LockRequest, pin_torch, plan_locks
+from gpuinstall.lock.target import Target
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
+
+CATALOG = frozen_catalog()
+
+
+def lock_requests(
+    *targets: str, requirements: tuple[str, ...] = ("torch",), python: str | None = None
+) -> list[LockRequest]:
+    asked = Request(requirements, python)
+    return [LockRequest.for_target(Target.parse(text), asked, CATALOG) for text in targets]
+
+
+def torches(requests: list[LockRequest], *, newest: bool = False) -> list[str]:
+    return [str(planned.choice.build.torch) for planned in plan_locks(requests, newest=newest)]
+
+
+def test_several_targets_get_the_newest_torch_that_all_can_have() -> None:
+    alone = torches(lock_requests("cu130"))
+    together = torches(lock_requests("cu126", "cu130", "cpu"))
+    assert len(set(together)) == 1
+    assert together[0] == torches(lock_requests("cu126"))[0] != alone[0]
+
+
+def test_one_python_serves_all() -> None:
+    planned = plan_locks(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
+    assert len({each.choice.python for each in planned}) == 1
+    assert {each.choice.python for each in plan_locks(lock_requests("cu126", "cpu", python="3.11"))} == {"3.11"}
+    assert {each.choice.python for each in plan_locks(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))} <= {
+        "3.11",
+        "3.12",
+    }
+
+
+def test_a_pinned_torch_holds_for_all() -> None:
+    assert set(torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))) == {"2.10.0"}
+
+
+def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest() -> None:
+    disagreeing = lock_requests("cu118", "cu132")
+    with pytest.raises(NoBuildError) as caught:
+        plan_locks(disagreeing)
+    assert caught.value.code == "targets-disagree"
+    assert "cu118" in (caught.value.seen or "")
+    assert torches(disagreeing, newest=True)[0] == torches(lock_requests("cu118"))[0]
+
+
+def test_a_pin_replaces_what_was_asked_of_torch_and_keeps_its_extras() -> None:
+    asked = ("torch[opt-einsum]>=2.5", "numpy", "Torch<3")
+    assert pin_torch(asked, "2.13.0+cu126") == ("torch[opt-einsum]==2.13.0", "numpy")
+    assert pin_torch(("vllm",), "2.13.0") == ("torch==2.13.0", "vllm")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.lock.resolver import ConflictError, demanded, explain_failure, mentioned
+
+FAMILY = frozenset({"torch", "triton", "torchvision", "fbgemm-gpu-genai"})
+
+CONFLICT = """  × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
+      that torch==2.14.1+cu126 cannot be used.
+      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
+"""
+
+
+def test_a_failure_names_the_members_of_the_family_in_any_spelling() -> None:
+    assert mentioned(CONFLICT, FAMILY) == {"torch", "triton"}
+    assert mentioned("fbgemm_gpu_genai>=1 is needed", FAMILY) == {"fbgemm-gpu-genai"}
+    assert mentioned("tritonclient is needed", FAMILY) == set()
+
+
+def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
+    assert isinstance(explain_failure(CONFLICT), ConflictError)
+    assert explain_failure(CONFLICT).exit_code == 3
+    missing = explain_failure(
+        "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
+    )
+    assert (missing.code, missing.exit_code) == ("package-not-found", 4)
+    assert "nosuch" in missing.message
+    silent = explain_failure(
+        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
+    )
+    assert (silent.code, silent.exit_code) == ("network", 4)
+
+
+def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
+    error = explain_failure(
+        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
+    )
+    assert (error.code, error.exit_code) == ("http-status", 4)
+
+
+def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
+    why = explain_failure(CONFLICT).why or ""
+    assert "\n" not in why
+    assert "╰" not in why
+    assert "cause:" not in why
+    assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        ("numpy==2.3.4    # via vllm\ntorch==2.9.1    # via vllm, xformers\n", ("2.9.1", ("vllm", "xformers"))),
+        ("torch==2.9.1    # via the-request (pyproject.toml)\n", ("2.9.1", ())),
+        ("numpy==2.3.4    # via vllm\n", None),
+        ("torchvision==0.29.2    # via vllm\n", None),
+    ],
+)
+def test_who_demands_which_torch_is_read_from_the_annotations(
+    requirements: str, expected: tuple[str, tuple[str, ...]] | None
+) -> None:
+    assert demanded(requirements) == expected
+
+
+def test_anything_else_is_an_installation_that_failed() -> None:
+    error = explain_failure("error: the sky is falling")
+    assert isinstance(error, InstallationError)
+    assert error.why == "the sky is falling"
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
+    error = explain_failure(
+        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
+    )
+    assert (error.code, error.exit_code) == ("not-writable", 4)
+    assert "UV_CACHE_DIR" in (error.hint or "")

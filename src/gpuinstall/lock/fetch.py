@@ -42,6 +42,12 @@ class Hashes:
         """Both together."""
         return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
 
+    def of(self, files: Sequence[LockedFile]) -> Hashes:
+        """Those of some files alone."""
+        urls = {file.url for file in files}
+        known = {url: sha256 for url, sha256 in self.known.items() if url in urls}
+        return Hashes(known, {file: head for file, head in self.missing.items() if file.url in urls})
+
     @property
     def bytes_missing(self) -> int:
         """The bytes that the missing hashes cost, as far as the hosts say."""

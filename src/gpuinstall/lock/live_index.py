@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
 
+AT_ONCE = 16
+
 
 class PostponedWarnings(SilentReporter):
     """Keeps warnings until it is known whether they are true."""
@@ -47,7 +49,7 @@ def read_live_index(
     be said of the sources is said once, and not where the default index is unreachable.
     """
     warnings = PostponedWarnings()
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         reached = pool.submit(reach_default_index, session)
         list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))

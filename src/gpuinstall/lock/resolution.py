@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,15 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     expected = expected_family(choice.requirements, target.backend, family)
     pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
     project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
-    document, project = resolve_project(project, family, wheels_of, session)
+    foreseen = _foreseen(planned, pages)
+    with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
+        ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
+        document, project = resolve_project(project, family, wheels_of, session)
     files = locked_files(document)
     check_provenance(files, project.pages)
-    return Resolution(planned, target, document, files, known_hashes(files, _published, session.cache, session.client))
+    others = [file for file in files if file not in foreseen]
+    hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
+    return Resolution(planned, target, document, files, hashes)
 
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
@@ -137,6 +143,17 @@ def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]
         return []
     found = family_wheels(session.sources, session.client, planned.choice.build.backend, package)
     return [wheel for wheel in found if wheel.source != DEFAULT_INDEX]
+
+
+def _foreseen(planned: PlannedLock, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
+    """The files without a hash that uv will take because their versions are pinned, by the choice or by torch."""
+    release = planned.request.catalog.releases.get(planned.choice.build.torch)
+    pins = [*planned.choice.requirements, *([f"triton{release.triton}"] if release and release.triton else [])]
+    foreseen = []
+    for pin in map(parse_requirement, pins):
+        wheels = [wheel for wheel in pages.get(pin.name, ()) if pin.allows(wheel.version)]
+        foreseen += [LockedFile(pin.name, wheel.url) for wheel in wheels if len(wheels) == 1 and not wheel.sha256]
+    return foreseen
 
 
 def _published() -> Mapping[str, str]:

@@ -12,11 +12,13 @@ import click
 from gpuinstall.cli import asked, options
 from gpuinstall.cli.envelope import Outcome
 from gpuinstall.errors import LockError, UsageError
+from gpuinstall.export.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.export.formats import ExportFormat
     from gpuinstall.lock.lock import Lock
 
 _LOCK = click.option(
@@ -40,26 +42,21 @@ def command() -> None:
     """Export."""
 
 
-@command.command("requirements", help="Write a requirements file with hashes, for pip and uv.")
-@_LOCK
-@_OUTPUT
-@options.command("export")
-def requirements(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
-    """Export a requirements file."""
-    from gpuinstall.export.requirements import requirements as written
+def _add(format_: ExportFormat) -> None:
+    """Give a format its command."""
 
-    return _outcome("requirements", written(_shared(_lock(path), terminal), _family()), output)
+    @command.command(format_.name, help=format_.help)
+    @_LOCK
+    @_OUTPUT
+    @options.command("export")
+    def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+        """Export a lock."""
+        text = format_.write(_shared(_lock(path), terminal), _family())
+        return _outcome(format_.name, text, output)
 
 
-@command.command("conda", help="Write conda's environment.yml, its pip section with hashes.")
-@_LOCK
-@_OUTPUT
-@options.command("export")
-def conda(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
-    """Export an environment.yml."""
-    from gpuinstall.export.conda import conda as written
-
-    return _outcome("conda", written(_shared(_lock(path), terminal), _family()), output)
+for each in FORMATS:
+    _add(each)
 
 
 @command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")
@@ -94,8 +91,7 @@ def dockerfile(
 def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     """Patch pyproject.toml."""
     from gpuinstall.export.toml_lines import REPLACED
-    from gpuinstall.export.uv_groups import groups
-    from gpuinstall.export.uv_project import patched, unpatched
+    from gpuinstall.export.uv_project import groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.sources import read_sources
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gpuinstall.export.requirements import pins
+from gpuinstall.export.pins import pins
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
+from gpuinstall.export.pins import family_versions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,11 +19,6 @@ def constraints(lock: Lock, family: Collection[str]) -> str:
     """Write the locked builds of ``family`` as a constraints file for pip and uv."""
     head = f"# The builds that {lock.name} holds. pip.conf beside this file names it; to lift it, delete that line.\n"
     return head + "".join(f"{name}=={version}\n" for name, version in family_versions(lock, family).items())
-
-
-def family_versions(lock: Lock, family: Collection[str]) -> dict[str, str]:
-    """The versions of the members of ``family`` that a lock holds."""
-    return {name: version for name, version in sorted(lock.versions.items()) if canonicalize_name(name) in family}
 
 
 def pip_configuration(file: Path) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.backend import backend_of
+from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:

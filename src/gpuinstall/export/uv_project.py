@@ -7,24 +7,56 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tomli
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
+from gpuinstall.export.pins import backend_of, family_versions
 from gpuinstall.export.toml_lines import ADDED, append, put, restored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gpuinstall.export.uv_groups import Group
+    from gpuinstall.lock.lock import Lock
 
 GROUPS, UV = ("dependency-groups",), ("tool", "uv")
 
 
-def patched(text: str, wanted: Sequence[Group], torch_index: str) -> str:
+@dataclass(frozen=True)
+class DependencyGroup:
+    """The dependency group of one backend: its requirements, the packages they name, and its Python."""
+
+    backend: str
+    requirements: tuple[str, ...]
+    packages: tuple[str, ...]
+    python: str
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return f"torch-{self.backend}"
+
+    @property
+    def index(self) -> str:
+        """The name of its index."""
+        return f"gpuinstall-{self.backend}"
+
+
+def groups(locks: Iterable[Lock], family: Collection[str]) -> tuple[DependencyGroup, ...]:
+    """Make a group of the locks of each backend; raise UsageError where a lock does not say its backend."""
+    by_backend: dict[str, list[Lock]] = defaultdict(list)
+    for lock in locks:
+        by_backend[backend_of(lock)].append(lock)
+    return tuple(_group(backend, held, family) for backend, held in sorted(by_backend.items()))
+
+
+def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> str:
     """Write ``wanted`` into the text of a pyproject.toml; ``torch_index`` is the base of their indexes.
 
     Raise UsageError where the text is no TOML, has ``[tool.uv]`` in a form that no line can be added to, is no
@@ -39,9 +71,9 @@ def patched(text: str, wanted: Sequence[Group], torch_index: str) -> str:
         if group.python:
             text = put(text, (*UV, "dependency-groups"), group.name, [_inline({"requires-python": group.python})])
     sources = _sources(said.get("sources", {}), wanted)
-    together = _conflict([*_rivals(document, sources), *_choices(sources)], wanted)
-    if len(together) > 1:
-        conflicts = [*said.get("conflicts", []), together]
+    exclusive = _conflict([*_rivals(document, sources), *_choices(sources)], wanted)
+    if len(exclusive) > 1:
+        conflicts = [*said.get("conflicts", []), exclusive]
         text = put(text, UV, "conflicts", _array(f"[{', '.join(map(_inline, clash))}]" for clash in conflicts))
     for package, entries in sources.items():
         text = put(text, (*UV, "sources"), package, _array(map(_inline, entries)))
@@ -59,7 +91,32 @@ def unpatched(text: str) -> str:
     return restored(text)
 
 
-def _refuse(document: dict[str, Any], wanted: Sequence[Group]) -> None:
+def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
+    held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
+    for lock in locks:
+        for package, version in family_versions(lock, family).items():
+            held[package, version.partition("+")[0]].append(lock)
+    requirements = [
+        f"{package}=={version}{_marker(package, holders, locks)}" for (package, version), holders in held.items()
+    ]
+    pythons = {str(lock.pylock.requires_python or "") for lock in locks}
+    if len(pythons) > 1:
+        names = ", ".join(lock.name for lock in locks)
+        raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
+    packages = sorted({package for package, _ in held})
+    return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
+
+
+def _marker(package: str, holders: Sequence[Lock], locks: Sequence[Lock]) -> str:
+    """Say where a requirement applies: everywhere, if it was asked for; else only where a lock holds it."""
+    asked = {canonicalize_name(Requirement(text).name) for lock in locks for text in (*lock.inputs, "torch")}
+    if package in asked and len(holders) == len(locks):
+        return ""
+    markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
+    return f" ; {' or '.join(markers)}" if markers else ""
+
+
+def _refuse(document: dict[str, Any], wanted: Sequence[DependencyGroup]) -> None:
     """Refuse a file that is no project's, and one that has a group or an index of the same name."""
     if "project" not in document:
         message = "pyproject.toml has no [project], and uv lets only a project's groups exclude each other"
@@ -70,7 +127,7 @@ def _refuse(document: dict[str, Any], wanted: Sequence[Group]) -> None:
         raise UsageError("name-taken", f"pyproject.toml has {name} already, of its own", hint=f"rename {name} there")
 
 
-def _sources(said: dict[str, Any], wanted: Sequence[Group]) -> dict[str, list[dict[str, str]]]:
+def _sources(said: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[dict[str, str]]]:
     """The sources of each package, as it is spelled: what was said for an extra or a group of its own stays."""
     spelled = {canonicalize_name(package): package for package in said}
     sources: dict[str, list[dict[str, str]]] = {}
@@ -83,7 +140,7 @@ def _sources(said: dict[str, Any], wanted: Sequence[Group]) -> dict[str, list[di
     return sources
 
 
-def _conflict(others: Iterable[dict[str, str]], wanted: Sequence[Group]) -> list[dict[str, str]]:
+def _conflict(others: Iterable[dict[str, str]], wanted: Sequence[DependencyGroup]) -> list[dict[str, str]]:
     """Of the extras and groups that say which build of the family it is, only one can be had at a time."""
     every = [*others, *({"group": group.name} for group in wanted)]
     return [choice for at, choice in enumerate(every) if choice not in every[:at]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.backend import backend_of
+from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.lock import Lock, parse
 from tests.unit.export.locks import cuda_lock, lock, wheel
 

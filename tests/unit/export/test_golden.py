@@ -13,8 +13,7 @@ from gpuinstall.export.conda import conda
 from gpuinstall.export.constraints import constraints
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
 from gpuinstall.export.requirements import requirements
-from gpuinstall.export.uv_groups import groups
-from gpuinstall.export.uv_project import patched
+from gpuinstall.export.uv_project import groups, patched
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, source
 
 GOLDEN = Path(__file__).with_name("golden")

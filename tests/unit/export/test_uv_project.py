@@ -4,8 +4,7 @@ import pytest
 import tomli
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.uv_groups import groups
-from gpuinstall.export.uv_project import patched, unpatched
+from gpuinstall.export.uv_project import groups, patched, unpatched
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, lock, wheel
 

@@ -1,0 +1,33 @@
+"""The formats that a lock is written in, each a module of its own and a row here; the command line reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuinstall.export.conda import conda
+from gpuinstall.export.requirements import requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from gpuinstall.lock.lock import Lock
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format: its name on the command line, what is said of it there, and how it is written.
+
+    ``write`` takes the lock and the names of the PyTorch family, and raises UsageError where the lock does not say
+    enough.
+    """
+
+    name: str
+    help: str
+    write: Callable[[Lock, Collection[str]], str]
+
+
+FORMATS = (
+    ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
+    ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
+)

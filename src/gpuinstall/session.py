@@ -7,6 +7,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,20 @@ class Session:
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
         return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
+
+    @cached_property
+    def default_index(self) -> str | None:
+        """The address of the default index: the one that is configured, else uv's own."""
+        from gpuinstall import uv
+
+        return self.sources.default_index or uv.default_index(self.environment)
+
+    @cached_property
+    def uv_cache(self) -> Path:
+        """The folder of uv's cache."""
+        from gpuinstall import uv
+
+        return uv.cache_folder(self.environment)
 
 
 @contextmanager

@@ -74,13 +74,17 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
 def fits_in(
     folder: Path, machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
 ) -> list[Fit | Misfit]:
-    """Judge every lock in ``folder``; raise LockError for one that cannot be read.
+    """Judge every lock in ``folder``; raise LockError for one that cannot be read."""
+    return judge(read_locks(folder), machine, request, catalog, exact=exact)
 
-    ``exact`` takes only those that were made from the very requirements, as far as they say what they were made from.
-    """
+
+def judge(
+    locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
+) -> list[Fit | Misfit]:
+    """Judge locks; ``exact`` takes only those made from the very requirements, as far as they say so."""
     return [
         _made_for_another(lock) if exact and not same_inputs(lock, request) else fit(lock, machine, request, catalog)
-        for lock in read_locks(folder)
+        for lock in locks
     ]
 
 

@@ -71,7 +71,7 @@ def reach_default_index(session: Session) -> UnreachableError | None:
     """
     if session.environment.get("UV_OFFLINE"):
         return None
-    address = session.sources.default_index or uv.default_index(session.environment)
+    address = session.default_index
     try:
         if address and address.startswith(("http://", "https://")):
             session.client.head(f"{address}/")

@@ -9,7 +9,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import write_atomically
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.fit import Fit, best, fits_in, read_locks
+from gpuinstall.lock.fit import Fit, best, judge, read_locks
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.resolver import VersionPins
 from gpuinstall.units import readable
@@ -100,16 +100,17 @@ def _serving(options: LockOptions) -> list[Lock]:
     """The locks in the folder that serve as they are: all with one Python, and one torch unless each has its own."""
     if options.upgrade or options.upgrade_packages:
         return []
-    fits = [fit for request in options.requests if (fit := _serving_one(request, options))]
+    locks = read_locks(options.folder)
+    fits = [fit for request in options.requests if (fit := _serving_one(locks, request, exact=options.exact))]
     torches = {fit.choice.build.torch for fit in fits}
     together = len({fit.lock.python for fit in fits}) == 1 and (options.newest or len(torches) == 1)
     return [fit.lock for fit in fits] if together and len(fits) == len(options.requests) else []
 
 
-def _serving_one(request: LockRequest, options: LockOptions) -> Fit | None:
+def _serving_one(locks: Sequence[Lock], request: LockRequest, *, exact: bool) -> Fit | None:
     """Find the lock that serves a request: the one named after its target, or the best for its machine."""
-    judged = fits_in(options.folder, request.machine, request.request, request.catalog, exact=options.exact)
-    return best(each for each in judged if request.request.backend is None or each.lock.target == request.target)
+    named = [lock for lock in locks if request.request.backend is None or lock.target == request.target]
+    return best(judge(named, request.machine, request.request, request.catalog, exact=exact))
 
 
 def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:

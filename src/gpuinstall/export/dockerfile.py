@@ -98,10 +98,10 @@ def _platform(lock: Lock) -> str:
         names = ", ".join(lock.unserved)
         message = f"{names} in {lock.name}: from a folder or a repository, which the image does not have"
         raise UsageError("not-exportable", message, hint="make the lock from an index: gpuinstall lock --upgrade")
-    places = lock.pylock.environments
+    markers = lock.pylock.environments
     for arch, platform in _PLATFORMS.items():
         here = Target("cpu", "linux", arch).environment(lock.python)
-        if not places or any(place.evaluate(here) for place in places):
+        if not markers or any(marker.evaluate(here) for marker in markers):
             return platform
     raise UsageError(
         "not-exportable", f"{lock.name} is not for Linux, and an image is", hint="gpuinstall lock --target cpu"

@@ -174,7 +174,7 @@ def _parse(text: str) -> dict[str, Any]:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         message = f"pyproject.toml cannot be patched: {error}"
-        raise UsageError("pyproject-malformed", message, hint="mend pyproject.toml") from None
+        raise UsageError("pyproject-malformed", message, hint="repair pyproject.toml") from None
 
 
 def _check(text: str) -> None:

@@ -146,29 +146,6 @@ def is_unknown(sha256: str) -> bool:
     return sha256.startswith(_UNKNOWN)
 
 
-def _preferences(versions: Mapping[str, str]) -> str:
-    """Write versions as a lock."""
-    packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
-    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages})
-
-
-def _link(wheel: Wheel) -> str:
-    href = html.escape(f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}")
-    return f'<a href="{href}"{_metadata(wheel)}>{html.escape(wheel.filename)}</a><br>\n'
-
-
-def _metadata(wheel: Wheel) -> str:
-    if not wheel.metadata:
-        return ""
-    known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
-    return f' data-core-metadata="{known}"'
-
-
-def _names(lock: str) -> set[str]:
-    """The packages of a lock."""
-    return {package["name"] for package in tomli.loads(lock).get("packages", ())}
-
-
 def mentioned(text: str, family: Collection[str]) -> set[str]:
     """The members of the family that a message names."""
     words = {str(canonicalize_name(word)) for word in re.findall(r"[A-Za-z][A-Za-z0-9_-]*", text)}
@@ -203,6 +180,29 @@ def explain_failure(message: str) -> GpuInstallError:
             hint="ask for fewer versions: gpuinstall install torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _preferences(versions: Mapping[str, str]) -> str:
+    """Write versions as a lock."""
+    packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
+    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages})
+
+
+def _link(wheel: Wheel) -> str:
+    href = html.escape(f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}")
+    return f'<a href="{href}"{_metadata(wheel)}>{html.escape(wheel.filename)}</a><br>\n'
+
+
+def _metadata(wheel: Wheel) -> str:
+    if not wheel.metadata:
+        return ""
+    known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
+    return f' data-core-metadata="{known}"'
+
+
+def _names(lock: str) -> set[str]:
+    """The packages of a lock."""
+    return {package["name"] for package in tomli.loads(lock).get("packages", ())}
 
 
 _ONLINE = "run the same without --offline"

@@ -131,4 +131,4 @@ def _text(path: Path) -> str:
 
 
 def _malformed(path: Path, error: Exception) -> UsageError:
-    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"mend or move {path}")
+    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"repair or move {path}")

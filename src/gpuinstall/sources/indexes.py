@@ -28,7 +28,7 @@ def merged(indexes: Iterable[Indexes]) -> Indexes:
     return Indexes(
         default=next((one.default for one in said if one.default), None),
         extra=tuple(dict.fromkeys(url for one in said for url in one.extra)),
-        find_links=tuple(dict.fromkeys(place for one in said for place in one.find_links)),
+        find_links=tuple(dict.fromkeys(link for one in said for link in one.find_links)),
         certificates=next((one.certificates for one in said if one.certificates), None),
     )
 
@@ -56,11 +56,11 @@ def parse_pip_file(text: str, folder: Path) -> Indexes:
 def parse_uv_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
     """Read uv's ``UV_*`` variables."""
     extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
-    places = (place.strip() for place in environ.get("UV_FIND_LINKS", "").split(","))
+    links = (link.strip() for link in environ.get("UV_FIND_LINKS", "").split(","))
     return Indexes(
         default=_unnamed(environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or "") or None,
         extra=tuple(_unnamed(url) for url in extra),
-        find_links=tuple(_located(place, folder) for place in places if place),
+        find_links=tuple(_located(link, folder) for link in links if link),
     )
 
 
@@ -75,7 +75,7 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
     return Indexes(
         default=next(iter(defaults), settings.get("index-url")),
         extra=(*(index["url"] for index in listed if not index.get("default")), *_texts(settings, "extra-index-url")),
-        find_links=tuple(_located(place, folder) for place in _texts(settings, "find-links")),
+        find_links=tuple(_located(link, folder) for link in _texts(settings, "find-links")),
     )
 
 
@@ -83,7 +83,7 @@ def _of_pip(options: Mapping[str, str], folder: Path) -> Indexes:
     return Indexes(
         default=options.get("index-url") or None,
         extra=tuple(options.get("extra-index-url", "").split()),
-        find_links=tuple(_located(place, folder) for place in options.get("find-links", "").split()),
+        find_links=tuple(_located(link, folder) for link in options.get("find-links", "").split()),
         certificates=options.get("cert") or None,
     )
 
@@ -104,5 +104,5 @@ def _unnamed(index: str) -> str:
     return url if equals and "/" not in name else index
 
 
-def _located(place: str, folder: Path) -> str:
-    return place if "://" in place else os.path.normpath(folder / Path(place).expanduser())
+def _located(link: str, folder: Path) -> str:
+    return link if "://" in link else os.path.normpath(folder / Path(link).expanduser())

@@ -75,7 +75,7 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
     return Sources(
         torch_index=_without_login(torch_index),
         named=bool(named),
-        find_links=tuple(_without_login(place) for place in indexes.find_links),
+        find_links=tuple(_without_login(link) for link in indexes.find_links),
         default_index=_without_login(default) or None,
         ignored_extra=tuple(_without_login(url) for url in indexes.extra),
         certificates=environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or indexes.certificates,

@@ -34,13 +34,13 @@ class PageCache:
     def known(self, url: str) -> Page | None:
         """Remember a page."""
         with suppress(OSError, ValueError, TypeError):
-            return Page(**json.loads(self._place(url).read_text(encoding="utf-8")))
+            return Page(**json.loads(self._file(url).read_text(encoding="utf-8")))
         return None
 
     def keep(self, url: str, page: Page) -> None:
         """Keep a page for the next run."""
         with suppress(InstallationError):
-            write_atomically(self._place(url), json.dumps(asdict(page)))
+            write_atomically(self._file(url), json.dumps(asdict(page)))
 
-    def _place(self, url: str) -> Path:
+    def _file(self, url: str) -> Path:
         return self.folder / "pages" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"

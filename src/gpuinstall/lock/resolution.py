@@ -63,7 +63,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     expected = expected_family(choice.requirements, target.backend, family)
     pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
     project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
-    foreseen = _foreseen(planned, pages)
+    foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
         document, project = resolve_project(project, family, wheels_of, session)
@@ -78,6 +78,17 @@ def expected_family(requirements: Iterable[str], backend: str, family: Collectio
     """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
     asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU else set())
     return sorted(asked & set(family))
+
+
+def foreseen_files(planned: PlannedLock, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
+    """The files without a hash that uv will take because their versions are pinned, by the choice or by torch."""
+    release = planned.request.catalog.releases.get(planned.choice.build.torch)
+    pins = [*planned.choice.requirements, *([f"triton{release.triton}"] if release and release.triton else [])]
+    foreseen = []
+    for pin in map(parse_requirement, pins):
+        wheels = [wheel for wheel in pages.get(pin.name, ()) if pin.allows(wheel.version)]
+        foreseen += [LockedFile(pin.name, wheel.url) for wheel in wheels if len(wheels) == 1 and not wheel.sha256]
+    return foreseen
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:
@@ -143,17 +154,6 @@ def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]
         return []
     found = family_wheels(session.sources, session.client, planned.choice.build.backend, package)
     return [wheel for wheel in found if wheel.source != DEFAULT_INDEX]
-
-
-def _foreseen(planned: PlannedLock, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
-    """The files without a hash that uv will take because their versions are pinned, by the choice or by torch."""
-    release = planned.request.catalog.releases.get(planned.choice.build.torch)
-    pins = [*planned.choice.requirements, *([f"triton{release.triton}"] if release and release.triton else [])]
-    foreseen = []
-    for pin in map(parse_requirement, pins):
-        wheels = [wheel for wheel in pages.get(pin.name, ()) if pin.allows(wheel.version)]
-        foreseen += [LockedFile(pin.name, wheel.url) for wheel in wheels if len(wheels) == 1 and not wheel.sha256]
-    return foreseen
 
 
 def _published() -> Mapping[str, str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,3 +128,11 @@ def test_old_leftovers_are_swept_and_a_transfer_under_way_is_not(cache: WheelCac
     os.utime(coming / "old", (0, 0))
     cache.sweep()
     assert [entry.name for entry in coming.iterdir()] == ["new"]
+
+
+def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop: Shop, cache: WheelCache) -> None:
+    torch, triton = shop.locked()
+    with Client() as client:
+        found = known_hashes((torch, replace(triton, sha256="1" * 64)), nothing, cache, client)
+    assert found.of([torch]).missing.keys() == {torch}
+    assert (found.of([triton]).known, found.of([triton]).missing) == ({triton.url: "1" * 64}, {})

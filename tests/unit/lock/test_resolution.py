@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolution import check_provenance, fitting, locked_files
+from gpuinstall.lock.request import LockRequest, plan_lock
+from gpuinstall.lock.resolution import check_provenance, fitting, foreseen_files, locked_files
 from gpuinstall.lock.resolver import unknown_hash
 from gpuinstall.lock.target import Target
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
 from tests.unit.lock.wheels_here import listed, torch
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.pages import Wheel
 
 TAGS = Target("cu126").tags("3.12")
 HASH = "1" * 64
@@ -82,3 +90,19 @@ def test_what_no_hash_can_pin_is_refused(kind: str) -> None:
         locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]})
     assert caught.value.code == "not-lockable"
     assert "mine" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("wheels", "expected"),
+    [
+        ((torch(),), [LockedFile("torch", TORCH.url)]),
+        ((torch(), torch("2.13.0+cu126")), [LockedFile("torch", TORCH.url)]),
+        ((torch(sha256=HASH),), []),
+        ((torch("2.13.0+cu126"),), []),
+    ],
+)
+def test_a_file_is_foreseen_where_its_version_is_pinned_and_no_hash_is_known(
+    wheels: tuple[Wheel, ...], expected: list[LockedFile]
+) -> None:
+    request = LockRequest.for_target(Target("cu126"), Request(("torch==2.14.1",)), frozen_catalog())
+    assert foreseen_files(plan_lock(request), {"torch": wheels}) == expected

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
+    from gpuinstall.backend import Backend
     from gpuinstall.lock.lock import Lock
 
 UV = "0.13.8"
@@ -59,8 +61,8 @@ _SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
 
 def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
     """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough."""
-    backend = backend_of(lock)
-    cpu = backend == "cpu"
+    backend = _backend(lock)
+    cpu = backend == CPU
     return _TEXT.format(
         torch=lock.versions.get("torch"),
         platform=_platform(lock),
@@ -79,7 +81,7 @@ def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
 
 def devcontainer(lock: Lock) -> str:
     """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
-    gpu = {} if backend_of(lock) == "cpu" else {"runArgs": ["--gpus", "all"]}
+    gpu = {} if _backend(lock) == CPU else {"runArgs": ["--gpus", "all"]}
     document = {
         "name": f"torch {lock.versions.get('torch')}",
         "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", _platform(lock)]},
@@ -108,14 +110,22 @@ def _platform(lock: Lock) -> str:
     )
 
 
-def _bases(lock: Lock, backend: str) -> dict[str, str]:
+def _backend(lock: Lock) -> Backend:
+    """The backend of a lock; raise UsageError for one whose GPUs no container is known to be given."""
+    backend = backend_of(lock)
+    if backend.kind not in {"cpu", "cuda"}:
+        message = f"{lock.name} is for {backend}, and only images for CUDA and the CPU are known here"
+        raise UsageError("not-exportable", message, hint="gpuinstall export requirements")
+    return backend
+
+
+def _bases(lock: Lock, backend: Backend) -> dict[str, str]:
     """The images: Python's own, unless something is compiled with the CUDA toolkit, which has no Python."""
     compiled = [package.name for package in lock.pylock.packages if not package.wheels]
-    if backend == "cpu" or not compiled:
+    if backend == CPU or not compiled:
         image = f"python:{lock.python}-slim-bookworm"
         return {"base": f"FROM {image}", "final": image, "pythons": "UV_PYTHON_DOWNLOADS=never", "copied": ""}
-    digits = backend.removeprefix("cu")
-    toolkit = f"nvidia/cuda:{digits[:-1]}.{digits[-1]}.0-devel-ubuntu22.04"
+    toolkit = f"nvidia/cuda:{backend.version}.0-devel-ubuntu22.04"
     return {
         "base": f"# Compiled with the toolkit: {', '.join(compiled)}\nFROM {toolkit}",
         "final": "debian:bookworm-slim",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.target import Target
 
@@ -47,14 +48,12 @@ def family_versions(lock: Lock, family: Collection[str]) -> dict[str, str]:
     return {name: version for name, version in sorted(lock.versions.items()) if canonicalize_name(name) in family}
 
 
-def backend_of(lock: Lock) -> str:
-    """The backend tag of a lock; raise UsageError where neither its name nor torch's version says it."""
+def backend_of(lock: Lock) -> Backend:
+    """The backend of a lock; raise UsageError where neither its name nor torch's version says it."""
     _, _, local = lock.versions.get("torch", "").partition("+")
-    if local:
-        return local
     try:
-        return Target.parse(lock.target).backend
-    except UsageError:
+        return Backend.parse(local or Target.parse(lock.target).backend)
+    except (UsageError, ValueError):
         message = f"{lock.name} does not say which build of torch it holds"
         raise UsageError("not-exportable", message, hint="name it for its target: pylock.cu126.toml") from None
 

@@ -52,7 +52,7 @@ def groups(locks: Iterable[Lock], family: Collection[str]) -> tuple[DependencyGr
     """Make a group of the locks of each backend; raise UsageError where a lock does not say its backend."""
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
-        by_backend[backend_of(lock)].append(lock)
+        by_backend[backend_of(lock).tag].append(lock)
     return tuple(_group(backend, held, family) for backend, held in sorted(by_backend.items()))
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.build import CPU
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.request import LockRequest, common_torches
 from gpuinstall.lock.target import Target
-from gpuinstall.plan.error import error_of
+from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +50,10 @@ def _served(requests: Sequence[LockRequest]) -> Served:
 
 
 def _backends(request: LockRequest) -> list[str]:
-    """The backends to try for a machine: every GPU's where it has one, else the CPU's."""
-    if not request.machine.gpus:
-        return [CPU]
-    return sorted({build.backend for build in request.builds} - {CPU})
+    """The backends to try for a machine: those of the kind that it would choose alone."""
+    choice = request.plan().choice
+    kind = choice.build.backend.kind if choice else None
+    return sorted({build.backend.tag for build in request.builds if build.backend.kind == kind})
 
 
 def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> tuple[Target, ...]:
@@ -73,4 +72,4 @@ def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> 
 def _favourite(request: LockRequest) -> Target | None:
     """What a machine would choose alone."""
     choice = request.plan().choice
-    return Target(choice.build.backend, request.machine.os, request.machine.arch) if choice else None
+    return Target(choice.build.backend.tag, request.machine.os, request.machine.arch) if choice else None

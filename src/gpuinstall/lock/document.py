@@ -13,12 +13,11 @@ from gpuinstall.lock.inputs import digest, plain
 from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.resolution import not_lockable
 from gpuinstall.lock.resolver import is_unknown
+from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
@@ -90,14 +89,15 @@ def document(
 def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
     build, catalog = planned.choice.build, planned.request.catalog
+    rules = rules_for(planned.request.machine, catalog, {build.backend.kind})
     return LockEvidence(
         inputs=plain(request.requirements),
         torch=str(build.torch),
-        backend=build.backend,
+        backend=build.backend.tag,
         catalogue=catalog.date,
         asked=request.backend,
-        architectures=(*map(str, build.sass), *(f"compute_{cc.sm.removeprefix('sm_')}" for cc in build.ptx)),
-        floors={**_driver_floor(build, catalog), **({"glibc": target.glibc} if target.os == "linux" else {})},
+        architectures=build.code,
+        floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
     )
 
 
@@ -107,13 +107,6 @@ def _build(resolution: Resolution, request: Request, hashes: Mapping[str, str], 
     return parse(
         target.filename, render(document(resolution.document, hashes, target, planned.choice.python, made_from))
     )
-
-
-def _driver_floor(build: Build, catalog: Catalog) -> dict[str, str]:
-    floor = catalog.drivers.floors.get(build.toolkit.major) if build.toolkit else None
-    if floor is None:
-        return {}
-    return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
 
 
 def _package(package: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:

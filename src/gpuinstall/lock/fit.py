@@ -18,6 +18,7 @@ from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
 from gpuinstall.plan.values import Reason
+from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +69,7 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
     if plan.choice is not None and not _is_idle(plan.choice, plan):
         return Fit(lock, plan, plan.choice)
-    return Misfit(lock, _why_not(plan, build, machine))
+    return Misfit(lock, _why_not(plan, build, machine, catalog))
 
 
 def fits_in(
@@ -132,11 +133,12 @@ def same_inputs(lock: Lock, request: Request) -> bool:
     return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
 
 
-def _why_not(plan: Plan, build: Build, machine: Machine) -> Reason:
+def _why_not(plan: Plan, build: Build, machine: Machine, catalog: Catalog) -> Reason:
+    maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
-        return Reason("gpu-build", f"it is for NVIDIA GPUs ({build.backend}), and there is none here")
+        return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), and there is none here")
     if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
-        return Reason("cpu-build", "it holds the CPU build, and there is an NVIDIA GPU here (--target cpu takes it)")
+        return Reason("cpu-build", f"it holds the CPU build, and there is an {maker} GPU here (--target cpu takes it)")
     why = plan.rejected[0] if plan.rejected else plan.reasons[0]
     return Reason(why.code, why.message)
 

@@ -13,7 +13,7 @@ from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.error import error_of
+from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,14 +42,15 @@ class LockRequest:
 
     @property
     def target(self) -> str:
-        """The target as the user named it."""
-        return str(Target(self.request.backend or "?", self.machine.os, self.machine.arch))
+        """The target as the user named it, or else the system."""
+        system = f"{self.machine.os}-{self.machine.arch}"
+        return str(Target(self.request.backend, self.machine.os, self.machine.arch)) if self.request.backend else system
 
     @property
     def builds(self) -> list[Build]:
         """The builds of its platform and backend."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
-        return [build for build in builds if self.request.backend in {build.backend, None}]
+        return [build for build in builds if self.request.backend in {build.backend.tag, None}]
 
     def with_torch(self, torch: str, python: str | None = None) -> LockRequest:
         """The same with one version of torch, and one Python where it is given."""
@@ -75,7 +76,7 @@ class PlannedLock:
         """What the lock is for; its glibc is old enough for every machine that runs the build."""
         machine = self.request.machine
         glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
-        return Target(self.choice.build.backend, machine.os, machine.arch, glibc)
+        return Target(self.choice.build.backend.tag, machine.os, machine.arch, glibc)
 
 
 def machine_for_target(target: Target) -> Machine:

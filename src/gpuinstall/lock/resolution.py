@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog.build import CPU, DEFAULT_INDEX
+from gpuinstall.backend import CPU
+from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import known_hashes
@@ -76,7 +77,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
     """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
-    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU else set())
+    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
     return sorted(asked & set(family))
 
 
@@ -152,7 +153,7 @@ def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]
     """What the sources list of a member of the family today, but for the default index, which uv asks itself."""
     if planned.choice.index is None:
         return []
-    found = family_wheels(session.sources, session.client, planned.choice.build.backend, package)
+    found = family_wheels(session.sources, session.client, planned.choice.build.backend.tag, package)
     return [wheel for wheel in found if wheel.source != DEFAULT_INDEX]
 
 

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import CPU, Backend, known_backend
 from gpuinstall.errors import UsageError
+from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 _FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
-_BACKEND = re.compile(r"cpu|cu[0-9]{2,3}")
 _SYS_PLATFORM = {"linux": "linux", "windows": "win32", "macos": "darwin"}
 _MACHINE = {("windows", "x86_64"): "AMD64", ("windows", "arm64"): "ARM64"}
 
@@ -33,7 +34,7 @@ _NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
 
 @dataclass(frozen=True)
 class Target:
-    """What one lock serves; ``glibc`` is the newest that its wheels may ask for on Linux."""
+    """What one lock serves; ``backend`` is a tag, ``glibc`` the newest that its wheels may ask for on Linux."""
 
     backend: str
     os: str = "linux"
@@ -42,21 +43,20 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read ``cu126`` (Linux x86_64) or ``cu130-windows-x86_64``; raise UsageError for anything else."""
+        """Read ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
         form = _FORM.fullmatch(text)
-        if form is None or not _BACKEND.fullmatch(form[1]):
+        backend = known_backend(form[1].replace("-", ".")) if form else None
+        if form is None or backend is None or backend.kind not in {CPU.kind, *(one.kind for one in VENDORS.values())}:
             raise UsageError(
                 "target-malformed",
                 f"{text!r} is not a target",
                 hint="a target is cu126, cpu, cu130-windows-x86_64 or cpu-macos-arm64",
             )
-        backend, os, arch = form.groups()
-        return cls(backend, os or "linux", arch or "x86_64")
+        return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
     def __str__(self) -> str:
-        if (self.os, self.arch) == ("linux", "x86_64"):
-            return self.backend
-        return f"{self.backend}-{self.os}-{self.arch}"
+        backend = Backend.parse(self.backend).file_tag
+        return backend if (self.os, self.arch) == ("linux", "x86_64") else f"{backend}-{self.os}-{self.arch}"
 
     @property
     def filename(self) -> str:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.target import Target
+from gpuinstall.vendors import VENDORS
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,13 @@ def test_the_marker_holds_on_its_platform_and_nowhere_else() -> None:
     for one in targets:
         for other in targets:
             assert Marker(one.marker).evaluate(dict(other.environment("3.12"))) is (one == other)
+
+
+def test_a_backend_whose_tag_has_dots_is_spelled_without_them_in_the_name_of_its_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(VENDORS, "amd", VENDORS["nvidia"]._replace(kind="rocm"))
+    target = Target.parse("rocm7-2")
+    assert (target.backend, target.filename) == ("rocm7.2", "pylock.rocm7-2.toml")
+    assert Target.parse(str(replace(target, arch="aarch64"))) == replace(target, arch="aarch64")
+    assert Target.parse("rocm7.2") == target

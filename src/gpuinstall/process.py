@@ -48,13 +48,13 @@ def run(
     return Finished(words, running.returncode, out, err)
 
 
-def follow(argv: Sequence[str | Path], heard: Callable[[str], None], *, env: Mapping[str, str]) -> Finished:
-    """Run ``argv`` and hand each line that it writes to stderr to ``heard`` at once; its stdout is not kept."""
+def follow(argv: Sequence[str | Path], each_line: Callable[[str], None], *, env: Mapping[str, str]) -> Finished:
+    """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept."""
     words, lines = tuple(str(word) for word in argv), []
     with _started(words, env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
         for line in running.stderr or ():
             lines.append(line)
-            heard(line.rstrip())
+            each_line(line.rstrip())
         running.wait()
     return Finished(words, running.returncode, "", "".join(lines))
 

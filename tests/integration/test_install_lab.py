@@ -101,13 +101,14 @@ def test_a_second_run_asks_nobody_and_proves_nothing_again(
     assert stand_in.log == []
 
 
-def test_another_card_or_driver_is_proven_anew_without_building(
+def test_another_card_or_driver_is_proven_again_without_building(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
     play(RTX_4090)
     workshop.document("install")
     stand_in.forget()
     play(replace(RTX_4090, driver="535.247.01"))
+    assert workshop.document("install", "--dry-run")["data"]["commands"] == []
     assert workshop.document("install")["data"]["environment"]["status"] == "proven"
     assert stand_in.sent() == {}
 

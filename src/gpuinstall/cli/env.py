@@ -9,7 +9,7 @@ import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.envelope import Outcome
-from gpuinstall.install.turn import WAIT_S
+from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command() -> None:
 @options.command("env")
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
-    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.environments.records import remembered
 
@@ -54,7 +54,7 @@ def listed(_terminal: Terminal) -> Outcome:
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.removal import remove
+    from gpuinstall.install.previous import remove
 
     gone = remove(EnvironmentPaths.at(Path(venv)), wait, terminal, previous_only=previous)
 
@@ -65,19 +65,19 @@ def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Ou
     return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
 
 
-def _row(place: EnvironmentPaths) -> dict[str, Any]:
-    from gpuinstall.environments.marker import read_marker
+def _row(paths: EnvironmentPaths) -> dict[str, Any]:
+    from gpuinstall.environments.environment import read_marker
     from gpuinstall.install.swap import size_of
 
-    marker = read_marker(place.venv)
-    kept = {"path": str(place.previous), "bytes": size_of(place.previous)} if place.previous.exists() else None
+    marker = read_marker(paths.venv)
+    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.previous.exists() else None
     return {
-        "path": str(place.venv),
+        "path": str(paths.venv),
         "torch": marker and marker.torch,
         "python": marker and marker.python,
         "backend": marker and marker.backend,
         "status": marker and marker.verdict.get("status"),
-        "bytes": size_of(place.venv),
+        "bytes": size_of(paths.venv),
         "previous": kept,
     }
 

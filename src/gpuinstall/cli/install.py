@@ -16,7 +16,7 @@ from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.install.turn import WAIT_S
+from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -63,46 +63,48 @@ def command(
     """Install."""
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
-    order, catalog, sources = _ordered(terminal, request, machine, Path(venv), offline=offline)
-    order = replace(order, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
+    wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
+    wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
     if dry_run:
-        return _dry_run(terminal, order, catalog, sources, offline=offline)
-    return _install(terminal, order, catalog, sources, offline=offline)
+        return _dry_run(terminal, wanted, catalog, sources, offline=offline)
+    return _install(terminal, wanted, catalog, sources, offline=offline)
 
 
-def _ordered(
+def _options(
     terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
-    config, place = asked.here(), EnvironmentPaths.at(venv)
+    config, paths = asked.here(), EnvironmentPaths.at(venv)
     meant = asked.asked_machine(machine, terminal)
     if machine.elsewhere:
         _check_platform(meant)
-    wanted = asked.asked_request(request, config, machine=machine)
+    asked_for = asked.asked_request(request, config, machine=machine)
     catalog = load_catalog()
-    parse_request(wanted, catalog.family, meant)
-    replaced = read_marker(place.venv)
-    first = (replaced.python,) if replaced else ()
-    wanted = replace(wanted, preferred_pythons=(*first, *wanted.preferred_pythons), managed_pythons=not offline)
+    parse_request(asked_for, catalog.family, meant)
+    existing = read_marker(paths.venv)
+    first = (existing.python,) if existing else ()
+    asked_for = replace(
+        asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
+    )
     sources = read_sources(asked.asked_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
-    order = InstallOptions(
-        place,
+    wanted = InstallOptions(
+        paths,
         meant,
-        None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
-        wanted,
+        None if machine.elsewhere or _is_builder(meant.gpus, asked_for.backend) else meant,
+        asked_for,
         exact=named(request, config),
-        files=digest_files(request.files, place.folder),
+        files=digest_files(request.files, paths.folder),
     )
-    return order, replace(catalog, torch_index=sources.torch_index), sources
+    return wanted, replace(catalog, torch_index=sources.torch_index), sources
 
 
 def _check_platform(meant: Machine) -> None:
@@ -130,20 +132,20 @@ def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
 
 
 def _install(
-    terminal: Terminal, order: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
+    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
 ) -> Outcome:
-    from gpuinstall.install.pipeline import install
+    from gpuinstall.install.install import install
     from gpuinstall.session import open_session
 
     try:
         with open_session(sources, terminal, offline=offline) as session:
-            done = install(order, catalog, session)
+            done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if order.machine.gpus and order.request.backend != "cpu":
+        if wanted.machine.gpus and wanted.request.backend != "cpu":
             error.hint = _or_for_the_cpu(error.hint)
         raise
     warn_of_unproven(terminal, done)
-    status: Status = "partial" if done.prepared.plan.status == "partial" else "success"
+    status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 
 
@@ -157,32 +159,32 @@ def _or_for_the_cpu(hint: str | None) -> str:
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.pipeline import roll_back
+    from gpuinstall.install.previous import roll_back
     from gpuinstall.install.swap import size_of
 
-    place, start = EnvironmentPaths.at(venv), monotonic()
-    marker = roll_back(place, wait, terminal)
-    environment = {"path": str(place.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
+    paths, start = EnvironmentPaths.at(venv), monotonic()
+    marker = roll_back(paths, wait, terminal)
+    environment = {"path": str(paths.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
     data = {
         "plan": None,
-        "lock": {"path": str(place.folder / marker.lock), "sha256": marker.lock_sha256},
+        "lock": {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
         "environment": environment,
-        "previous": {"path": str(place.previous), "bytes": size_of(place.previous)},
+        "previous": {"path": str(paths.previous), "bytes": size_of(paths.previous)},
         "verdict": marker.verdict,
         "bytes": 0,
         "seconds": round(monotonic() - start, 3),
     }
-    return Outcome(data, lambda screen: show_rolled_back(screen, place, marker))
+    return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
 
 
 def _dry_run(
-    terminal: Terminal, order: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
+    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
 ) -> Outcome:
-    from gpuinstall.install.dry import rehearse
+    from gpuinstall.install.install import dry_run
     from gpuinstall.session import open_session
 
     with open_session(sources, terminal, offline=offline) as session:
-        plan, commands = rehearse(order, catalog, session)
+        plan, commands = dry_run(wanted, catalog, session)
 
     def show(screen: Terminal) -> None:
         for command_line in commands:

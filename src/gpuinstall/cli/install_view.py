@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.environments.marker import Marker
+    from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.options import Installed
+    from gpuinstall.install.options import InstallResult
 
 
-def show_installed(terminal: Terminal, done: Installed, environ: Mapping[str, str]) -> None:
+def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str, str]) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
-    lock, choice = done.prepared.lock, done.prepared.choice
-    venv = display_path(done.place.venv)
+    lock, choice = done.found.lock, done.found.choice
+    venv = display_path(done.paths.venv)
     terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
-    if done.prepared.bytes:
-        terminal.field("Cache", " and ".join(map(display_path, done.prepared.caches)))
+    if done.bytes:
+        terminal.field("Cache", " and ".join(map(display_path, done.caches)))
     if done.previous:
         size = readable(done.previous.bytes)
         terminal.field("Previous", f"{display_path(done.previous.path)}, {size}; back: gpuinstall install --rollback")
-    for name in _others(done.place, environ):
+    for name in _others(done.paths, environ):
         terminal.field("Untouched", f"the active environment {name}")
-    terminal.field("Ready", f"{activation(done.place.venv)}   {_spent(done)}")
+    terminal.field("Ready", f"{activation(done.paths.venv)}   {_spent(done)}")
 
 
-def warn_of_unproven(terminal: Terminal, done: Installed) -> None:
+def warn_of_unproven(terminal: Terminal, done: InstallResult) -> None:
     """Name the devices that no kernel ran on, whatever form the result has."""
     if unproven := [device for device in done.verdict.get("devices", ()) if device["status"] == "unproven"]:
         names = ", ".join(device["name"] for device in unproven)
         terminal.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
 
 
-def show_rolled_back(terminal: Terminal, place: EnvironmentPaths, marker: Marker) -> None:
+def show_rolled_back(terminal: Terminal, paths: EnvironmentPaths, marker: Marker) -> None:
     """Say what is in force again."""
-    terminal.field("Environment", f"{display_path(place.venv)} · torch {marker.torch} · Python {marker.python}")
+    terminal.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
     terminal.field("Lock", f"{marker.lock}, as it was then")
-    terminal.field("Ready", f"{activation(place.venv)}   forth again: gpuinstall install --rollback")
+    terminal.field("Ready", f"{activation(paths.venv)}   forth again: gpuinstall install --rollback")
 
 
 def activation(venv: Path) -> str:
@@ -57,7 +57,7 @@ def activation(venv: Path) -> str:
     return rf"{here}\Scripts\activate" if (venv / "Scripts").is_dir() else f"source {here}/bin/activate"
 
 
-def _proof(done: Installed) -> str:
+def _proof(done: InstallResult) -> str:
     """Write ``passed: 2 × NVIDIA GeForce RTX 4090 · driver 535.183.01``, and what is not proven beside it."""
     names: dict[str, Counter[str]] = {}
     for device in done.verdict.get("devices", ()):
@@ -70,19 +70,19 @@ def _proof(done: Installed) -> str:
     return "; ".join(said) + (f" · driver {driver.version}" if driver and driver.version else "")
 
 
-def _kept(done: Installed) -> str:
+def _kept(done: InstallResult) -> str:
     return ", as it was" if done.lock_change == "unchanged" else ""
 
 
-def _spent(done: Installed) -> str:
+def _spent(done: InstallResult) -> str:
     if done.change == "none":
         return "nothing had changed"
     if done.change == "proven":
         return duration(done.seconds)
-    return f"{duration(done.seconds)}, {readable(done.prepared.bytes) if done.prepared.bytes else 'nothing'} fetched"
+    return f"{duration(done.seconds)}, {readable(done.bytes) if done.bytes else 'nothing'} fetched"
 
 
-def _others(place: EnvironmentPaths, environ: Mapping[str, str]) -> list[str]:
+def _others(paths: EnvironmentPaths, environ: Mapping[str, str]) -> list[str]:
     """The environments that are active and are not the one installed into."""
     active = (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX"))
-    return [name for name in active if name and Path(name).resolve() != place.venv]
+    return [name for name in active if name and Path(name).resolve() != paths.venv]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @options.command("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
-    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.export.constraints import NAME
     from gpuinstall.sources import read_sources

@@ -14,11 +14,11 @@ from gpuinstall.cli.envelope import Outcome
 from gpuinstall.cli.install_view import show_installed, warn_of_unproven
 from gpuinstall.cli.machine import machine_line
 from gpuinstall.errors import LockError
-from gpuinstall.install.turn import WAIT_S
+from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.options import Installed, InstallOptions
+    from gpuinstall.install.options import InstallOptions, InstallResult
     from gpuinstall.lock.target import Target
     from gpuinstall.machine import Machine
 
@@ -52,29 +52,29 @@ def command(
     """Sync."""
     from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.pipeline import install
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    wanted = Target.parse(target) if target else None
+    named = Target.parse(target) if target else None
     meant = asked.asked_machine(machine, terminal)
     terminal.step("Machine", machine_line(meant))
-    place = EnvironmentPaths.at(Path(venv))
+    paths = EnvironmentPaths.at(Path(venv))
     request = replace(asked.asked_request(asked.AskedRequest(), asked.here(), machine=machine), requirements=("torch",))
     here = None if machine.elsewhere else meant
-    order = InstallOptions(place, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
-    order = replace(order, replace=replacing, verify=verify, keep=keep, fallback=False)
-    if wanted:
-        order = _aimed(order, wanted, meant)
+    wanted = InstallOptions(paths, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
+    wanted = replace(wanted, replace=replacing, verify=verify, keep=keep, fallback=False)
+    if named:
+        wanted = _of_target(wanted, named, meant)
     with open_session(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as session:
-        done = install(order, load_catalog(), session)
+        done = install(wanted, load_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 
 
-def _aimed(order: InstallOptions, target: Target, machine: Machine) -> InstallOptions:
+def _of_target(wanted: InstallOptions, target: Target, machine: Machine) -> InstallOptions:
     """Mean one lock; its build is obeyed where this machine has no GPU, and proven where it has."""
     if (target.os, target.arch) != (machine.os, machine.arch):
         raise LockError(
@@ -82,10 +82,10 @@ def _aimed(order: InstallOptions, target: Target, machine: Machine) -> InstallOp
             f"{target.filename} is for {target.os} {target.arch}, and this is {machine.os} {machine.arch}",
             hint="gpuinstall sync   picks the one that fits",
         )
-    here = order.here if machine.gpus or target.backend == "cpu" else None
-    return replace(order, target=str(target), request=replace(order.request, backend=target.backend), here=here)
+    here = wanted.here if machine.gpus or target.backend == "cpu" else None
+    return replace(wanted, target=str(target), request=replace(wanted.request, backend=target.backend), here=here)
 
 
-def _document(done: Installed) -> dict[str, Any]:
-    rejected = [misfit.to_dict() for misfit in done.prepared.misfits]
-    return {**done.to_dict(), "chosen": done.prepared.lock.name, "rejected": rejected}
+def _document(done: InstallResult) -> dict[str, Any]:
+    rejected = [misfit.to_dict() for misfit in done.misfits]
+    return {**done.to_dict(), "chosen": done.found.lock.name, "rejected": rejected}

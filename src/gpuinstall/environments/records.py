@@ -6,7 +6,7 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.environments.marker import read_marker
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.install.turn import WAIT_S
+from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.lock.fit import Misfit
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.install.previous import Previous
+    from gpuinstall.lock.fit import Fit, Misfit
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
     from gpuinstall.request import Request
 
 LockChange = Literal["written", "unchanged"]
@@ -33,7 +31,7 @@ class InstallOptions:
     meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
     """
 
-    place: EnvironmentPaths
+    paths: EnvironmentPaths
     machine: Machine
     here: Machine | None
     request: Request
@@ -51,54 +49,38 @@ class InstallOptions:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A lock that is about to be installed, with its plan; ``bytes`` are to be fetched for it, into ``caches``.
+class InstallResult:
+    """What came of it. ``change`` says whether the environment was built, proven again, or left alone.
 
-    ``misfits`` are the other locks in the folder, and why they were not taken.
+    ``found`` is the lock that it is made of, with its plan; ``misfits`` are the others in the folder, and why they were
+    not taken. ``bytes`` were to be fetched into ``caches``.
     """
 
-    lock: Lock
-    plan: Plan
-    choice: Choice
-    bytes: int = 0
-    caches: tuple[Path, ...] = ()
-    misfits: tuple[Misfit, ...] = ()
-
-
-@dataclass(frozen=True)
-class Previous:
-    """The environment that was replaced, and its size in bytes."""
-
-    path: Path
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Installed:
-    """What came of it. ``change`` says whether the environment was built, proven again, or left alone."""
-
-    place: EnvironmentPaths
+    paths: EnvironmentPaths
     machine: Machine
-    prepared: Prepared
+    found: Fit
     lock_change: LockChange
     verdict: dict[str, Any]
-    change: Change = "built"
+    change: Change
+    misfits: tuple[Misfit, ...] = ()
+    bytes: int = 0
+    caches: tuple[Path, ...] = ()
     previous: Previous | None = None
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --json``."""
-        lock, choice = self.prepared.lock, self.prepared.choice
+        lock, choice = self.found.lock, self.found.choice
         return {
-            "plan": self.prepared.plan.to_dict(),
+            "plan": self.found.plan.to_dict(),
             "lock": {
-                "path": str(self.place.folder / lock.name),
+                "path": str(self.paths.folder / lock.name),
                 "sha256": lock.sha256,
                 "status": self.lock_change,
                 "packages": len(lock.pylock.packages),
             },
             "environment": {
-                "path": str(self.place.venv),
+                "path": str(self.paths.venv),
                 "python": choice.python,
                 "torch": lock.versions["torch"],
                 "backend": choice.build.backend.tag,
@@ -106,6 +88,6 @@ class Installed:
             },
             "previous": self.previous and {"path": str(self.previous.path), "bytes": self.previous.bytes},
             "verdict": self.verdict,
-            "bytes": self.prepared.bytes,
+            "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
         }

@@ -13,21 +13,53 @@ from gpuinstall.verify import verify_environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.options import InstallOptions, Prepared
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
 
+ARCHITECTURE = frozenset({"F37", "F38", "F40", "F55", "F67"})
+"""The build has no code for the GPU, or none that runs."""
 
-def prove(order: InstallOptions, prepared: Prepared, venv: Path, session: Session) -> Verdict:
-    """Run the kernels of an environment on this machine's GPUs, or say that they are not here."""
+TOOLKIT = frozenset({"F02", "F19", "F39"})
+"""The driver does not serve the toolkit that the build was made with, or not all of it."""
+
+
+class KernelFailedError(VerificationError):
+    """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
+
+    def __init__(self, found: Fit, verdict: Verdict) -> None:
+        failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
+        check = failed[0][1]
+        names = dict.fromkeys(_named(device) for device, _ in failed)
+        super().__init__(
+            "kernel-failed",
+            f"torch {found.choice.build.name} failed on {', '.join(names)}: {check.name}",
+            why=check.message,
+            id=check.cause,
+            hint="the environment was not replaced; gpuinstall doctor says more",
+            data={"plan": found.plan.to_dict(), "verdict": verdict.to_dict()},
+        )
+        self.build, self.verdict = found.choice.build, verdict
+
+
+def prove(found: Fit, venv: Path, options: InstallOptions, session: Session) -> Verdict:
+    """Run the kernels of an environment on this machine's GPUs, or say that they are not here.
+
+    Raise KernelFailedError where one fails.
+    """
     start = monotonic()
-    machine = order.here or replace(order.machine, gpus=())
-    gpus = tuple(run.index for run in prepared.plan.gpus if run.how != "none") if order.here else None
-    for_cpu = prepared.plan.status == "cpu"
+    machine = options.here or replace(options.machine, gpus=())
+    gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if options.here else None
+    for_cpu = found.plan.status == "cpu"
     verdict = verify_environment(
         interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=session.reporter
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
+    if verdict.status == "failed":
+        raise KernelFailedError(found, verdict)
     return verdict
 
 
@@ -41,20 +73,19 @@ def summary(verdict: Verdict) -> str:
     return " · ".join(parts)
 
 
-def failure(prepared: Prepared, verdict: Verdict) -> VerificationError:
-    """Say which kernel failed where."""
-    failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
-    check = failed[0][1]
-    places = dict.fromkeys(_named(device) for device, _ in failed)
-    return VerificationError(
-        "kernel-failed",
-        f"torch {prepared.choice.build.name} failed on {', '.join(places)}: {check.name}",
-        why=check.message,
-        id=check.cause,
-        hint="the environment was not replaced; gpuinstall doctor says more",
-        data={"plan": prepared.plan.to_dict(), "verdict": verdict.to_dict()},
-    )
+def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
+    """The catalogue without the builds that would fail as ``build`` did; None where another build would not help."""
+    causes = {check.cause for device in verdict.devices for check in device.checks if check.status == "failed"}
+    if causes & ARCHITECTURE:
+        return replace(catalog, builds=tuple(other for other in catalog.builds if other.code != build.code))
+    if causes & TOOLKIT:
+        return replace(catalog, builds=tuple(other for other in catalog.builds if _toolkit(other) != _toolkit(build)))
+    return None
 
 
 def _named(device: Device) -> str:
     return device.name if device.label == device.name else f"{device.label} ({device.name})"
+
+
+def _toolkit(build: Build) -> tuple[object, ...]:
+    return build.backend.kind, (build.toolkit or ())[:1]

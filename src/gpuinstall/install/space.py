@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.files import write_atomically
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.units import display_path, readable
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.session import Session
     from gpuinstall.web import Client
     from gpuinstall.web.wheel_cache import WheelCache
 
@@ -54,32 +58,57 @@ class Bill:
         fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to fetch"
         elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
-        place = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
-        return f"{fetched}{room}, {readable(self.unpacked)} for {place}"
+        venv = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
+        return f"{fetched}{room}, {readable(self.unpacked)} for {venv}"
 
 
 def bill(
-    sizes: Mapping[LockedFile, int], unhashed: Iterable[LockedFile], venv: Path, uv_cache: Path, cache: WheelCache
+    sizes: Mapping[LockedFile, int],
+    cached: Collection[LockedFile],
+    unhashed: Collection[LockedFile],
+    venv: Path,
+    *,
+    uv_cache: Path,
+    cache: Path,
 ) -> Bill:
-    """Reckon what ``sizes`` cost; ``unhashed`` are streamed through our own cache, the rest goes to uv's.
+    """Reckon what ``sizes`` cost where ``cached`` need no transfer; ``unhashed`` go through our own cache, others uv's.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
     """
-    through = set(unhashed)
-    new = {file: size for file, size in sizes.items() if not held(file, uv_cache, cache)}
+    new = {file: size for file, size in sizes.items() if file not in cached}
     unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
     folders = {
         uv_cache: unpacked_new,
-        cache.folder: sum(size for file, size in new.items() if file in through),
+        cache: sum(size for file, size in new.items() if file in unhashed),
         venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
     }
     return Bill(sum(size for file, size in new.items() if local_path(file.url) is None), unpacked, venv, folders)
 
 
-def sizes(files: Sequence[LockedFile], client: Client) -> dict[LockedFile, int]:
-    """Ask for the size of every file, side by side; 0 where it is not said."""
+def sizes(
+    files: Iterable[LockedFile], listed: Mapping[str, int], cached: Collection[LockedFile], session: Session
+) -> dict[LockedFile, int]:
+    """Find the size of every file: ``listed`` by address, kept of one that is ``cached``, said by its host; else 0.
+
+    Hosts are asked side by side, and what they say is kept by sha256.
+    """
+    record = session.cache.folder / "sizes.json"
+    kept = _read(record)
+    found = {file: listed.get(file.url) or (kept.get(file.sha256 or "") if file in cached else None) for file in files}
+    asked = [file for file, size in found.items() if size is None]
     with ThreadPoolExecutor(16) as pool:
-        return dict(zip(files, pool.map(lambda file: _size(file, client), files), strict=True))
+        said = dict(zip(asked, pool.map(lambda file: _size(file, session.client), asked), strict=True))
+    if new := {file.sha256: size for file, size in said.items() if size and file.sha256}:
+        with suppress(InstallationError):
+            write_atomically(record, json.dumps({**kept, **new}))
+    return {file: size or said.get(file, 0) for file, size in found.items()}
+
+
+def _read(record: Path) -> dict[str, int]:
+    with suppress(OSError, ValueError):
+        kept = json.loads(record.read_text(encoding="utf-8"))
+        return {key: size for key, size in kept.items() if isinstance(size, int)} if isinstance(kept, dict) else {}
+    return {}
 
 
 def _size(file: LockedFile, client: Client) -> int:
@@ -91,7 +120,7 @@ def _size(file: LockedFile, client: Client) -> int:
         return 0
 
 
-def held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
+def is_cached(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
     """Say whether our cache or uv's has a wheel.
 
     uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/*.http``, or for other indexes than
@@ -101,8 +130,8 @@ def held(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
         return False
     if cache.path(file.sha256, file.name).is_file():
         return True
-    places = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
-    return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(places))
+    entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
+    return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(entries))
 
 
 def _listed(folders: Iterable[Path]) -> str:
@@ -126,4 +155,4 @@ def _free(folder: Path) -> int:
 
 
 def _there(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    return next(path for path in (folder, *folder.parents) if path.exists())

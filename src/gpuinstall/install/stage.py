@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import tomli
@@ -12,21 +16,21 @@ from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
+from gpuinstall.export.constraints import NAME, constraints, pip_configuration
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import write_atomically
-from gpuinstall.install.activate import settle_activate
-from gpuinstall.install.pip_settings import settle_pip
-from gpuinstall.install.space import held
+from gpuinstall.install.space import is_cached
 from gpuinstall.install.swap import discard
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from typing import Any
 
-    from gpuinstall.install.options import InstallOptions, Prepared
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
@@ -34,20 +38,31 @@ if TYPE_CHECKING:
     from gpuinstall.web.wheel_cache import WheelCache
 
 
-def stage(order: InstallOptions, prepared: Prepared, session: Session) -> None:
-    """Build the environment that was prepared at the order's ``place.staging``; raise InstallationError."""
-    place, lock, python = order.place, prepared.lock, prepared.choice.python
-    discard(place.staging)
-    indexes = indexes_of(lock, prepared.choice, session.sources.default_index or uv.default_index(session.environment))
-    write_atomically(place.private_lock, private(lock, place.folder, session.cache, order.wheels, indexes))
+def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
+    """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
+    return [
+        *([] if base else [uv.fetch_python(python)]),
+        uv.create(base or Path(f"python{python}"), paths.staging),
+        uv.sync(interpreter(paths.staging), paths.private_lock),
+    ]
+
+
+def build(found: Fit, options: InstallOptions, session: Session) -> None:
+    """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
+    start, paths = monotonic(), options.paths
+    discard(paths.staging)
+    indexes = indexes_of(found.lock, found.choice, session.default_index)
+    write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
     try:
-        _run(uv.create(base_python(python, session), place.staging), session)
-        _sync(uv.sync(interpreter(place.staging), place.private_lock), order, prepared, session)
+        create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
+        _run(create, session)
+        _sync(sync, found, options, session)
     finally:
-        place.private_lock.unlink()
-    write_atomically(place.staging / lock.name, lock.text)
-    settle_activate(place.staging, place.venv)
-    settle_pip(place.staging, place.venv, lock)
+        paths.private_lock.unlink()
+    write_atomically(paths.staging / found.lock.name, found.lock.text)
+    settle_activate(paths.staging, paths.venv)
+    settle_pip(paths.staging, paths.venv, found.lock)
+    session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
 
 
 def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:
@@ -68,14 +83,13 @@ def private(
     for package in document["packages"]:
         package.update({"index": index} if (index := (indexes or {}).get(package["name"])) else {})
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
-            _bring_near(entry, folder, cache, wheels)
+            _prefer_local_file(entry, folder, cache, wheels)
     return tomli_w.dumps(document)
 
 
-def base_python(version: str, session: Session) -> Path:
+def _base_python(version: str, session: Session) -> Path:
     """Find an interpreter for ``X.Y``, or have uv fetch one."""
-    found = find_python(version)
-    if found is not None:
+    if found := find_python(version):
         return found
     session.reporter.wait(f"fetching Python {version}")
     _run(uv.fetch_python(version), session)
@@ -85,49 +99,74 @@ def base_python(version: str, session: Session) -> Path:
     return fetched
 
 
-def _bring_near(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: Path | None) -> None:
+def _prefer_local_file(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: Path | None) -> None:
     if "path" in entry:
         entry["path"] = str(folder / entry["path"])
         return
     name, sha256 = LockedFile("", entry["url"]).name, entry["hashes"].get("sha256", "")
-    places = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
-    if near := next((place for place in places if place.is_file()), None):
+    paths = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
+    if near := next((path for path in paths if path.is_file()), None):
         del entry["url"]
         entry["path"] = str(near)
 
 
-def _sync(command: list[str], order: InstallOptions, prepared: Prepared, session: Session) -> None:
+def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session) -> None:
     """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
-    silent = _silence(order, prepared, session)
+    unreachable = _unreachable_host(found, options, session)
     try:
-        _run(command, session.from_cache() if silent else session)
+        _run(command, session.from_cache() if unreachable else session)
     except InstallationError as error:
-        raise silent or error from None
+        raise unreachable or error from None
 
 
-def _silence(order: InstallOptions, prepared: Prepared, session: Session) -> UnreachableError | None:
+def _unreachable_host(found: Fit, options: InstallOptions, session: Session) -> UnreachableError | None:
     """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
-    files = selected(prepared.lock, prepared.choice.python, order.machine)
-    silent = {file: error for file in files if (error := session.client.unreachable(file.url))}
-    if not silent:
+    files = selected(found.lock, found.choice.python, options.machine)
+    unreachable = {file: error for file in files if (error := session.client.unreachable(file.url))}
+    if not unreachable:
         return None
-    uv_cache = uv.cache_folder(session.environment)
-    return next((error for file, error in silent.items() if not held(file, uv_cache, session.cache)), None)
+    needed = (each for file, each in unreachable.items() if not is_cached(file, session.uv_cache, session.cache))
+    return next(needed, None)
 
 
 def _run(command: list[str], session: Session) -> None:
     """Run uv and say what it downloads and builds."""
 
-    def heard(line: str) -> None:
+    def show(line: str) -> None:
         if line.strip().startswith(("Downloading", "Building")):
             session.reporter.wait(line.strip())
 
-    done = process.follow(command, heard, env=session.environment)
+    done = process.follow(command, show, env=session.environment)
     if not done.ok:
-        raise fault(done.err)
+        raise failure(done.err)
 
 
-def fault(message: str) -> InstallationError:
+def settle_activate(built: Path, final: Path) -> None:
+    """Make ``activate`` of the environment at ``built`` right for ``final``, where it is about to go.
+
+    uv's relocatable form finds its own place in bash, zsh and ksh; plain sh (dash) cannot. The other shells' files
+    and all scripts find it themselves.
+    """
+    script = built / "bin" / "activate"
+    if script.is_file():
+        script.write_text(settled(script.read_text(encoding="utf-8"), final), encoding="utf-8")
+
+
+def settled(text: str, final: Path) -> str:
+    """Replace the line that works out where the environment lies."""
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        f"VIRTUAL_ENV={shlex.quote(str(final))}\n" if line.startswith("VIRTUAL_ENV=''") else line for line in lines
+    )
+
+
+def settle_pip(built: Path, final: Path, lock: Lock) -> None:
+    """Write the configuration into the environment at ``built``, right for ``final``, where it is about to go."""
+    write_atomically(built / NAME, constraints(lock, load_catalog().family))
+    write_atomically(built / ("pip.ini" if os.name == "nt" else "pip.conf"), pip_configuration(final / NAME))
+
+
+def failure(message: str) -> InstallationError:
     """Turn uv's failure to install into an error of ours."""
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     why = " ".join(line for line in lines if line and not line.startswith("warning:"))

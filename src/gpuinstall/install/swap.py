@@ -11,16 +11,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
+import os
 import shutil
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.environments.marker import read_marker
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable, write_atomically
-from gpuinstall.install.exchange import exchange
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_RENAME_SWAP = 2
+_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 class _Journal(NamedTuple):
@@ -40,33 +46,33 @@ class _Journal(NamedTuple):
 
 
 @defer_interrupts()
-def swap_in(place: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> None:
+def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
-    write_atomically(place.journal, json.dumps(journal._asdict()))
+    write_atomically(paths.journal, json.dumps(journal._asdict()))
     try:
-        _put(place, newcomer)
+        _put(paths, newcomer)
     except OSError as error:
-        repair(place)
-        raise _refused(place, error) from None
+        repair(paths)
+        raise _refused(paths, error) from None
     try:
-        _finish(place, newcomer, keep=keep)
+        _finish(paths, newcomer, keep=keep)
     except OSError as error:
-        raise unwritable(place.previous, error) from None
+        raise unwritable(paths.previous, error) from None
 
 
-def repair(place: EnvironmentPaths) -> None:
+def repair(paths: EnvironmentPaths) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
-    journal, marker = _read_journal(place), read_marker(place.venv)
+    journal, marker = _read_journal(paths), read_marker(paths.venv)
     if journal and marker and marker.id == journal.id:
-        _finish(place, place.work / journal.newcomer, keep=journal.keep)
-    if place.aside.exists() and not place.venv.exists():
-        place.aside.rename(place.venv)
-    place.journal.unlink(missing_ok=True)
-    for part in (place.private_lock, *place.work.glob(".*.*")):
+        _finish(paths, paths.work / journal.newcomer, keep=journal.keep)
+    if paths.aside.exists() and not paths.venv.exists():
+        paths.aside.rename(paths.venv)
+    paths.journal.unlink(missing_ok=True)
+    for part in (paths.private_lock, *paths.work.glob(".*.*")):
         part.unlink(missing_ok=True)
-    for folder in place.stagings:
+    for folder in paths.stagings:
         discard(folder)
 
 
@@ -82,47 +88,69 @@ def size_of(folder: Path) -> int:
     return sum(entry.stat().st_size for entry in files)
 
 
-def _read_journal(place: EnvironmentPaths) -> _Journal | None:
+def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
     with suppress(OSError, ValueError, TypeError):
-        return _Journal(**json.loads(place.journal.read_text(encoding="utf-8")))
+        return _Journal(**json.loads(paths.journal.read_text(encoding="utf-8")))
     return None
 
 
-def _put(place: EnvironmentPaths, newcomer: Path) -> None:
-    if not place.venv.exists():
-        newcomer.rename(place.venv)
-    elif not exchange(newcomer, place.venv):
-        place.venv.rename(place.aside)
-        newcomer.rename(place.venv)
+def _put(paths: EnvironmentPaths, newcomer: Path) -> None:
+    if not paths.venv.exists():
+        newcomer.rename(paths.venv)
+    elif not exchange(newcomer, paths.venv):
+        paths.venv.rename(paths.aside)
+        newcomer.rename(paths.venv)
 
 
-def _finish(place: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
-    publish_lock(place)
-    replaced = place.aside if place.aside.exists() else newcomer
-    if replaced.exists() and replaced != place.previous:
-        discard(place.previous)
-        replaced.rename(place.previous)
+def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
+    publish_lock(paths)
+    replaced = paths.aside if paths.aside.exists() else newcomer
+    if replaced.exists() and replaced != paths.previous:
+        discard(paths.previous)
+        replaced.rename(paths.previous)
     if not keep:
-        discard(place.previous)
-    place.journal.unlink(missing_ok=True)
+        discard(paths.previous)
+    paths.journal.unlink(missing_ok=True)
 
 
-def publish_lock(place: EnvironmentPaths) -> None:
+def publish_lock(paths: EnvironmentPaths) -> None:
     """Bring the lock in the folder to what the environment holds."""
-    marker = read_marker(place.venv)
+    marker = read_marker(paths.venv)
     if marker is None:
         return
-    text = (place.venv / marker.lock).read_text(encoding="utf-8")
-    beside = place.folder / marker.lock
+    text = (paths.venv / marker.lock).read_text(encoding="utf-8")
+    beside = paths.folder / marker.lock
     if not beside.is_file() or beside.read_text(encoding="utf-8") != text:
-        write_atomically(beside, text, place.work if place.work.exists() else None)
+        write_atomically(beside, text, paths.work if paths.work.exists() else None)
 
 
-def _refused(place: EnvironmentPaths, error: OSError) -> InstallationError:
+def _refused(paths: EnvironmentPaths, error: OSError) -> InstallationError:
     if error.errno in _FIXED:
         return InstallationError(
             "not-replaceable",
-            f"{place.venv} cannot be replaced: it is a mount point, or lies in a lower layer of an image",
+            f"{paths.venv} cannot be replaced: it is a mount point, or lies in a lower layer of an image",
             hint="put the environment elsewhere: gpuinstall install --venv DIR",
         )
-    return unwritable(place.venv, error)
+    return unwritable(paths.venv, error)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders of one file system; False where the system cannot. Raise OSError where it may not."""
+    names = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "linux":
+        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
+    if sys.platform == "darwin":
+        return _call("renamex_np", names[0], names[1], ctypes.c_uint(_RENAME_SWAP))
+    return False
+
+
+def _call(function: str, *arguments: object) -> bool:
+    rename = getattr(ctypes.CDLL(None, use_errno=True), function, None)
+    if rename is None:
+        return False
+    if rename(*arguments) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpuinstall.errors import NoBuildError
+from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
@@ -88,11 +88,16 @@ def machine_for_target(target: Target) -> Machine:
 def plan_lock(request: LockRequest) -> PlannedLock:
     """Choose for one lock; raise what a refused plan says."""
     plan = request.plan()
-    if plan.choice is not None:
-        return PlannedLock(request, plan, plan.choice)
-    error = error_of(plan, request.machine) or NoBuildError("refused", "no build fits")
+    if plan.choice is None:
+        raise refusal(plan, request.machine)
+    return PlannedLock(request, plan, plan.choice)
+
+
+def refusal(plan: Plan, machine: Machine) -> GpuInstallError:
+    """The error that a plan without a choice is, with the plan."""
+    error = error_of(plan, machine) or NoBuildError("refused", "no build fits")
     error.data = {"plan": plan.to_dict()}
-    raise error
+    return error
 
 
 def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list[PlannedLock]:

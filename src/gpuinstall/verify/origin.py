@@ -21,7 +21,7 @@ class Origin:
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
     """Read what an environment was made for."""
-    from gpuinstall.environments.marker import fingerprint, read_marker
+    from gpuinstall.environments.environment import fingerprint, read_marker
 
     marker = read_marker(venv)
     if marker is None:

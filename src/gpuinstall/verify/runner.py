@@ -8,7 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.environments.marker import read_marker
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.marker import Marker
+from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.lock import parse
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def make_environment(folder: Path, name: str, version: str = "2.14.1", lock: str
 
 
 def name_of(folder: Path) -> str | None:
-    from gpuinstall.environments.marker import read_marker
+    from gpuinstall.environments.environment import read_marker
 
     marker = read_marker(folder)
     return marker.id if marker else None

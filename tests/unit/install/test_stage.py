@@ -1,19 +1,21 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 import tomli
 
-from gpuinstall.install.stage import fault, indexes_of, private
+from gpuinstall import process, uv
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.install.stage import build_commands, failure, indexes_of, private, settle_activate, settle_pip
 from gpuinstall.lock.lock import parse
 from gpuinstall.plan.values import Choice
 from gpuinstall.web.wheel_cache import WheelCache
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
 WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
@@ -65,6 +67,13 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
     assert copied["path"] == str(tmp_path / "wheels" / WHEEL)
 
 
+def test_a_python_that_is_not_here_is_fetched_first(tmp_path: Path) -> None:
+    paths, base = EnvironmentPaths(tmp_path / ".venv"), Path("/usr/bin/python3.12")
+    words = [command[1:3] for command in build_commands("3.12", base, paths)]
+    assert words == [["venv", "--quiet"], ["pip", "sync"]]
+    assert [command[1:3] for command in build_commands("3.12", None, paths)] == [["python", "install"], *words]
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
@@ -83,7 +92,51 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
     ],
 )
 def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
-    error = fault(message)
+    error = failure(message)
     assert error.code == code
     assert error.exit_code == 4
     assert "\n" not in error.message
+
+
+SHELLS = [
+    ("sh", [".", "{}/bin/activate"]),
+    ("dash", [".", "{}/bin/activate"]),
+    ("bash", ["source", "{}/bin/activate"]),
+    ("zsh", ["source", "{}/bin/activate"]),
+    ("fish", ["source", "{}/bin/activate.fish"]),
+]
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment built in one place, with a script, and moved to another whose name has a blank and a quote."""
+    folder = tmp_path_factory.mktemp("it's here")
+    built, final = folder / "staging", folder / "the venv"
+    done = process.run(uv.create(Path(sys.executable), built), env={**os.environ, "UV_NO_CONFIG": "1"})
+    assert done.ok, done.err
+    settle_activate(built, final)
+    built.rename(final)
+    return final
+
+
+@pytest.mark.parametrize(("shell", "command"), SHELLS)
+def test_activate_is_right_after_the_move(shell: str, command: list[str], moved: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    activate = f'{command[0]} "{command[1].format(moved)}"'
+    done = process.run([shell, "-c", f'{activate}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
+    assert done.ok, done.err
+    assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
+
+
+def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved: Path) -> None:
+    done = process.run(["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent)
+    assert done.out.strip() == str(moved / "bin" / "python")
+
+
+def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path: Path) -> None:
+    built, final = tmp_path / "staging", tmp_path / ".venv"
+    settle_pip(built, final, parse("pylock.cu126.toml", lock_text("2.14.1+cu126")))
+    configuration = built / ("pip.ini" if os.name == "nt" else "pip.conf")
+    assert (final / "constraints.txt").as_uri() in configuration.read_text(encoding="utf-8")
+    assert "torch==2.14.1+cu126\n" in (built / "constraints.txt").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
-from gpuinstall.install.swap import repair, swap_in
+from gpuinstall.install.swap import exchange, repair, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:
@@ -21,18 +22,18 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> EnvironmentPaths:
-    place = EnvironmentPaths.at(tmp_path / ".venv")
-    make_environment(place.staging, "new", "2.15.0")
-    return place
+def paths(tmp_path: Path) -> EnvironmentPaths:
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    make_environment(paths.staging, "new", "2.15.0")
+    return paths
 
 
 @pytest.fixture
-def replaced(place: EnvironmentPaths) -> EnvironmentPaths:
-    make_environment(place.venv, "old", "2.14.1")
-    make_environment(place.previous, "older", "2.13.0")
-    (place.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
-    return place
+def replaced(paths: EnvironmentPaths) -> EnvironmentPaths:
+    make_environment(paths.venv, "old", "2.14.1")
+    make_environment(paths.previous, "older", "2.13.0")
+    (paths.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
+    return paths
 
 
 @pytest.fixture(params=["exchange", "two renames"])
@@ -41,17 +42,17 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(swap, "exchange", lambda _one, _other: False)
 
 
-def beside(place: EnvironmentPaths) -> str:
-    return (place.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
+def beside(paths: EnvironmentPaths) -> str:
+    return (paths.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
 
 
-def test_the_first_environment_takes_its_place_with_its_lock(place: EnvironmentPaths) -> None:
-    swap_in(place, place.staging)
-    assert name_of(place.venv) == "new"
-    assert beside(place) == lock_text("2.15.0")
-    assert not place.staging.exists()
-    assert not place.previous.exists()
-    assert not place.journal.exists()
+def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentPaths) -> None:
+    swap_in(paths, paths.staging)
+    assert name_of(paths.venv) == "new"
+    assert beside(paths) == lock_text("2.15.0")
+    assert not paths.staging.exists()
+    assert not paths.previous.exists()
+    assert not paths.journal.exists()
 
 
 @pytest.mark.usefixtures("either_way")
@@ -190,8 +191,26 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
-def test_something_that_is_no_environment_is_kept_as_the_previous_one(place: EnvironmentPaths) -> None:
-    place.venv.mkdir()
-    (place.venv / "thesis.txt").write_text("mine", encoding="utf-8")
-    swap_in(place, place.staging)
-    assert (place.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"
+def test_something_that_is_no_environment_is_kept_as_the_previous_one(paths: EnvironmentPaths) -> None:
+    paths.venv.mkdir()
+    (paths.venv / "thesis.txt").write_text("mine", encoding="utf-8")
+    swap_in(paths, paths.staging)
+    assert (paths.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.skipif(sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders")
+def test_two_folders_change_places(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not exchange(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this file system cannot exchange two folders")
+    assert (tmp_path / "one" / "other").exists()
+    assert (tmp_path / "other" / "one").exists()
+
+
+@pytest.mark.skipif(sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders")
+def test_what_is_missing_is_an_error_and_not_an_inability(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "other")

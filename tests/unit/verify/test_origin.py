@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.environments.marker import Marker, fingerprint
+from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.verify.origin import Origin, read_origin
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.install.candidates import without
+from gpuinstall.install.proof import catalog_without
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import CheckResult, Device, Verdict
 from tests.frozen import frozen_catalog
@@ -20,26 +20,26 @@ def failing(cause: str | None) -> Verdict:
 
 
 def test_a_missing_kernel_rules_out_the_builds_with_the_same_code() -> None:
-    rest = without(CATALOG, CU130, failing("F37"))
+    rest = catalog_without(CATALOG, CU130, failing("F37"))
     assert rest is not None
     assert CU130.code not in {build.code for build in rest.builds}
     assert {build.toolkit[0] for build in rest.builds if build.toolkit} >= {12, 13}
 
 
 def test_a_driver_that_does_not_serve_the_cuda_rules_out_its_major() -> None:
-    rest = without(CATALOG, CU130, failing("F19"))
+    rest = catalog_without(CATALOG, CU130, failing("F19"))
     assert rest is not None
     assert 13 not in {build.toolkit[0] for build in rest.builds if build.toolkit}
     assert any(build.backend.tag == "cu126" for build in rest.builds)
 
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
-def test_what_another_build_would_not_mend_is_not_tried_again(cause: str | None) -> None:
-    assert without(CATALOG, CU130, failing(cause)) is None
+def test_what_another_build_would_not_repair_is_not_tried_again(cause: str | None) -> None:
+    assert catalog_without(CATALOG, CU130, failing(cause)) is None
 
 
 def test_only_what_failed_counts() -> None:
     passed = Verdict(
         verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), cause="F37"),)),)
     )
-    assert without(CATALOG, CU130, passed) is None
+    assert catalog_without(CATALOG, CU130, passed) is None

@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.turn import at_rest, turn
+from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.reporter import SilentReporter
 
 
@@ -20,39 +20,39 @@ class Listener(SilentReporter):
         self.waits.append(text)
 
 
-def test_a_turn_leaves_nothing_behind(tmp_path: Path) -> None:
-    place = EnvironmentPaths.at(tmp_path / "a" / ".venv")
-    with turn(place, 0, SilentReporter()):
-        assert place.guard.exists()
-        assert not at_rest(place)
+def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
+    paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
+    with environment_lock(paths, 0, SilentReporter()):
+        assert paths.guard.exists()
+        assert not is_idle(paths)
     assert list(tmp_path.iterdir()) == []
-    assert at_rest(place)
+    assert is_idle(paths)
 
 
 def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
-    place = EnvironmentPaths.at(tmp_path / ".venv")
-    with turn(place, 0, SilentReporter()):
-        place.previous.mkdir()
-    assert {entry.name for entry in place.work.iterdir()} == {"previous", ".gitignore", "lock"}
-    assert (place.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
-    assert at_rest(place)
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    with environment_lock(paths, 0, SilentReporter()):
+        paths.previous.mkdir()
+    assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore", "lock"}
+    assert (paths.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    assert is_idle(paths)
 
 
 @pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"])
 def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> None:
-    place = EnvironmentPaths.at(tmp_path / ".venv")
-    place.work.mkdir()
-    (place.work / left).touch()
-    assert not at_rest(place)
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    paths.work.mkdir()
+    (paths.work / left).touch()
+    assert not is_idle(paths)
 
 
 def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) -> None:
-    place = EnvironmentPaths.at(tmp_path / ".venv")
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
 
     def interrupted() -> None:
-        with turn(place, 0, SilentReporter()):
-            place.staging.mkdir()
-            place.private_lock.touch()
+        with environment_lock(paths, 0, SilentReporter()):
+            paths.staging.mkdir()
+            paths.private_lock.touch()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -61,11 +61,11 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) ->
 
 
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
-    place, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
+    paths, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
     with (
-        turn(place, 0, SilentReporter()),
+        environment_lock(paths, 0, SilentReporter()),
         pytest.raises(InstallationError) as caught,
-        turn(place, 0.2, listener),
+        environment_lock(paths, 0.2, listener),
     ):
         pass
     assert caught.value.code == "busy"
@@ -75,11 +75,11 @@ def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> N
 
 
 def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None:
-    place = EnvironmentPaths.at(tmp_path / ".venv")
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
-        with turn(place, 0, SilentReporter()):
+        with environment_lock(paths, 0, SilentReporter()):
             entered.set()
             leave.wait(10)
             order.append("first")
@@ -88,7 +88,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None
     thread.start()
     entered.wait(10)
     threading.Timer(0.2, leave.set).start()
-    with turn(place, 10, SilentReporter()):
+    with environment_lock(paths, 10, SilentReporter()):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -98,7 +98,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
-        turn(EnvironmentPaths.at(tmp_path / "file" / ".venv"), 0, SilentReporter()),
+        environment_lock(EnvironmentPaths.at(tmp_path / "file" / ".venv"), 0, SilentReporter()),
     ):
         pass
     assert caught.value.code == "not-writable"
@@ -110,7 +110,7 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait() -> None
     listener = Listener()
     with (
         pytest.raises(InstallationError, match="cannot be written"),
-        turn(EnvironmentPaths.at(Path("/proc/env")), 60, listener),
+        environment_lock(EnvironmentPaths.at(Path("/proc/env")), 60, listener),
     ):
         pass
     assert listener.waits == []

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.marker import NAME, Marker, read_marker
+from gpuinstall.environments.environment import NAME, Marker, installed_packages, read_marker, unlocked_packages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,3 +25,14 @@ def test_any_other_file_is_no_marker(tmp_path: Path, text: str) -> None:
 
 def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
     assert read_marker(tmp_path) is None
+
+
+def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    for name in ("typing_extensions-4.15.0.dist-info", "torch-2.14.1+cu126.dist-info", "Old.Egg-1.0-py3.12.egg-info"):
+        (packages / name).mkdir(parents=True)
+    assert installed_packages(tmp_path) == {"typing-extensions": "4.15.0", "torch": "2.14.1+cu126", "old-egg": "1.0"}
+
+
+def test_equal_versions_in_another_spelling_are_the_same() -> None:
+    assert unlocked_packages({"a": "1.0", "b": "2"}, {"a": "1.0.0"}) == ("b 2",)

@@ -1,0 +1,92 @@
+"""An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from gpuinstall.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from gpuinstall.machine import Machine
+
+SCHEMA = "gpuinstall.environment/1"
+NAME = "gpuinstall.json"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """``gpuinstall.json``, written last into an environment. ``id`` is its own, ``lock`` the name of the lock's file.
+
+    ``machine`` is the fingerprint of the machine that ``verdict`` was reached on.
+    """
+
+    id: str
+    lock: str
+    lock_sha256: str
+    python: str
+    torch: str
+    backend: str
+    machine: str
+    verdict: dict[str, Any]
+
+    def write(self, venv: Path) -> None:
+        """Write it into an environment."""
+        write_atomically(venv / NAME, json.dumps({"schema": SCHEMA} | asdict(self), indent=2) + "\n")
+
+    def is_proven_on(self, machine: Machine) -> bool:
+        """Say whether every device passed, on this very machine."""
+        return self.verdict.get("status") == "passed" and self.machine == fingerprint(machine)
+
+
+def read_marker(venv: Path) -> Marker | None:
+    """Read an environment's marker; None where it is not one of ours."""
+    with suppress(OSError, ValueError, TypeError):
+        document = json.loads((venv / NAME).read_text(encoding="utf-8"))
+        if isinstance(document, dict) and document.pop("schema", None) == SCHEMA:
+            return Marker(**document)
+    return None
+
+
+def fingerprint(machine: Machine) -> str:
+    """Digest what a proof depends on: system, driver and GPUs."""
+    driver = machine.driver and (str(machine.driver.version), str(machine.driver.cuda))
+    gpus = [(gpu.uuid, gpu.index, str(gpu.compute_capability)) for gpu in machine.gpus]
+    facts = [machine.os, machine.arch, machine.environment.l4t, driver, gpus]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def installed_packages(venv: Path) -> dict[str, str]:
+    """The version of each package in an environment."""
+    return {canonicalize_name(name): version for name, version in _distributions(venv)}
+
+
+def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the packages that a lock does not hold, or holds in another version."""
+    return tuple(
+        f"{name} {version}" for name, version in sorted(installed.items()) if not _same(version, locked.get(name))
+    )
+
+
+def _same(version: str, locked: str | None) -> bool:
+    try:
+        return locked is not None and Version(version) == Version(locked)
+    except InvalidVersion:
+        return version == locked
+
+
+def _distributions(venv: Path) -> Iterator[tuple[str, str]]:
+    for pattern in ("lib/python*/site-packages", "Lib/site-packages"):
+        for folder in venv.glob(pattern):
+            for entry in (*folder.glob("*.dist-info"), *folder.glob("*.egg-info")):
+                name, _, version = entry.stem.partition("-")
+                yield name, version.partition("-py")[0]

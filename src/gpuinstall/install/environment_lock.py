@@ -1,0 +1,124 @@
+"""One run at a time on an environment: the next one waits, and says for whom."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import unwritable
+from gpuinstall.install.swap import repair
+from gpuinstall.interruption import defer_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from filelock import FileLock
+
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.reporter import Reporter
+
+WAIT_S = 600.0
+
+_KEPT = {".gitignore", "lock"}
+"""What lies beside a previous environment while nobody works."""
+
+
+@contextmanager
+def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Iterator[None]:
+    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another.
+
+    What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
+    """
+    from filelock import FileLock
+
+    guard = FileLock(paths.guard)
+    made = [folder for folder in paths.work.parents if not folder.exists()]
+    try:
+        _begin(guard, paths, made, wait, reporter)
+        yield
+    finally:
+        if guard.is_locked:
+            with defer_interrupts():
+                _end(paths, made)
+                guard.release()
+
+
+def is_idle(paths: EnvironmentPaths) -> bool:
+    """Say whether nobody works on the environment, and nobody died while doing so."""
+    return not paths.work.exists() or {entry.name for entry in paths.work.iterdir()} == _KEPT | {paths.previous.name}
+
+
+def _begin(guard: FileLock, paths: EnvironmentPaths, made: list[Path], wait: float, reporter: Reporter) -> None:
+    try:
+        _acquire(guard, paths, wait, reporter)
+        _owner_file(paths).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
+        repair(paths)
+    except OSError as error:
+        _tidy(paths, made)
+        raise unwritable(paths.work, error) from None
+
+
+def _end(paths: EnvironmentPaths, made: list[Path]) -> None:
+    """Leave the environment whole; what cannot be done now is left to the next run."""
+    with suppress(OSError, InstallationError):
+        repair(paths)
+    with suppress(OSError):
+        _owner_file(paths).unlink(missing_ok=True)
+    _tidy(paths, made)
+
+
+def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> None:
+    if _try(guard, paths, 0):
+        return
+    reporter.wait(f"waiting up to {wait:.0f} s for {_owner(paths)}, which works on {paths.venv}")
+    deadline = time.monotonic() + wait
+    while not _try(guard, paths, max(0, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            raise InstallationError(
+                "busy",
+                f"{paths.venv} is still being worked on by {_owner(paths)}",
+                hint="wait for it to end, or give --wait more seconds",
+            )
+
+
+def _try(guard: FileLock, paths: EnvironmentPaths, seconds: float) -> bool:
+    """Lock the guard; False after ``seconds``, or where the run before takes the folder away just now."""
+    from filelock import Timeout
+
+    paths.work.mkdir(parents=True, exist_ok=True)
+    with suppress(Timeout, FileNotFoundError):
+        _open(paths)
+        guard.acquire(timeout=seconds)
+        _open(paths)
+        return True
+    return False
+
+
+def _open(paths: EnvironmentPaths) -> None:
+    paths.work.mkdir(parents=True, exist_ok=True)
+    (paths.work / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
+    """Leave nothing behind but a previous environment, nor folders that were made; the guard goes while it is held."""
+    with suppress(OSError):
+        if not {entry.name for entry in paths.work.iterdir()} - _KEPT:
+            for name in _KEPT:
+                (paths.work / name).unlink(missing_ok=True)
+            paths.work.rmdir()
+        for folder in made:
+            folder.rmdir()
+
+
+def _owner(paths: EnvironmentPaths) -> str:
+    with suppress(OSError):
+        return _owner_file(paths).read_text(encoding="utf-8")
+    return "another run"
+
+
+def _owner_file(paths: EnvironmentPaths) -> Path:
+    return paths.work / "owner"

@@ -1,0 +1,123 @@
+"""The steps of an installation, taken; and the same steps as the command lines that would be run."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall import uv
+from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.records import remember
+from gpuinstall.facts.pythons import find_python
+from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
+from gpuinstall.install.options import InstallResult
+from gpuinstall.install.previous import find_previous
+from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
+from gpuinstall.install.proof import prove
+from gpuinstall.install.stage import build, build_commands
+from gpuinstall.install.swap import publish_lock, swap_in
+from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.install.decision import Decision
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.lock.fit import Fit
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.plan import Plan
+    from gpuinstall.session import Session
+
+
+def execute(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
+    """Take the steps; raise the error of a refusal, KernelFailedError, and what resolving and installing raise."""
+    existing, steps, priced = decision.existing, decision.steps, _priced(decision, options, catalog, session)
+    if isinstance(decision.lock, Resolve):
+        proving = replace(options, verify=True)
+        steps = decide(existing, (priced.found,), decision.lock.plan, proving).steps
+    kept = decision.changes_nothing or _lies_in(options.paths.folder, priced.found.lock)
+    verdict = existing.marker.verdict if existing.marker else {}
+    for step in steps:
+        if isinstance(step, BuildEnvironment):
+            build(priced.found, options, session)
+        elif isinstance(step, Verify):
+            verdict = prove(priced.found, step.venv, options, session).to_dict()
+            _mark(step.venv, priced.found, verdict, options)
+        elif isinstance(step, Swap):
+            swap_in(options.paths, options.paths.staging, keep=options.keep)
+            remember(options.paths.venv)
+        else:
+            publish_lock(options.paths)
+    return InstallResult(
+        options.paths,
+        options.machine,
+        priced.found,
+        "unchanged" if kept else "written",
+        verdict,
+        "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
+        decision.misfits,
+        priced.bytes,
+        priced.caches,
+        find_previous(options.paths) if Swap() in steps else None,
+    )
+
+
+def show(
+    decision: Decision, options: InstallOptions, catalog: Catalog, session: Session
+) -> tuple[Plan, list[list[str]]]:
+    """The plan that a decision follows, and the command lines of its steps; raise the error of a refusal."""
+    source = decision.lock
+    if isinstance(source, Refuse):
+        raise source.error
+    builds = [step for step in decision.steps if isinstance(step, BuildEnvironment)]
+    commands = [
+        words for step in builds for words in build_commands(step.python, find_python(step.python), options.paths)
+    ]
+    if not isinstance(source, Resolve):
+        return source.found.plan, commands
+    choice = source.plan.choice
+    if choice is None:
+        raise refusal(source.plan, options.machine)
+    planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
+    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform)
+    return source.plan, [resolve, *commands]
+
+
+def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
+    """Find or make the lock, and say what it costs before that is paid."""
+    source = decision.lock
+    if isinstance(source, Refuse):
+        raise source.error
+    if isinstance(source, OwnLock):
+        if source.newer:
+            name = source.newer.build.name
+            session.reporter.step("Newer", f"torch {name} would run here too: gpuinstall install --upgrade")
+        return PricedLock(source.found)
+    for misfit in decision.misfits:
+        session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    if isinstance(source, Resolve):
+        return resolve_lock(options, catalog, session)
+    return price_lock(source.found, options, session)
+
+
+def _lies_in(folder: Path, lock: Lock) -> bool:
+    path = folder / lock.name
+    return path.is_file() and path.read_text(encoding="utf-8") == lock.text
+
+
+def _mark(venv: Path, found: Fit, verdict: dict[str, Any], options: InstallOptions) -> None:
+    """Write into an environment, last of all, what it is."""
+    lock, choice = found.lock, found.choice
+    Marker(
+        id=str(uuid.uuid4()),
+        lock=lock.name,
+        lock_sha256=lock.sha256,
+        python=choice.python,
+        torch=lock.versions["torch"],
+        backend=choice.build.backend.tag,
+        machine=fingerprint(options.here or options.machine),
+        verdict=verdict,
+    ).write(venv)

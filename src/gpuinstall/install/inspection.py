@@ -1,0 +1,114 @@
+"""What lies where an environment is to go, looked at once; what of it is the user's is not replaced unasked."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
+from gpuinstall.environments.paths import interpreter
+from gpuinstall.errors import LockError, UsageError
+from gpuinstall.lock.lock import read_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.environments.environment import Marker
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.machine import Machine
+
+
+@dataclass(frozen=True)
+class ExistingEnvironment:
+    """What lies at ``paths.venv``; ``is_empty`` says that it is nothing, or an empty folder.
+
+    ``marker`` is None where it is not ours. ``lock`` is the copy of its lock that it holds, None where that is gone or
+    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it.
+    """
+
+    paths: EnvironmentPaths
+    is_empty: bool = True
+    marker: Marker | None = None
+    lock: Lock | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    has_python: bool = False
+    locks: tuple[Lock, ...] = ()
+
+    @property
+    def intact_lock(self) -> Lock | None:
+        """The lock of an environment that runs and holds exactly its packages; None for any other."""
+        if self.lock and self.has_python and self.packages.keys() == self.lock.versions.keys():
+            return self.lock
+        return None
+
+    def is_made_of(self, lock: Lock) -> bool:
+        """Say whether the environment is what an installation of ``lock`` would make."""
+        return self.intact_lock is not None and self.intact_lock.sha256 == lock.sha256
+
+    def is_proven_on(self, machine: Machine) -> bool:
+        """Say whether every device has passed on this very machine."""
+        return self.marker is not None and self.marker.is_proven_on(machine)
+
+    def check_ownership(self) -> None:
+        """Raise UsageError where something of the user's lies there."""
+        if self.is_empty:
+            return
+        if self.marker is None:
+            raise _not_ours(self.paths)
+        if extra := unlocked_packages(self.packages, self.lock.versions if self.lock else {}):
+            raise _users_packages(self.paths, extra)
+
+
+def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
+    """Look at what lies there; nothing is run."""
+    venv = paths.venv
+    if not os.path.lexists(venv) or (venv.is_dir() and next(venv.iterdir(), None) is None):
+        return ExistingEnvironment(paths)
+    marker, lock = read_marker(venv), None
+    if marker is None:
+        return ExistingEnvironment(paths, is_empty=False)
+    with suppress(LockError):
+        lock = read_lock(venv / marker.lock)
+    return ExistingEnvironment(paths, False, marker, lock, installed_packages(venv), interpreter(venv).exists())
+
+
+def check_replaceable(paths: EnvironmentPaths) -> None:
+    """Raise UsageError where no environment can be put, not even in place of what is there."""
+    if paths.venv.exists() and not paths.venv.is_dir():
+        raise UsageError("not-a-folder", f"{paths.venv} is a file", hint="gpuinstall install --venv DIR")
+    if Path.cwd().is_relative_to(paths.venv):
+        raise UsageError(
+            "working-folder",
+            f"{paths.venv} cannot be replaced while it is the working folder, or holds it",
+            hint="gpuinstall install --venv .venv",
+        )
+    if os.path.ismount(paths.venv):
+        raise UsageError(
+            "mount-point",
+            f"{paths.venv} is a mount point, which cannot be replaced in one stroke",
+            hint=f"put the environment into it: gpuinstall install --venv {paths.venv / 'env'}",
+        )
+
+
+def _not_ours(paths: EnvironmentPaths) -> UsageError:
+    kind = "an environment that gpuinstall did not make" if (paths.venv / "pyvenv.cfg").exists() else "not ours"
+    return UsageError(
+        "not-ours",
+        f"{paths.venv} is {kind}",
+        hint=f"the same with --replace (it stays in {paths.previous}), or with --venv DIR",
+    )
+
+
+def _users_packages(paths: EnvironmentPaths, extra: tuple[str, ...]) -> UsageError:
+    names = " ".join(each.partition(" ")[0] for each in extra)
+    return UsageError(
+        "users-packages",
+        f"{paths.venv} holds packages that its lock does not: {', '.join(extra)}",
+        why="they were installed by hand and would be lost with the environment that is replaced",
+        hint=f"the same with --replace to go on; they remain in {paths.previous}\n"
+        f"gpuinstall install --replace torch {names}   to have them locked too",
+    )

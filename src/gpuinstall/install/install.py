@@ -1,0 +1,103 @@
+"""Make an environment hold what was asked for: look, decide, take the steps; a dry run shows the same steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.live import live_catalog
+from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.install.decision import Resolve, decide, judge_locks
+from gpuinstall.install.environment_lock import environment_lock, is_idle
+from gpuinstall.install.execution import execute, show
+from gpuinstall.install.inspection import check_replaceable, inspect_environment
+from gpuinstall.install.proof import KernelFailedError, catalog_without
+from gpuinstall.install.swap import discard
+from gpuinstall.lock.fit import read_locks
+from gpuinstall.plan import choose
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.install.decision import Decision
+    from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.plan import Plan
+    from gpuinstall.session import Session
+
+ATTEMPTS = 3
+
+
+def install(options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
+    """Make ``options.paths`` hold what was asked for, proven; leave it as it was on any failure."""
+    start = monotonic()
+    check_replaceable(options.paths)
+    decision = _examined(options, catalog) if is_idle(options.paths) else None
+    if decision and decision.changes_nothing:
+        done = execute(decision, options, catalog, session)
+    else:
+        with environment_lock(options.paths, options.wait, session.reporter):
+            done = _install(_examined(options, catalog), options, catalog, session)
+    return replace(done, seconds=monotonic() - start)
+
+
+def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Plan, list[list[str]]]:
+    """Decide as an installation does; return the plan and the command lines, none where nothing is left to do."""
+    check_replaceable(options.paths)
+    decision = _examined(options, catalog)
+    if isinstance(decision.lock, Resolve):
+        live = live_catalog(
+            catalog, options.machine, options.request, session.reporter, sources=session.sources, client=session.client
+        )
+        decision = _decided(decision.existing, options, live)
+    return show(decision, options, catalog, session)
+
+
+def _examined(options: InstallOptions, catalog: Catalog) -> Decision:
+    """Look at what is there, and decide; raise UsageError where it is the user's, LockError for an unreadable lock."""
+    existing = inspect_environment(options.paths)
+    if not options.replace:
+        existing.check_ownership()
+    existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(options.paths.folder)))
+    return _decided(existing, options, catalog)
+
+
+def _decided(existing: ExistingEnvironment, options: InstallOptions, catalog: Catalog) -> Decision:
+    plan = choose(options.machine, options.request, catalog)
+    return decide(existing, judge_locks(existing, options, catalog), plan, options)
+
+
+def _install(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
+    if not decision.changes_nothing:
+        options = _preflighted(options, session)
+        decision = _decided(decision.existing, options, catalog)
+    return _attempt(decision, options, catalog, session)
+
+
+def _attempt(
+    decision: Decision, options: InstallOptions, catalog: Catalog, session: Session, attempts: int = ATTEMPTS
+) -> InstallResult:
+    """Take the steps; where a kernel fails, decide again with the builds that differ in what failed."""
+    try:
+        return execute(decision, options, catalog, session)
+    except KernelFailedError as failed:
+        discard(options.paths.staging)
+        rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
+        if rest is None:
+            raise
+        session.reporter.warn(f"{failed.message}; the next build that differs is tried")
+        again = replace(options, upgrade=True)
+        try:
+            return _attempt(_decided(decision.existing, again, rest), again, rest, session, attempts - 1)
+        except (MachineError, NoBuildError):
+            raise failed from None
+
+
+def _preflighted(options: InstallOptions, session: Session) -> InstallOptions:
+    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
+    from gpuinstall.probe.preflight import preflight
+
+    if options.here is None or not options.here.gpus or options.request.backend == "cpu":
+        return options
+    found = preflight(options.here, session.reporter)
+    return replace(options, machine=options.machine.with_problems(found.problems))

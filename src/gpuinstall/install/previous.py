@@ -1,0 +1,79 @@
+"""The previous environment, which can be gone back to; it and the one in force, removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.records import forget
+from gpuinstall.errors import UsageError
+from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.inspection import check_replaceable, inspect_environment
+from gpuinstall.install.swap import discard, size_of, swap_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.environments.environment import Marker
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.reporter import Reporter
+
+
+@dataclass(frozen=True)
+class Previous:
+    """An environment that was replaced or removed, and its size in bytes."""
+
+    path: Path
+    bytes: int
+
+
+def find_previous(paths: EnvironmentPaths) -> Previous | None:
+    """Find what was replaced last and is kept."""
+    return Previous(paths.previous, size_of(paths.previous)) if paths.previous.exists() else None
+
+
+def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marker:
+    """Exchange the environment, and its lock, for the previous one; raise UsageError where there is none."""
+    with environment_lock(paths, wait, reporter):
+        marker = read_marker(paths.previous)
+        if marker is None:
+            raise _no_previous(paths)
+        swap_in(paths, paths.previous)
+    return marker
+
+
+def remove(paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous_only: bool) -> list[Previous]:
+    """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none.
+
+    Each is moved out of the way in one stroke, so that no half of it is ever found.
+    """
+    check_replaceable(paths)
+    with environment_lock(paths, wait, reporter):
+        if not previous_only:
+            _check_removable(paths)
+        wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
+        removed = [Previous(folder, size_of(folder)) for folder in wanted if folder.exists()]
+        if not removed:
+            raise _no_previous(paths)
+        for each in removed:
+            each.path.rename(paths.staging)
+            discard(paths.staging)
+    if not previous_only:
+        forget(paths.venv)
+    return removed
+
+
+def _check_removable(paths: EnvironmentPaths) -> None:
+    if not paths.venv.exists():
+        hint = "gpuinstall env list   shows those there are"
+        raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
+    try:
+        inspect_environment(paths).check_ownership()
+    except UsageError as error:
+        error.hint = f"rm -r {paths.venv}   removes it with all that is in it"
+        raise
+
+
+def _no_previous(paths: EnvironmentPaths) -> UsageError:
+    return UsageError("no-previous", f"there is no previous environment of {paths.venv}")

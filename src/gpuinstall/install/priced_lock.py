@@ -1,0 +1,86 @@
+"""The lock to install, as it is or new, and what it costs: said and checked before it is paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.facts.pythons import find_python
+from gpuinstall.install.space import bill, is_cached, sizes
+from gpuinstall.lock.document import build_locks
+from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.space import Bill
+    from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.plan.values import Choice
+    from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class PricedLock:
+    """A lock with its plan; ``bytes`` are to be fetched for it, into ``caches``."""
+
+    found: Fit
+    bytes: int = 0
+    caches: tuple[Path, ...] = ()
+
+
+def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
+    """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
+    _say_build(found.choice, session)
+    files = selected(found.lock, found.choice.python, options.machine)
+    price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
+    return PricedLock(found, price.fetch, price.caches)
+
+
+def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
+    """Make a lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
+    resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
+    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
+    _say_build(choice, session)
+    for warning in plan.warnings:
+        session.reporter.warn(warning.message)
+    files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
+    listed = {file.url: head.size or 0 for file, head in hashes.missing.items()} | dict(
+        _listed_sizes(resolution.document)
+    )
+    price = _announce(files, listed, hashes.missing, choice.python, venv=options.paths.venv, session=session)
+    lock = build_locks([resolution], [options.request], session, options.files)[0]
+    return PricedLock(Fit(lock, plan, choice), price.fetch, price.caches)
+
+
+def _say_build(choice: Choice, session: Session) -> None:
+    session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}")
+
+
+def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The sizes of wheels by address, where their index says them."""
+    for package in resolved.get("packages", ()):
+        yield from ((entry["url"], entry["size"]) for entry in package.get("wheels", ()) if entry.get("size"))
+
+
+def _announce(
+    files: Sequence[LockedFile],
+    listed: Mapping[str, int],
+    unhashed: Collection[LockedFile],
+    python: str,
+    *,
+    venv: Path,
+    session: Session,
+) -> Bill:
+    """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
+    cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
+    size = sizes(files, listed, cached, session)
+    price = bill(size, cached, unhashed, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    fetched = "" if find_python(python) else f"; uv fetches Python {python} too"
+    session.reporter.step("Download", f"{price}{fetched}")
+    price.check()
+    return price

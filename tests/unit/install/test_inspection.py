@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.errors import UsageError
+from gpuinstall.install.inspection import check_replaceable, inspect_environment
+from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> EnvironmentPaths:
+    return EnvironmentPaths.at(tmp_path / ".venv")
+
+
+def refused(paths: EnvironmentPaths) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        inspect_environment(paths).check_ownership()
+    return caught.value
+
+
+def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(paths: EnvironmentPaths) -> None:
+    inspect_environment(paths).check_ownership()
+    paths.venv.mkdir()
+    inspect_environment(paths).check_ownership()
+    make_environment(paths.venv, "ours")
+    inspect_environment(paths).check_ownership()
+
+
+def test_a_package_of_the_users_is_named(paths: EnvironmentPaths) -> None:
+    make_environment(paths.venv, "ours")
+    (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
+    error = refused(paths)
+    assert error.code == "users-packages"
+    assert "cowsay 6.1" in error.message
+    assert "--replace" in (error.hint or "")
+
+
+def test_a_version_that_was_changed_by_hand_is_the_users(paths: EnvironmentPaths) -> None:
+    make_environment(paths.venv, "ours")
+    packages = paths.venv / "lib/python3.12/site-packages"
+    (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
+    assert "torch 2.13.0" in refused(paths).message
+
+
+def test_everything_is_the_users_where_the_environments_lock_is_gone(paths: EnvironmentPaths) -> None:
+    (make_environment(paths.venv, "ours") / "pylock.cu126.toml").unlink()
+    assert inspect_environment(paths).lock is None
+    assert refused(paths).code == "users-packages"
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "pyvenv.cfg"])
+def test_a_folder_that_is_not_ours_is_left_alone(paths: EnvironmentPaths, file: str) -> None:
+    paths.venv.mkdir()
+    (paths.venv / file).touch()
+    assert refused(paths).code == "not-ours"
+
+
+def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths: EnvironmentPaths) -> None:
+    paths.venv.touch()
+    with pytest.raises(UsageError, match="is a file"):
+        check_replaceable(paths)
+
+
+@pytest.mark.parametrize("folder", [".", "below/it"])
+def test_the_working_folder_and_those_above_it_are_never_replaced(
+    paths: EnvironmentPaths, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (paths.venv / folder).mkdir(parents=True)
+    check_replaceable(paths)
+    monkeypatch.chdir(paths.venv / folder)
+    with pytest.raises(UsageError, match="working folder"):
+        check_replaceable(paths)

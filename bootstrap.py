@@ -6,7 +6,6 @@ other environment, and does nothing before its last line.
 """
 
 import base64
-import configparser
 import hashlib
 import io
 import json
@@ -21,6 +20,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from ast import literal_eval
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -151,12 +151,18 @@ def digest_of(clone: Path) -> str:
 # Other programs
 
 
-def run(argv: Sequence[object], cwd: Optional[Path] = None, seconds: Optional[float] = None) -> str:
+def run(
+    argv: Sequence[object],
+    cwd: Optional[Path] = None,
+    seconds: Optional[float] = None,
+    env: Optional[Dict[str, str]] = None,
+) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
     words, caught, nothing = [str(word) for word in argv], subprocess.PIPE, subprocess.DEVNULL
+    env = environment() if env is None else env
     try:
         done = subprocess.run(
-            words, env=environment(), cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
+            words, env=env, cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise PassedOverError(f"no answer in {seconds:.0f} s") from error
@@ -179,30 +185,21 @@ def reason(output: str) -> str:
 
 
 @lru_cache(maxsize=None)
+def pip_listing() -> Optional[str]:
+    """Ask pip for its settings; None where the Python that runs this has no pip that works."""
+    with suppress(PassedOverError):
+        return run([sys.executable, "-m", "pip", "config", "list"], cwd=Path(sys.prefix), env=dict(os.environ))
+    return None
+
+
 def pip_settings() -> Dict[str, str]:
-    """Read pip's own settings, from its files and then its variables, by pip's option names."""
-    parser = configparser.RawConfigParser(strict=False)
-    with suppress(configparser.Error, UnicodeDecodeError):
-        parser.read(pip_files(), encoding="utf-8")
+    """Read pip's own settings, those of its files and then its variables, by pip's option names."""
     settings: Dict[str, str] = {}
     for section in ("global", "install", "download"):
-        settings.update(parser.items(section) if parser.has_section(section) else ())
+        said = re.findall(rf"^{section}\.([a-z-]+)=(.+)$", pip_listing() or "", re.MULTILINE)
+        settings.update((name, str(literal_eval(value))) for name, value in said)
     variables = {name: os.environ.get("PIP_" + name.upper().replace("-", "_"), "") for name in (*FROM_PIP, "no-index")}
     return {**settings, **{name: value for name, value in variables.items() if value}}
-
-
-def pip_files() -> List[Path]:
-    """List where pip's settings may be on any system, the later before the earlier."""
-    named, name = os.environ.get("PIP_CONFIG_FILE", ""), "pip.ini" if WINDOWS else "pip.conf"
-    machine = [
-        Path("/etc/xdg/pip"),
-        Path("/etc"),
-        Path("/Library/Application Support/pip"),
-        below("PROGRAMDATA", "pip"),
-    ]
-    user = [home() / ".pip", configuration("pip"), home() / "Library/Application Support/pip"]
-    folders = [*machine, *user, below("APPDATA", "pip"), Path(sys.prefix)]
-    return [] if named == os.devnull else [*(folder / name for folder in folders), Path(named)]
 
 
 def home() -> Path:
@@ -210,11 +207,6 @@ def home() -> Path:
     with suppress(RuntimeError, KeyError):
         return Path.home()
     return Path("/nonexistent")
-
-
-def configuration(name: str) -> Path:
-    """Name a program's folder among the user's settings."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / name
 
 
 def below(variable: str, name: str) -> Path:
@@ -235,7 +227,7 @@ def environment() -> Dict[str, str]:
 
 def uv_names_an_index() -> bool:
     """Say whether uv has an index from the user already."""
-    settings = configuration("uv") / "uv.toml"
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "uv" / "uv.toml"
     return "UV_INDEX_URL" in os.environ or (settings.is_file() and "index" in settings.read_text(encoding="utf-8"))
 
 
@@ -295,26 +287,19 @@ def too_old(uv: Path, wanted: str) -> Optional[str]:
 
 def uv_by_pip(job: Job) -> Path:
     """Fetch the pinned wheel by the pip of the Python that runs this."""
-    if not pip_works(job):
+    if pip_listing() is None:
         raise PassedOverError("this Python has no pip that works")
     return uv_from_wheel(job, sys.executable)
 
 
 def uv_by_venv(job: Job) -> Path:
     """Fetch the pinned wheel by the pip that a virtual environment brings along."""
-    if pip_works(job):
+    if pip_listing() is not None:
         raise PassedOverError("would fail as pip itself did")
     if not find_spec("ensurepip"):
         raise PassedOverError("this Python has no ensurepip (Debian and Ubuntu: the package python3-venv)")
     run([sys.executable, "-m", "venv", job.stage / "venv"])
     return uv_from_wheel(job, python_of(job.stage / "venv"))
-
-
-def pip_works(job: Job) -> bool:
-    """Say whether the Python that runs this has a pip."""
-    with suppress(PassedOverError):
-        return bool(run([sys.executable, "-m", "pip", "--version"], cwd=job.stage))
-    return False
 
 
 def uv_from_wheel(job: Job, python: object) -> Path:
@@ -438,41 +423,20 @@ UV_WAYS: Dict[str, Callable[[Job], Path]] = {
 # Python
 
 
-def find_python() -> Optional[Path]:
-    """Find a Python that the tool runs on: this one, or by looking where Pythons lie."""
-    return next((python for python in pythons() if fits(python)), None)
+def python_to_build_with() -> str:
+    """Name the Python that the tool is to run on: this one where it will do, else any that uv finds or fetches."""
+    will_do = sys.implementation.name == "cpython" and sys.version_info >= TOOL_PYTHON
+    return sys.executable if will_do and sys.executable else "cpython>={}.{}".format(*TOOL_PYTHON)
 
 
-def pythons() -> Iterator[Path]:
-    """Name the places where a Python may be: this one, PATH, then uv's, pyenv's and conda's folders."""
-    if sys.executable:
-        yield Path(sys.executable)
-    for folder in search_path():
-        yield from (folder / program_name(f"python3.{minor}") for minor in range(14, 9, -1))
-        yield folder / program_name("python3")
-    inside = "python.exe" if WINDOWS else "bin/python3"
-    for folder in python_folders():
-        yield from (folder / inside, *sorted(folder.glob(f"*/{inside}"), reverse=True))
-
-
-def python_folders() -> List[Path]:
-    """List the folders in which uv, pyenv and conda keep Pythons, whether they are there or not."""
-    uv = [below("UV_PYTHON_INSTALL_DIR", "."), below("XDG_DATA_HOME", "uv/python"), below("APPDATA", "uv/python")]
-    usual = (".local/share/uv/python", ".pyenv/versions", ".pyenv/pyenv-win/versions")
+def python_folders() -> Iterator[Path]:
+    """List the folders in which uv is to look: those of PATH, then pyenv's and conda's, which it does not know."""
+    yield from search_path()
+    pyenvs = [below("PYENV_ROOT", "versions"), home() / ".pyenv/versions", home() / ".pyenv/pyenv-win/versions"]
     condas = [home() / name for name in ("miniforge3", "mambaforge", "miniconda3", "anaconda3")]
     condas += [Path("/opt/conda"), below("CONDA_PREFIX", ".")]
-    found = [*uv, below("PYENV_ROOT", "versions"), *(home() / name for name in usual)]
-    return [*found, *condas, *(conda / "envs" for conda in condas)]
-
-
-def fits(python: Path) -> bool:
-    """Say whether a Python is there and new enough."""
-    if not python.is_file():
-        return False
-    new_enough = f"import sys; print(sys.implementation.name == 'cpython' and sys.version_info >= {TOOL_PYTHON})"
-    with suppress(PassedOverError):
-        return run([python, "-I", "-c", new_enough], seconds=ANSWER_S) == "True"
-    return False
+    roots = [root for folder in (*pyenvs, *(conda / "envs" for conda in condas)) for root in folder.glob("*")]
+    yield from (root / ("." if WINDOWS else "bin") for root in (*condas, *roots))
 
 
 # The tool's environment
@@ -515,9 +479,9 @@ def tool_in_place(job: Job, tool: Path) -> None:
 
 def build(job: Job, uv: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
-    tool, python = job.stage / "tool", find_python()
-    which = ["--python", python] if python else ["--managed-python", "--python", "3.12"]
-    run([uv, "venv", "--quiet", "--relocatable", "--no-project", *which, tool], cwd=job.stage)
+    tool, quietly = job.stage / "tool", ["--quiet", "--relocatable", "--no-project"]
+    looking = {**environment(), "PATH": os.pathsep.join(map(str, python_folders()))}
+    run([uv, "venv", *quietly, "--python", python_to_build_with(), tool], cwd=job.stage, env=looking)
     into = ["pip", "install", "--quiet", "--compile-bytecode", "--python", python_of(tool)]
     for wheel in job.stage.glob("wheels/*.whl"):
         run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)

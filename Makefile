@@ -30,7 +30,7 @@ bench: $(READY)
 	$(DEV) -m bench
 
 docs: $(READY)
-	$(DEV) tools/docs.py
+	$(DEV) -m tools.docs
 
 lockfiles: $(READY)
 	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt

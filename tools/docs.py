@@ -16,9 +16,9 @@ import click
 
 from gpuinstall import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.cli.table import markdown_table
 from gpuinstall.doctor.page import page as failures_page
 from gpuinstall.verify.page import checks_page
+from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")
@@ -38,7 +38,7 @@ def made() -> dict[str, str]:
         "checks.md": checks_page(),
         "commands.md": commands_page(),
         "failures.md": failures_page(),
-        "support-table.md": markdown_table(load_catalog()),
+        "support-table.md": support_page(load_catalog()),
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import advised, classify, lookalikes
 from gpuinstall.failures.table import load_failures
@@ -29,16 +29,15 @@ SURE = 0.75
 @click.command("explain")
 @click.argument("text", required=False)
 @click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
-@options.command("explain")
+@framed("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
-    from gpuinstall.cli.machine_file import read_document
     from gpuinstall.doctor.here import read_here
 
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
     said = Transcript(read_text(text))
-    causes = classify(said, read_document(machine) if machine else None, here=read_here())
+    causes = classify(said, options.read_machine_document(machine) if machine else None, here=read_here())
     others = lookalikes(said)
     advice = advised(said, causes)
     return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))
@@ -96,13 +95,13 @@ def show(
     advice: tuple[Advice, ...],
 ) -> None:
     """Print the explanation for a person."""
-    for place, cause in enumerate(causes):
-        if place:
+    for index, cause in enumerate(causes):
+        if index:
             terminal.line("\nor, less likely:")
-        _show_cause(terminal, cause, advice if place == 0 else ())
+        _show_cause(terminal, cause, advice if index == 0 else ())
     for other, evidence in others:
         terminal.line(f"\n{terminal.style(other.title, 'bold')}: no fault of driver or build")
-        _rows(terminal, [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))])
+        terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))])
     if not causes and not others:
         terminal.line("Nothing in this text is a failure that gpuinstall knows.")
         terminal.line(
@@ -111,7 +110,7 @@ def show(
         terminal.line("On the machine itself: gpuinstall doctor --report report.md")
     if advice and not causes:
         terminal.line("\nWhat it advises is often told, and wrong:")
-        _rows(terminal, _refuted(advice))
+        terminal.rows(_refuted(advice))
 
 
 def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) -> None:
@@ -121,13 +120,8 @@ def _show_cause(terminal: Terminal, cause: Cause, advice: tuple[Advice, ...]) ->
     rows = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
-    _rows(terminal, [*rows, *_refuted(advice)])
+    terminal.rows([*rows, *_refuted(advice)])
 
 
 def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:
     return [("not", f"{each.told}: {each.why}") for each in advice]
-
-
-def _rows(terminal: Terminal, rows: Iterable[tuple[str, str]]) -> None:
-    for label, text in rows:
-        terminal.line(f"  {label:<5} " + text.replace("\n", "\n" + " " * 8))

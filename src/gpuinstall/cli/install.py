@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli import options
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
-from gpuinstall.cli.machine import machine_line
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.turn import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
-    from gpuinstall.cli.envelope import Status
+    from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.config import Config
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
     from gpuinstall.sources import Sources
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
-@asked.request_options
-@asked.machine_options
+@options.request_options
+@options.machine_options
 @options.venv
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
 @click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
 @options.offline
-@options.command("install")
+@framed("install")
 def command(
     terminal: Terminal,
-    request: asked.AskedRequest,
-    machine: asked.AskedMachine,
+    request: options.RequestOptions,
+    machine: options.MachineOptions,
     *,
     venv: str,
     dry_run: bool,
@@ -71,7 +70,7 @@ def command(
 
 
 def _ordered(
-    terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, venv: Path, *, offline: bool
+    terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
     from gpuinstall.catalog import load_catalog
@@ -82,24 +81,24 @@ def _ordered(
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
-    config, place = asked.here(), EnvironmentPaths.at(venv)
-    meant = asked.asked_machine(machine, terminal)
-    if machine.elsewhere:
+    config, place = options.read_project_config(), EnvironmentPaths.at(venv)
+    meant = options.read_selected_machine(machine, terminal)
+    if machine.is_other:
         _check_platform(meant)
-    wanted = asked.asked_request(request, config, machine=machine)
+    wanted = options.build_request(request, config, machine=machine)
     catalog = load_catalog()
     parse_request(wanted, catalog.family, meant)
     replaced = read_marker(place.venv)
     first = (replaced.python,) if replaced else ()
     wanted = replace(wanted, preferred_pythons=(*first, *wanted.preferred_pythons), managed_pythons=not offline)
-    sources = read_sources(asked.asked_index(request, config), os.environ, Path.cwd())
+    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
     order = InstallOptions(
         place,
         meant,
-        None if machine.elsewhere or _is_builder(meant.gpus, wanted.backend) else meant,
+        None if machine.is_other or _is_builder(meant.gpus, wanted.backend) else meant,
         wanted,
-        exact=named(request, config),
+        exact=request.names_requirements(config),
         files=recorded(request.files, place.folder),
     )
     return order, replace(catalog, torch_index=sources.torch_index), sources
@@ -117,11 +116,6 @@ def _check_platform(meant: Machine) -> None:
             f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
             hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
         )
-
-
-def named(request: asked.AskedRequest, config: Config) -> bool:
-    """Say whether somebody named the requirements."""
-    return bool(request.requirements or request.files or config.requirements)
 
 
 def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:

@@ -18,6 +18,7 @@ from gpuinstall import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.doctor.page import page as failures_page
 from gpuinstall.verify.page import checks_page
+from tools.documents import documents_page
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,7 @@ SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<c
 
 
 def main() -> None:
-    """Write every page anew."""
+    """Write every page again."""
     for name, text in made().items():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8")
     for page in pages():
@@ -37,6 +38,7 @@ def made() -> dict[str, str]:
     return {
         "checks.md": checks_page(),
         "commands.md": commands_page(),
+        "documents.md": documents_page(),
         "failures.md": failures_page(),
         "support-table.md": support_page(load_catalog()),
     }

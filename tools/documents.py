@@ -303,7 +303,7 @@ DOCUMENTS = (
     ),
     Document(
         "Export",
-        "`gpuinstall export FORMAT --json`.",
+        "`gpuinstall export requirements --json`, and so with the other formats.",
         ("export",),
         {
             "format": "`requirements`, `uv`, `conda` or `dockerfile`",

@@ -28,7 +28,7 @@ RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
 BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
-PREPARATION = (
+PREPARATION: tuple[tuple[str, ...], ...] = (
     ("install", "torch==2.13.0", "--python", PYTHON),
     ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
 )

@@ -234,10 +234,10 @@ def uv_names_an_index() -> bool:
 def search_path() -> List[Path]:
     """List the folders of PATH that a stranger cannot write to; version managers' shims are no programs."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and ours(folder)]
+    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and is_private(folder)]
 
 
-def ours(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
     """Say whether nobody but its owner puts programs into a folder."""
     try:
         status = folder.stat()
@@ -308,13 +308,13 @@ def uv_from_wheel(job: Job, python: object) -> Path:
     patience = ["--quiet", "--retries", "1", "--timeout", "8"]
     exactly = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", job.stage / "uv.txt"]
     run([python, "-m", "pip", "download", *patience, *exactly, "--dest", wheels], cwd=job.stage)
-    return keep(job, member((next(wheels.iterdir())).read_bytes()))
+    return keep(job, extract_uv(next(wheels.iterdir()).read_bytes()))
 
 
 def uv_from_archive(job: Job) -> Path:
     """Fetch uv's own release archive, and keep the program inside if it is, bit by bit, the one pinned."""
     archive = download(archive_url(job))
-    program = member(archive)
+    program = extract_uv(archive)
     vouched = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
     if vouched != hashlib.sha256(archive).hexdigest() and pinned_program(job) != hashlib.sha256(program).hexdigest():
         raise PassedOverError(f"what {archive_url(job)} holds is not the pinned uv {job.kit.uv_version}")
@@ -356,7 +356,7 @@ def download(url: str) -> bytes:
         raise PassedOverError(reason(f"{url}: {error}")) from error
 
 
-def member(archive: bytes) -> bytes:
+def extract_uv(archive: bytes) -> bytes:
     """Take the uv program out of a wheel, a zip or a tar archive."""
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):
@@ -448,11 +448,11 @@ def tool_environment(kit: Kit, screen: Screen) -> Path:
     data = data_folder()
     tool = data / kit.name
     if not python_of(tool).exists():
-        with workshop(data, screen) as stage:
+        with staging_folder(data, screen) as stage:
             if not python_of(tool).exists():
                 tool_in_place(Job(kit, stage, data, screen), tool)
     else:
-        screen.step("tool", shown(tool), began)
+        screen.step("tool", display_path(tool), began)
     with suppress(OSError):
         os.utime(str(tool))
     return tool
@@ -473,8 +473,8 @@ def tool_in_place(job: Job, tool: Path) -> None:
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
     point_at(tool)
-    forget(job)
-    job.screen.step("tool", shown(tool), began)
+    remove_old(job)
+    job.screen.step("tool", display_path(tool), began)
 
 
 def build(job: Job, uv: Path) -> None:
@@ -504,7 +504,7 @@ def point_at(tool: Path) -> None:
     fresh.replace(launcher)
 
 
-def forget(job: Job) -> None:
+def remove_old(job: Job) -> None:
     """Remove all but the environments used last, and uv of other versions."""
     tools = sorted(job.data.glob("[0-9]*-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
     uvs = [folder for folder in job.data.glob("uv-*") if folder != kept_uv(job).parent]
@@ -513,12 +513,12 @@ def forget(job: Job) -> None:
 
 
 @contextmanager
-def workshop(data: Path, screen: Screen) -> Iterator[Path]:
+def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
     made = [folder for folder in (data, *data.parents) if not folder.exists()]
     data.mkdir(parents=True, exist_ok=True)
     try:
-        with alone(data, screen) as certain:
+        with exclusive(data, screen) as certain:
             data.mkdir(parents=True, exist_ok=True)
             remove_leftovers(data, 0 if certain else 86400)
             stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
@@ -533,7 +533,7 @@ def workshop(data: Path, screen: Screen) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(data: Path, screen: Screen) -> Iterator[bool]:
+def exclusive(data: Path, screen: Screen) -> Iterator[bool]:
     """Wait for other runs on the data folder; the value says whether there certainly are none."""
     if WINDOWS:
         yield False
@@ -583,7 +583,7 @@ def program_name(name: str) -> str:
     return f"{name}.exe" if WINDOWS else name
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Write a path the short way."""
     start = str(home()) + os.sep
     return str(path).replace(start, f"~{os.sep}", 1) if str(path).startswith(start) else str(path)
@@ -619,8 +619,8 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-def heed_signals() -> None:
-    """End as by Ctrl-C, tidily, where a scheduler or a closed terminal ends us."""
+def install_handlers() -> None:
+    """End as by Ctrl-C, with everything removed, where a scheduler or a closed terminal ends us."""
     for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")):
         if number and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -635,7 +635,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     quiet = bool({"-q", "--quiet"} & set(arguments)) or bool(os.environ.get("GPUINSTALL_QUIET"))
     try:
-        heed_signals()
+        install_handlers()
         return hand_over(tool_environment(read_kit(), Screen(quiet)), arguments)
     except BootstrapError as failure:
         return give_up(failure, arguments)

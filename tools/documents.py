@@ -70,7 +70,7 @@ INSTALLED = {
     "environment.python": "the Python it was made for, `X.Y`",
     "environment.torch": "torch's version, with the backend after the plus sign",
     "environment.backend": "the backend: `cu126` is PyTorch for CUDA 12.6, `cpu` the one without CUDA",
-    "environment.status": "`built` anew, `proven` again as it was, or `none`: nothing was to be done",
+    "environment.status": "`built`, `proven` (as it was, by new kernels) or `none` (there was nothing to do)",
     "previous": "the environment that was replaced and kept, or null",
     "previous.path": "its folder",
     "previous.bytes": "its size",

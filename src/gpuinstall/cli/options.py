@@ -45,7 +45,7 @@ _REQUEST = (
     click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
-        "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 is for CUDA 12.6, or cpu."
+        "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 (for CUDA 12.6), cpu, …"
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
     torch_index,

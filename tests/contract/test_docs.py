@@ -74,6 +74,13 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     ]
 
 
+def test_the_line_without_make_runs_what_make_test_runs() -> None:
+    recipe = re.search(r"^test:.*\n\t\$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert recipe is not None
+    assert f".venv-dev/bin/python {recipe[1]}\n" in (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+
+
 def test_the_example_of_the_api_prints_what_the_page_says() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)

@@ -6,7 +6,6 @@ other environment, and does nothing before its last line.
 """
 
 import base64
-import configparser
 import hashlib
 import io
 import json
@@ -21,6 +20,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from ast import literal_eval
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -151,12 +151,18 @@ def digest_of(clone: Path) -> str:
 # Other programs
 
 
-def run(argv: Sequence[object], cwd: Optional[Path] = None, seconds: Optional[float] = None) -> str:
+def run(
+    argv: Sequence[object],
+    cwd: Optional[Path] = None,
+    seconds: Optional[float] = None,
+    env: Optional[Dict[str, str]] = None,
+) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
     words, caught, nothing = [str(word) for word in argv], subprocess.PIPE, subprocess.DEVNULL
+    env = environment() if env is None else env
     try:
         done = subprocess.run(
-            words, env=environment(), cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
+            words, env=env, cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise PassedOverError(f"no answer in {seconds:.0f} s") from error
@@ -179,30 +185,21 @@ def reason(output: str) -> str:
 
 
 @lru_cache(maxsize=None)
+def pip_listing() -> Optional[str]:
+    """Ask pip for its settings; None where the Python that runs this has no pip that works."""
+    with suppress(PassedOverError):
+        return run([sys.executable, "-m", "pip", "config", "list"], cwd=Path(sys.prefix), env=dict(os.environ))
+    return None
+
+
 def pip_settings() -> Dict[str, str]:
-    """Read pip's own settings, from its files and then its variables, by pip's option names."""
-    parser = configparser.RawConfigParser(strict=False)
-    with suppress(configparser.Error, UnicodeDecodeError):
-        parser.read(pip_files(), encoding="utf-8")
+    """Read pip's own settings, those of its files and then its variables, by pip's option names."""
     settings: Dict[str, str] = {}
     for section in ("global", "install", "download"):
-        settings.update(parser.items(section) if parser.has_section(section) else ())
+        said = re.findall(rf"^{section}\.([a-z-]+)=(.+)$", pip_listing() or "", re.MULTILINE)
+        settings.update((name, str(literal_eval(value))) for name, value in said)
     variables = {name: os.environ.get("PIP_" + name.upper().replace("-", "_"), "") for name in (*FROM_PIP, "no-index")}
     return {**settings, **{name: value for name, value in variables.items() if value}}
-
-
-def pip_files() -> List[Path]:
-    """List where pip's settings may be on any system, the later before the earlier."""
-    named, name = os.environ.get("PIP_CONFIG_FILE", ""), "pip.ini" if WINDOWS else "pip.conf"
-    machine = [
-        Path("/etc/xdg/pip"),
-        Path("/etc"),
-        Path("/Library/Application Support/pip"),
-        below("PROGRAMDATA", "pip"),
-    ]
-    user = [home() / ".pip", configuration("pip"), home() / "Library/Application Support/pip"]
-    folders = [*machine, *user, below("APPDATA", "pip"), Path(sys.prefix)]
-    return [] if named == os.devnull else [*(folder / name for folder in folders), Path(named)]
 
 
 def home() -> Path:
@@ -210,11 +207,6 @@ def home() -> Path:
     with suppress(RuntimeError, KeyError):
         return Path.home()
     return Path("/nonexistent")
-
-
-def configuration(name: str) -> Path:
-    """Name a program's folder among the user's settings."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / name
 
 
 def below(variable: str, name: str) -> Path:
@@ -235,17 +227,17 @@ def environment() -> Dict[str, str]:
 
 def uv_names_an_index() -> bool:
     """Say whether uv has an index from the user already."""
-    settings = configuration("uv") / "uv.toml"
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "uv" / "uv.toml"
     return "UV_INDEX_URL" in os.environ or (settings.is_file() and "index" in settings.read_text(encoding="utf-8"))
 
 
 def search_path() -> List[Path]:
     """List the folders of PATH that a stranger cannot write to; version managers' shims are no programs."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and ours(folder)]
+    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and is_private(folder)]
 
 
-def ours(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
     """Say whether nobody but its owner puts programs into a folder."""
     try:
         status = folder.stat()
@@ -295,26 +287,19 @@ def too_old(uv: Path, wanted: str) -> Optional[str]:
 
 def uv_by_pip(job: Job) -> Path:
     """Fetch the pinned wheel by the pip of the Python that runs this."""
-    if not pip_works(job):
+    if pip_listing() is None:
         raise PassedOverError("this Python has no pip that works")
     return uv_from_wheel(job, sys.executable)
 
 
 def uv_by_venv(job: Job) -> Path:
     """Fetch the pinned wheel by the pip that a virtual environment brings along."""
-    if pip_works(job):
+    if pip_listing() is not None:
         raise PassedOverError("would fail as pip itself did")
     if not find_spec("ensurepip"):
         raise PassedOverError("this Python has no ensurepip (Debian and Ubuntu: the package python3-venv)")
     run([sys.executable, "-m", "venv", job.stage / "venv"])
     return uv_from_wheel(job, python_of(job.stage / "venv"))
-
-
-def pip_works(job: Job) -> bool:
-    """Say whether the Python that runs this has a pip."""
-    with suppress(PassedOverError):
-        return bool(run([sys.executable, "-m", "pip", "--version"], cwd=job.stage))
-    return False
 
 
 def uv_from_wheel(job: Job, python: object) -> Path:
@@ -323,13 +308,13 @@ def uv_from_wheel(job: Job, python: object) -> Path:
     patience = ["--quiet", "--retries", "1", "--timeout", "8"]
     exactly = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", job.stage / "uv.txt"]
     run([python, "-m", "pip", "download", *patience, *exactly, "--dest", wheels], cwd=job.stage)
-    return keep(job, member((next(wheels.iterdir())).read_bytes()))
+    return keep(job, extract_uv(next(wheels.iterdir()).read_bytes()))
 
 
 def uv_from_archive(job: Job) -> Path:
     """Fetch uv's own release archive, and keep the program inside if it is, bit by bit, the one pinned."""
     archive = download(archive_url(job))
-    program = member(archive)
+    program = extract_uv(archive)
     vouched = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
     if vouched != hashlib.sha256(archive).hexdigest() and pinned_program(job) != hashlib.sha256(program).hexdigest():
         raise PassedOverError(f"what {archive_url(job)} holds is not the pinned uv {job.kit.uv_version}")
@@ -371,7 +356,7 @@ def download(url: str) -> bytes:
         raise PassedOverError(reason(f"{url}: {error}")) from error
 
 
-def member(archive: bytes) -> bytes:
+def extract_uv(archive: bytes) -> bytes:
     """Take the uv program out of a wheel, a zip or a tar archive."""
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):
@@ -438,41 +423,20 @@ UV_WAYS: Dict[str, Callable[[Job], Path]] = {
 # Python
 
 
-def find_python() -> Optional[Path]:
-    """Find a Python that the tool runs on: this one, or by looking where Pythons lie."""
-    return next((python for python in pythons() if fits(python)), None)
+def python_to_build_with() -> str:
+    """Name the Python that the tool is to run on: this one where it will do, else any that uv finds or fetches."""
+    will_do = sys.implementation.name == "cpython" and sys.version_info >= TOOL_PYTHON
+    return sys.executable if will_do and sys.executable else "cpython>={}.{}".format(*TOOL_PYTHON)
 
 
-def pythons() -> Iterator[Path]:
-    """Name the places where a Python may be: this one, PATH, then uv's, pyenv's and conda's folders."""
-    if sys.executable:
-        yield Path(sys.executable)
-    for folder in search_path():
-        yield from (folder / program_name(f"python3.{minor}") for minor in range(14, 9, -1))
-        yield folder / program_name("python3")
-    inside = "python.exe" if WINDOWS else "bin/python3"
-    for folder in python_folders():
-        yield from (folder / inside, *sorted(folder.glob(f"*/{inside}"), reverse=True))
-
-
-def python_folders() -> List[Path]:
-    """List the folders in which uv, pyenv and conda keep Pythons, whether they are there or not."""
-    uv = [below("UV_PYTHON_INSTALL_DIR", "."), below("XDG_DATA_HOME", "uv/python"), below("APPDATA", "uv/python")]
-    usual = (".local/share/uv/python", ".pyenv/versions", ".pyenv/pyenv-win/versions")
+def python_folders() -> Iterator[Path]:
+    """List the folders in which uv is to look: those of PATH, then pyenv's and conda's, which it does not know."""
+    yield from search_path()
+    pyenvs = [below("PYENV_ROOT", "versions"), home() / ".pyenv/versions", home() / ".pyenv/pyenv-win/versions"]
     condas = [home() / name for name in ("miniforge3", "mambaforge", "miniconda3", "anaconda3")]
     condas += [Path("/opt/conda"), below("CONDA_PREFIX", ".")]
-    found = [*uv, below("PYENV_ROOT", "versions"), *(home() / name for name in usual)]
-    return [*found, *condas, *(conda / "envs" for conda in condas)]
-
-
-def fits(python: Path) -> bool:
-    """Say whether a Python is there and new enough."""
-    if not python.is_file():
-        return False
-    new_enough = f"import sys; print(sys.implementation.name == 'cpython' and sys.version_info >= {TOOL_PYTHON})"
-    with suppress(PassedOverError):
-        return run([python, "-I", "-c", new_enough], seconds=ANSWER_S) == "True"
-    return False
+    roots = [root for folder in (*pyenvs, *(conda / "envs" for conda in condas)) for root in folder.glob("*")]
+    yield from (root / ("." if WINDOWS else "bin") for root in (*condas, *roots))
 
 
 # The tool's environment
@@ -484,11 +448,11 @@ def tool_environment(kit: Kit, screen: Screen) -> Path:
     data = data_folder()
     tool = data / kit.name
     if not python_of(tool).exists():
-        with workshop(data, screen) as stage:
+        with staging_folder(data, screen) as stage:
             if not python_of(tool).exists():
                 tool_in_place(Job(kit, stage, data, screen), tool)
     else:
-        screen.step("tool", shown(tool), began)
+        screen.step("tool", display_path(tool), began)
     with suppress(OSError):
         os.utime(str(tool))
     return tool
@@ -509,15 +473,15 @@ def tool_in_place(job: Job, tool: Path) -> None:
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
     point_at(tool)
-    forget(job)
-    job.screen.step("tool", shown(tool), began)
+    remove_old(job)
+    job.screen.step("tool", display_path(tool), began)
 
 
 def build(job: Job, uv: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
-    tool, python = job.stage / "tool", find_python()
-    which = ["--python", python] if python else ["--managed-python", "--python", "3.12"]
-    run([uv, "venv", "--quiet", "--relocatable", "--no-project", *which, tool], cwd=job.stage)
+    tool, quietly = job.stage / "tool", ["--quiet", "--relocatable", "--no-project"]
+    looking = {**environment(), "PATH": os.pathsep.join(map(str, python_folders()))}
+    run([uv, "venv", *quietly, "--python", python_to_build_with(), tool], cwd=job.stage, env=looking)
     into = ["pip", "install", "--quiet", "--compile-bytecode", "--python", python_of(tool)]
     for wheel in job.stage.glob("wheels/*.whl"):
         run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)
@@ -540,7 +504,7 @@ def point_at(tool: Path) -> None:
     fresh.replace(launcher)
 
 
-def forget(job: Job) -> None:
+def remove_old(job: Job) -> None:
     """Remove all but the environments used last, and uv of other versions."""
     tools = sorted(job.data.glob("[0-9]*-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
     uvs = [folder for folder in job.data.glob("uv-*") if folder != kept_uv(job).parent]
@@ -549,12 +513,12 @@ def forget(job: Job) -> None:
 
 
 @contextmanager
-def workshop(data: Path, screen: Screen) -> Iterator[Path]:
+def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
     made = [folder for folder in (data, *data.parents) if not folder.exists()]
     data.mkdir(parents=True, exist_ok=True)
     try:
-        with alone(data, screen) as certain:
+        with exclusive(data, screen) as certain:
             data.mkdir(parents=True, exist_ok=True)
             remove_leftovers(data, 0 if certain else 86400)
             stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
@@ -569,7 +533,7 @@ def workshop(data: Path, screen: Screen) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(data: Path, screen: Screen) -> Iterator[bool]:
+def exclusive(data: Path, screen: Screen) -> Iterator[bool]:
     """Wait for other runs on the data folder; the value says whether there certainly are none."""
     if WINDOWS:
         yield False
@@ -619,7 +583,7 @@ def program_name(name: str) -> str:
     return f"{name}.exe" if WINDOWS else name
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Write a path the short way."""
     start = str(home()) + os.sep
     return str(path).replace(start, f"~{os.sep}", 1) if str(path).startswith(start) else str(path)
@@ -655,8 +619,8 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-def heed_signals() -> None:
-    """End as by Ctrl-C, tidily, where a scheduler or a closed terminal ends us."""
+def install_handlers() -> None:
+    """End as by Ctrl-C, with everything removed, where a scheduler or a closed terminal ends us."""
     for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")):
         if number and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -671,7 +635,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     quiet = bool({"-q", "--quiet"} & set(arguments)) or bool(os.environ.get("GPUINSTALL_QUIET"))
     try:
-        heed_signals()
+        install_handlers()
         return hand_over(tool_environment(read_kit(), Screen(quiet)), arguments)
     except BootstrapError as failure:
         return give_up(failure, arguments)

@@ -16,16 +16,17 @@ import click
 
 from gpuinstall import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.cli.table import markdown_table
 from tools.checks import checks_page
+from tools.documents import documents_page
 from tools.failures_page import failures_page
+from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")
 
 
 def main() -> None:
-    """Write every page anew."""
+    """Write every page again."""
     for name, text in made().items():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8")
     for page in pages():
@@ -37,8 +38,9 @@ def made() -> dict[str, str]:
     return {
         "checks.md": checks_page(),
         "commands.md": commands_page(),
+        "documents.md": documents_page(),
         "failures.md": failures_page(),
-        "support-table.md": markdown_table(load_catalog()),
+        "support-table.md": support_page(load_catalog()),
     }
 
 

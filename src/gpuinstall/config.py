@@ -77,10 +77,10 @@ def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     return tuple(value)
 
 
-def _string(table: Mapping[str, Any], key: str, place: str = "[tool.gpuinstall]") -> str | None:
+def _string(table: Mapping[str, Any], key: str, section: str = "[tool.gpuinstall]") -> str | None:
     value = table.get(key)
     if value is not None and not isinstance(value, str):
-        raise _malformed(f"{place} {key} is {value!r}", "it is a string")
+        raise _malformed(f"{section} {key} is {value!r}", "it is a string")
     return value
 
 

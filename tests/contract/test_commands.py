@@ -126,9 +126,9 @@ def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path: Path) -> None:
     assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] in {0, 8}
 
 
-def test_the_readme_lists_every_exit_status_that_an_error_has() -> None:
-    readme = Path(__file__).resolve().parent.parent.parent.joinpath("README.md").read_text(encoding="utf-8")
-    listed = {int(number) for number in re.findall(r"\| (\d+) \|", readme.partition("## Exit status")[2])}
+def test_the_docs_list_every_exit_status_that_an_error_has() -> None:
+    usage = Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text(encoding="utf-8")
+    listed = {int(number) for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])}
     kinds: list[type[errors.GpuInstallError]] = [errors.GpuInstallError, *errors.GpuInstallError.__subclasses__()]
 
     assert listed == {0, *(kind.exit_code for kind in kinds)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from tools.docs import ROOT, SHOWN, made, pages, refreshed
@@ -70,3 +72,24 @@ def test_the_readme_begins_with_the_two_commands() -> None:
         "python3 bootstrap.py",
         "make test",
     ]
+
+
+def test_the_line_without_make_runs_what_make_test_runs() -> None:
+    recipe = re.search(r"^test:.*\n\t\$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert recipe is not None
+    assert f".venv-dev/bin/python {recipe[1]}\n" in (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_api_prints_what_the_page_says() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    [said] = re.findall(r"```text\n(.+?)```", text, re.DOTALL)
+
+    assert _printed(example) == said
+    _printed(on_this_machine)
+
+
+def _printed(code: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout

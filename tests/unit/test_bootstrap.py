@@ -18,9 +18,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith(("PIP_", "UV_", "XDG_")) or name in {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    files = bootstrap.pip_files()
-    monkeypatch.setattr(bootstrap, "pip_files", lambda: [path for path in files if tmp_path in path.parents])
-    bootstrap.pip_settings.cache_clear()
+    bootstrap.pip_listing.cache_clear()
     return tmp_path
 
 
@@ -82,6 +80,31 @@ def test_damaged_settings_of_pip_are_pips_business(nobody: Path) -> None:
     settings(nobody, "index-url outside a section\n")
 
     assert bootstrap.pip_settings() == {}
+    assert bootstrap.pip_listing() is None
+
+
+def test_without_a_pip_its_variables_count_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no python"))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
+
+    assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://variable.example/"
+
+
+def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join(str(nobody / name) for name in ("shims", "bin")))
+    for name in ("PYENV_ROOT", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("shims", "bin", ".pyenv/versions/3.12.1/bin", "miniforge3/envs/work/bin"):
+        (nobody / name).mkdir(parents=True)
+
+    looked_in = [folder for folder in bootstrap.python_folders() if nobody in folder.parents]
+    found = [folder.relative_to(nobody).as_posix() for folder in looked_in if folder.is_dir()]
+
+    assert found[0] == "bin"
+    assert {".pyenv/versions/3.12.1/bin", "miniforge3/envs/work/bin"} <= set(found)
+    assert "shims" not in found
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.doctor.finding import exit_code
 from gpuinstall.errors import UsageError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("doctor")
 @options.venv
 @click.option("--report", metavar="FILE", help="Write a Markdown report without secrets and names.")
-@options.command("doctor")
+@framed("doctor")
 def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
@@ -46,7 +46,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
 
 def show(terminal: Terminal, found: Examination, report: str | None) -> None:
     """Print the examination for a person; the last line is the first thing to do."""
-    from gpuinstall.cli.machine import machine_line
+    from gpuinstall.cli.probe import machine_line
 
     terminal.field("Machine", machine_line(found.machine))
     if found.preflight.summary:
@@ -85,9 +85,7 @@ def last_line(found: Examination) -> str:
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
     word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
     terminal.line(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""))
-    for label, text in (("why", finding.why), ("do", finding.fix)):
-        if text:
-            terminal.line(f"  {label:<5} " + text.replace("\n", "\n" + " " * 8))
+    terminal.rows([("why", finding.why), ("do", finding.fix)])
 
 
 def _write(path: Path, found: Examination) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.units import display_path, readable
 
@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command("list", help="List the environments of this user, and this folder's.")
-@options.command("env")
+@framed("env")
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
     from gpuinstall.environments.environment import read_marker
@@ -50,7 +50,7 @@ def listed(_terminal: Terminal) -> Outcome:
 @click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
-@options.command("env")
+@framed("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""
     from gpuinstall.environments.paths import EnvironmentPaths

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.options import read_machine_document
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import advised, classify, lookalikes
 from gpuinstall.failures.table import load_failures
@@ -30,15 +30,13 @@ SURE = 0.75
 @click.command("explain")
 @click.argument("text", required=False)
 @click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
-@options.command("explain")
+@framed("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
-    from gpuinstall.cli.machine_file import read_document
-
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
     said = Transcript(read_text(text))
-    causes = classify(said, read_document(machine) if machine else None, here=_here())
+    causes = classify(said, read_machine_document(machine) if machine else None, here=_here())
     others = lookalikes(said)
     advice = advised(said, causes)
     return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli import options
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS
 
@@ -48,7 +48,7 @@ def _add(format_: ExportFormat) -> None:
     @command.command(format_.name, help=format_.help)
     @_LOCK
     @_OUTPUT
-    @options.command("export")
+    @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
         """Export a lock."""
         text = format_.write(_shared(_lock(path), terminal), _family())
@@ -64,7 +64,7 @@ for each in FORMATS:
 @_OUTPUT
 @click.option("--with", "extras", type=click.Choice(["jupyter"]), multiple=True, help="Add JupyterLab.")
 @click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json that uses the Dockerfile instead.")
-@options.command("export")
+@framed("export")
 def dockerfile(
     _terminal: Terminal, path: Path | None, output: Path | None, extras: tuple[str, ...], *, devcontainer: bool
 ) -> Outcome:
@@ -87,7 +87,7 @@ def dockerfile(
 )
 @options.torch_index
 @click.option("--remove", is_flag=True, help="Take out what an earlier export wrote.")
-@options.command("export")
+@framed("export")
 def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     """Patch pyproject.toml."""
     from gpuinstall.export.toml_lines import REPLACED
@@ -101,7 +101,7 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
         after, done = unpatched(before), "what gpuinstall wrote is taken out"
     else:
         wanted = groups(map(read_lock, paths or _locks()), _family())
-        sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
+        sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
         after, done = patched(before, wanted, sources.torch_index), _choices(group.name for group in wanted)
     if after != before:
         _write(project, after)

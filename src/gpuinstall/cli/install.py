@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli import options
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
-from gpuinstall.cli.machine import machine_line
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
-    from gpuinstall.cli.envelope import Status
+    from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
     from gpuinstall.install.options import InstallOptions
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
-@asked.request_options
-@asked.machine_options
+@options.request_options
+@options.machine_options
 @options.venv
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
 @click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
 @options.offline
-@options.command("install")
+@framed("install")
 def command(
     terminal: Terminal,
-    request: asked.AskedRequest,
-    machine: asked.AskedMachine,
+    request: options.RequestOptions,
+    machine: options.MachineOptions,
     *,
     venv: str,
     dry_run: bool,
@@ -71,7 +71,7 @@ def command(
 
 
 def _options(
-    terminal: Terminal, request: asked.AskedRequest, machine: asked.AskedMachine, venv: Path, *, offline: bool
+    terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
     from gpuinstall.catalog import load_catalog
@@ -82,11 +82,11 @@ def _options(
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
-    config, paths = asked.here(), EnvironmentPaths.at(venv)
-    meant = asked.asked_machine(machine, terminal)
-    if machine.elsewhere:
+    config, paths = options.read_project_config(), EnvironmentPaths.at(venv)
+    meant = options.read_selected_machine(machine, terminal)
+    if machine.is_other:
         _check_platform(meant)
-    asked_for = asked.asked_request(request, config, machine=machine)
+    asked_for = options.build_request(request, config, machine=machine)
     catalog = load_catalog()
     parse_request(asked_for, catalog.family, meant)
     existing = read_marker(paths.venv)
@@ -94,14 +94,14 @@ def _options(
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(asked.asked_index(request, config), os.environ, Path.cwd())
+    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,
         meant,
-        None if machine.elsewhere or _is_builder(meant.gpus, asked_for.backend) else meant,
+        None if machine.is_other or _is_builder(meant.gpus, asked_for.backend) else meant,
         asked_for,
-        exact=named(request, config),
+        exact=request.names_requirements(config),
         files=digest_files(request.files, paths.folder),
     )
     return wanted, replace(catalog, torch_index=sources.torch_index), sources
@@ -121,7 +121,7 @@ def _check_platform(meant: Machine) -> None:
         )
 
 
-def named(request: asked.AskedRequest, config: Config) -> bool:
+def named(request: options.RequestOptions, config: Config) -> bool:
     """Say whether somebody named the requirements."""
     return bool(request.requirements or request.files or config.requirements)
 

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome, written
-from gpuinstall.cli.install import named
-from gpuinstall.cli.lock_view import show_changes, show_checked, show_written
-from gpuinstall.cli.machine_file import read_machine_file
+from gpuinstall.cli import options
+from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, UsageError
 
 if TYPE_CHECKING:
@@ -24,21 +21,19 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
+    from gpuinstall.lock.compare import TargetDifference, VersionChange
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.write import LockOptions
+    from gpuinstall.lock.write import LockOptions, Written
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
 
 @click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
-@asked.request_options
+@options.request_options
 @click.option("--target", "targets", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …")
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
-@click.option("--gpu", multiple=True, metavar="NAME", help='Lock for a machine with this GPU, such as "RTX 5090".')
-@click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names.")
-@click.option("--os", "system", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux).")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64).")
+@options.machine_words
 @click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")
 @click.option("--check", is_flag=True, help="Say whether the locks are fresh; exit 6 where they are not.")
 @click.option("--upgrade", is_flag=True, help="Make new locks, whatever there is.")
@@ -46,17 +41,14 @@ if TYPE_CHECKING:
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.offline
-@options.command("lock")
+@framed("lock")
 def command(
     terminal: Terminal,
-    request: asked.AskedRequest,
+    request: options.RequestOptions,
+    described: options.MachineOptions,
     *,
     targets: tuple[str, ...],
     machines: tuple[str, ...],
-    gpu: tuple[str, ...],
-    driver: str | None,
-    system: str | None,
-    arch: str | None,
     per_target: str | None,
     check: bool,
     upgrade: bool,
@@ -78,35 +70,34 @@ def command(
 
     folder, catalog = Path.cwd(), load_catalog()
     config = _settings(request, folder, catalog)
-    sources = read_sources(asked.asked_index(request, config), os.environ, folder)
+    sources = read_sources(options.named_torch_index(request, config), os.environ, folder)
     catalog = replace(catalog, torch_index=sources.torch_index)
-    words = asked.AskedMachine(gpu=gpu, driver=driver, os=system, arch=arch)
-    wanted = asked.asked_request(request, config, machine=words)
+    wanted = options.build_request(request, config, machine=described)
     plain(wanted.requirements)  # a malformed one is refused before anything is asked
-    meant = [read_machine_file(name, terminal) for name in machines]
-    meant += [asked.asked_machine(words, terminal)] if any((gpu, driver, system, arch)) else []
+    meant = [options.read_machine_file(name, terminal) for name in machines]
+    meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
     files = digest_files(request.files, folder)
     with open_session(sources, terminal, offline=offline) as session:
         chosen = targets or (() if meant else config.targets or ())
         if check:
             told = bool(request.requirements or request.files)
-            declared = DeclaredUse(tuple(chosen), tuple(meant), told, named(request, config))
+            declared = DeclaredUse(tuple(chosen), tuple(meant), told, request.names_requirements(config))
             return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
             return _download(folder, download, session)
         requests = _lock_requests(chosen, meant, wanted, catalog, terminal)
         newest = per_target == "newest"
-        exact = named(request, config)
+        exact = request.names_requirements(config)
         return _write(LockOptions(folder, requests, exact, files, upgrade, moving, newest), session)
 
 
-def _settings(request: asked.AskedRequest, folder: Path, catalog: Catalog) -> Config:
+def _settings(request: options.RequestOptions, folder: Path, catalog: Catalog) -> Config:
     """The project's settings; where nobody names the requirements, its own dependencies are meant."""
     from gpuinstall.lock.inputs import read_dependencies
 
-    config = asked.here()
-    if named(request, config):
+    config = options.read_project_config()
+    if request.names_requirements(config):
         return config
     return config._replace(requirements=read_dependencies(folder, catalog.family) or None)
 
@@ -129,7 +120,7 @@ def _lock_requests(
     every = dict.fromkeys((*named_targets, *covering))
     if every:
         return tuple(LockRequest.for_target(target, request, catalog) for target in every)
-    return (LockRequest(asked.asked_machine(asked.AskedMachine(), terminal), request, catalog),)
+    return (LockRequest(options.read_selected_machine(options.MachineOptions(), terminal), request, catalog),)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:
@@ -147,7 +138,7 @@ def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredU
 
     checked = check_locks(folder, request, catalog, declared, session)
     stale = [each for each in checked if each.reasons]
-    errors = tuple(written(_stale(each)) for each in stale)
+    errors = tuple(error_entry(_stale(each)) for each in stale)
     return Outcome(
         {"locks": [each.to_dict() for each in checked]},
         lambda screen: show_checked(screen, checked),
@@ -179,3 +170,34 @@ def _diff(old: Path, new: Path) -> Outcome:
 
     found = compare_locks(read_lock(old), read_lock(new))
     return Outcome({"changes": [change.to_dict() for change in found]}, lambda screen: show_changes(screen, found))
+
+
+def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
+    """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
+    for each in made:
+        count = len(each.lock.pylock.packages)
+        terminal.field("Lock", f"{each.path.name}: {count} packages, every file hashed ({each.status})")
+    private: dict[str, list[str]] = {}
+    for each in made:
+        for source in each.private:
+            private.setdefault(source, []).append(each.path.name)
+    for source, names in private.items():
+        terminal.warn(f"{', '.join(names)}: cannot be shared as it is, only with who can reach {source}")
+    for one in apart:
+        terminal.field("Apart", f"{one.package} {one.version} for {one.target}: {one.why}")
+
+
+def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
+    """Write one line a lock: fresh, or stale and why."""
+    for each in checked:
+        terminal.field("Lock", f"{each.lock.name} is {'stale' if each.reasons else 'fresh'}")
+        for reason in each.reasons:
+            terminal.line(f"{'':11} {reason.message}")
+
+
+def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
+    """Write one line a package that differs."""
+    for change in changes:
+        terminal.line(str(change))
+    if not changes:
+        terminal.line("the two locks hold the same")

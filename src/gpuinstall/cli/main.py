@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gpuinstall import __version__
-from gpuinstall.cli.options import fail
+from gpuinstall.cli.outcome import fail
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 

@@ -1,22 +1,28 @@
-"""Options that several commands share, and the frame around each command: errors become exit codes and documents."""
+"""The options that several commands share, and the machine and request that they name."""
 
 from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+import os
+import sys
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.cli.envelope import Outcome, envelope, failure
-from gpuinstall.cli.terminal import OutputError, Terminal
-from gpuinstall.errors import GpuInstallError
+from gpuinstall.config import read_config
+from gpuinstall.errors import UsageError
+from gpuinstall.machine import Machine
+from gpuinstall.request import Request
+from gpuinstall.requirements_file import read_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-P = ParamSpec("P")
-F = TypeVar("F", bound="Callable[..., Any]")
+    from gpuinstall.config import Config
+    from gpuinstall.reporter import Reporter
 
 venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
@@ -25,61 +31,160 @@ offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", h
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )
-
-_OUTPUT = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
-    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print no progress."),
-    click.option("-v", "--verbose", is_flag=True, help="Print the commands that are run."),
+_MACHINE_FILE = click.option(
+    "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
+)
+_MACHINE_WORDS = (
+    click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
+    click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
+    click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
+    click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64)."),
+)
+_REQUEST = (
+    click.argument("requirements", nargs=-1, metavar="[REQ]..."),
+    click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
+    click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
-        "--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Draw live progress bars."
+        "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 (for CUDA 12.6), cpu, …"
     ),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        envvar="GPUINSTALL_COLOR",
-        help="When to use colour.",
-    ),
+    click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
+    torch_index,
 )
 
 
-def command(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
-    """Frame a command: give it a Terminal as first argument, print what it comes to, return its exit status.
+class MachineOptions(NamedTuple):
+    """The machine that the command line names: by a file, in words, or (when nothing is said) this one."""
 
-    Used below ``@click.command(name)`` and its options; the function returns an Outcome or raises our errors.
-    """
+    machine: str | None = None
+    gpu: tuple[str, ...] = ()
+    driver: str | None = None
+    os: str | None = None
+    arch: str | None = None
 
-    def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
-        @functools.wraps(function)
-        def framed(
-            *args: Any, as_json: bool, quiet: bool, verbose: bool, progress: bool, color: Any, **kwargs: Any
-        ) -> int:
-            terminal = Terminal(json=as_json, quiet=quiet, verbose=verbose, progress=progress, color=color)
-            try:
-                return present(terminal, name, function(terminal, *args, **kwargs))
-            except GpuInstallError as error:
-                return fail(terminal, name, error)
-
-        for option in reversed(_OUTPUT):
-            framed = option(framed)
-        return framed
-
-    return decorate
+    @property
+    def is_other(self) -> bool:
+        """Say whether another machine than this one is named."""
+        return self.machine is not None or bool(self.gpu)
 
 
-def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
-    """Print what a command came to, as a document or for a person; return its exit status."""
-    if terminal.json:
-        terminal.line(json.dumps(envelope(name, outcome), indent=2))
-    else:
-        outcome.show(terminal)
-    return outcome.exit_code
+class RequestOptions(NamedTuple):
+    """What the command line asks for."""
+
+    requirements: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    python: str | None = None
+    backend: str | None = None
+    gpus: str | None = None
+    torch_index: str | None = None
+
+    def names_requirements(self, config: Config) -> bool:
+        """Say whether the command line or the project names what to install."""
+        return bool(self.requirements or self.files or config.requirements)
 
 
-def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
-    """Print an error, as a document or for a person; return its exit status."""
-    if terminal.json and not isinstance(error, OutputError):
-        terminal.line(json.dumps(failure(name, error), indent=2))
-    else:
-        terminal.fault(error)
-    return error.exit_code
+def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: MachineOptions."""
+    return _bundled(function, "machine", MachineOptions, (_MACHINE_FILE, *_MACHINE_WORDS))
+
+
+def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--gpu … --driver …`` alone as one argument, ``described``: MachineOptions."""
+    return _bundled(function, "described", MachineOptions, _MACHINE_WORDS)
+
+
+def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command REQ, ``-r``, ``--python``, ``--backend``, ``--gpus`` as one argument, ``request``."""
+    return _bundled(function, "request", RequestOptions, _REQUEST)
+
+
+def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machine:
+    """Read the machine that is named; raise UsageError where its file or its words are malformed."""
+    details = selected.driver or selected.os or selected.arch
+    if selected.machine is not None and (selected.gpu or details):
+        raise UsageError("machine-twice", "--machine describes a machine, and so do --gpu, --driver, --os and --arch")
+    if selected.machine is not None:
+        return read_machine_file(selected.machine, reporter)
+    if selected.gpu:
+        from gpuinstall.words import machine_in_words
+
+        return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch)
+    if details:
+        raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
+    from gpuinstall.probe import read_machine
+
+    return read_machine(reporter)
+
+
+def read_machine_file(name: str, reporter: Reporter) -> Machine:
+    """Read a Machine document from a file or stdin (``-``), or a recorded machine's folder."""
+    if name != "-" and Path(name).is_dir():
+        from gpuinstall.probe.probe import read_recording
+
+        return read_recording(Path(name), reporter)
+    return read_machine_document(name)
+
+
+def read_machine_document(name: str) -> Machine:
+    """Read a Machine document from a file, or from stdin (``-``); raise UsageError where there is none."""
+    try:
+        return Machine.from_dict(json.loads(_stdin() if name == "-" else Path(name).read_bytes()))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        source = "stdin" if name == "-" else name
+        message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
+        raise UsageError("machine-malformed", message) from None
+
+
+def build_request(selected: RequestOptions, config: Config, *, machine: MachineOptions) -> Request:
+    """Put the command line before the project's settings; raise UsageError for a malformed file."""
+    listed = (*selected.requirements, *(line for name in selected.files for line in read_requirements(Path(name))))
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Request(
+        requirements=listed or config.requirements or ("torch",),
+        python=selected.python or config.python,
+        backend=selected.backend,
+        gpus=_split_gpus(selected.gpus),
+        allowed_backends=config.backends,
+        preferred_pythons=() if machine.machine else (running,),
+    )
+
+
+def named_torch_index(selected: RequestOptions, config: Config) -> str | None:
+    """Return the base of the torch index that the user names, if any: option, variable, project."""
+    return selected.torch_index or config.torch_index
+
+
+def read_project_config() -> Config:
+    """Read the settings of the project in the working folder."""
+    return read_config(Path.cwd())
+
+
+def _split_gpus(text: str | None) -> tuple[str, ...] | None:
+    if text == "visible":
+        text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    names = takewhile(lambda name: name != "-1", (part.strip() for part in text.split(",")))
+    return tuple(name for name in names if name)
+
+
+def _stdin() -> bytes:
+    return sys.stdin.buffer.read() if sys.stdin else b""
+
+
+def _bundled(
+    function: Callable[..., Any],
+    name: str,
+    kind: type[MachineOptions | RequestOptions],
+    decorators: tuple[Callable[..., Any], ...],
+) -> Callable[..., Any]:
+    fields = kind._fields
+
+    @functools.wraps(function)
+    def bundled(*args: Any, **kwargs: Any) -> Any:
+        packed = kind(**{key: kwargs.pop(key) for key in fields if key in kwargs})
+        return function(*args, **kwargs, **{name: packed})
+
+    for decorate in reversed(decorators):
+        bundled = decorate(bundled)
+    return bundled

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome, written
-from gpuinstall.cli.plan_view import answer, show_plan, show_rejected
+from gpuinstall.cli import options
+from gpuinstall.cli.outcome import Outcome, error_entry, framed
+from gpuinstall.cli.probe import machine_line
+from gpuinstall.errors import NoBuildError
 from gpuinstall.plan import choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
+from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.cli.envelope import Status
+    from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
@@ -31,26 +34,26 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 
 
 @click.command("plan", help="Choose the build for a machine, with reasons; change nothing.")
-@asked.request_options
-@asked.machine_options
+@options.request_options
+@options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today.")
-@options.command("plan")
+@framed("plan")
 def command(
     terminal: Terminal,
-    request: asked.AskedRequest,
-    machine: asked.AskedMachine,
+    request: options.RequestOptions,
+    machine: options.MachineOptions,
     *,
     everything: bool,
     why: str | None,
     live: bool,
 ) -> Outcome:
     """Plan."""
-    config = asked.here()
-    meant = asked.asked_machine(machine, terminal)
-    wanted = asked.asked_request(request, config, machine=machine)
-    index = asked.asked_index(request, config)
+    config = options.read_project_config()
+    meant = options.read_selected_machine(machine, terminal)
+    wanted = options.build_request(request, config, machine=machine)
+    index = options.named_torch_index(request, config)
     catalog = _of_index(index) if index else load_catalog()
     if live:
         catalog = _live(catalog, meant, wanted, index, terminal)
@@ -64,10 +67,10 @@ def command(
         else:
             show_plan(plan, meant, screen)
 
-    return outcome(plan, meant, show)
+    return _outcome(plan, meant, show)
 
 
-def outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
+def _outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
     """Wrap a plan; a refusal's error has the code of its first reason."""
     error = error_of(plan, machine)
     return Outcome(
@@ -75,8 +78,52 @@ def outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> O
         show=show,
         status=_STATUS[plan.status],
         exit_code=plan.exit_code,
-        errors=(written(error),) if error else (),
+        errors=(error_entry(error),) if error else (),
     )
+
+
+def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+    """Print the choice and its reasons, or the refusal."""
+    error = error_of(plan, machine)
+    if plan.choice is None or error is not None:
+        terminal.fault(error or NoBuildError("refused", "no build fits"))
+        return
+    title = f"torch {plan.choice.build.name} · Python {plan.choice.python}"
+    terminal.line(f"{terminal.style(title, 'bold')}        for {machine_line(machine)}")
+    for reason in plan.reasons:
+        terminal.line(f"  {reason.message}")
+    terminal.line(f"  index  {plan.choice.index or 'the default index'}")
+    if len(plan.choice.requirements) > 1:
+        terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
+    if plan.rejected:
+        terminal.line(f"  more   {_more(plan)}")
+    for warning in plan.warnings:
+        terminal.warn(warning.message)
+
+
+def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+    """Print every build that was passed over, as a table, then the refusal if it is one."""
+    if plan.choice:
+        terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
+    if plan.rejected:
+        _show_table(plan, terminal)
+    if error := error_of(plan, machine):
+        terminal.fault(error)
+
+
+def answer(question: str, plan: Plan) -> str:
+    """Say why a backend, a torch version or a build was passed over."""
+    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
+        return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
+    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
+    if asked:
+        best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
+        return f"not torch {best.build.name}: {best.message}"
+    if plan.choice is None:
+        return f"nothing is chosen: {plan.reasons[0].message}"
+    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
+        return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
+    return f"there is no build {question} for this platform"
 
 
 def _with_what_is_open(plan: Plan) -> Plan:
@@ -107,3 +154,23 @@ def _live(catalog: Catalog, machine: Machine, request: Request, index: str | Non
     sources = read_sources(index, os.environ, Path.cwd())
     with Client(sources.certificates, logins=sources.logins) as client:
         return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+
+
+def _show_table(plan: Plan, terminal: Terminal) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("torch", "backend", "why not", box=None, pad_edge=False)
+    for rejection in plan.rejected:
+        table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
+    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
+
+
+def _names(torch: object, backend: str) -> tuple[str, ...]:
+    return str(torch), backend, f"{torch}+{backend}"
+
+
+def _more(plan: Plan) -> str:
+    example = next((found.build.backend for found in plan.rejected if found.code not in NOT_THERE), None)
+    rest = f", --why {example} one of them" if example else ""
+    return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

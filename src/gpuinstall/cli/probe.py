@@ -1,34 +1,33 @@
-"""``gpuinstall probe``: what this machine is, where each fact was found, what is wrong with it."""
+"""``gpuinstall probe``: what this machine is, where each fact was found, what is wrong with it; as people read it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
-from gpuinstall.cli.machine import machine_line, problem_lines
-from gpuinstall.cli.machine_file import read_machine_file
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Driver, Gpu, Machine, Problem
 
 
 @click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="DIR", help="Write down all that is read, into DIR.")
 @click.option("--machine", metavar="FILE", help="Read a Machine document (- is stdin) or a recorded machine's folder.")
-@options.command("probe")
+@framed("probe")
 def command(terminal: Terminal, record: Path | None, machine: str | None) -> Outcome:
     """Probe."""
     if record is not None and machine is not None:
         raise UsageError("usage", "--record writes down this machine: leave --machine out")
-    found = asked_machine(terminal, record, machine)
+    found = read_probed_machine(terminal, record, machine)
     faults = found.refusing
     return Outcome(
         found.to_dict(),
@@ -39,13 +38,13 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
     )
 
 
-def asked_machine(terminal: Terminal, record: Path | None, machine: str | None) -> Machine:
+def read_probed_machine(terminal: Terminal, record: Path | None, machine: str | None) -> Machine:
     """Read this machine, recording it if asked to, or the one that was named."""
     from gpuinstall.probe.probe import read_machine, record_machine
 
     if record is not None:
         return record_machine(record, terminal)
-    return read_machine(terminal) if machine is None else read_machine_file(machine, terminal)
+    return read_machine(terminal) if machine is None else options.read_machine_file(machine, terminal)
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
@@ -55,11 +54,25 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()
-        for line in problem_lines(problem, terminal):
-            terminal.line(line)
+        show_problem(terminal, problem)
     if record is not None:
         terminal.line()
         terminal.field("Recorded", f"{record}, without serial numbers, host and user names")
+
+
+def machine_line(machine: Machine) -> str:
+    """Write ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
+    kinds = Counter(_kind(gpu) for gpu in machine.gpus)
+    gpus = [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()] or ["no GPU"]
+    driver = _driver(machine.driver) if machine.driver else None
+    return " · ".join(filter(None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")))
+
+
+def show_problem(terminal: Terminal, problem: Problem) -> None:
+    """Print what happened, why, what was seen, what to do."""
+    word = terminal.style("error:", "red") if problem.blocking else terminal.style("note:", "yellow")
+    terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
+    terminal.rows([("why", problem.why), ("seen", problem.seen), ("do", problem.fix)])
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -91,3 +104,13 @@ def gpu_facts(gpu: Gpu) -> Iterator[str]:
         yield f"{gpu.memory_mib} MiB"
     yield from filter(None, (gpu.pci_id, gpu.uuid))
     yield f"by {gpu.found_via}"
+
+
+def _kind(gpu: Gpu) -> str:
+    memory = f"{round(gpu.memory_mib / 1024)} GB" if gpu.memory_mib else None
+    facts = filter(None, (gpu.compute_capability and gpu.compute_capability.sm, memory))
+    return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(facts) or 'capability unknown'})"
+
+
+def _driver(driver: Driver) -> str:
+    return f"driver {driver.version or 'of unknown release'}" + (f" (CUDA {driver.cuda})" if driver.cuda else "")

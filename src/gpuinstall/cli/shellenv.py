@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli import options
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import NoBuildError
 from gpuinstall.export.shell import Shell, lines, omissions, variables
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @options.venv
 @click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell that evaluates it (sh).")
 @options.torch_index
-@options.command("shellenv")
+@framed("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import read_marker
@@ -31,7 +31,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     from gpuinstall.export.constraints import NAME
     from gpuinstall.sources import read_sources
 
-    sources = read_sources(torch_index or asked.here().torch_index, os.environ, Path.cwd())
+    sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
     place = EnvironmentPaths.at(Path(venv))
     marker, constraints = read_marker(place.venv), place.venv / NAME
     backend = marker.backend if marker else planned_backend(sources, terminal)
@@ -49,8 +49,9 @@ def planned_backend(sources: Sources, terminal: Terminal) -> str:
     from gpuinstall.plan import choose
     from gpuinstall.plan.values import error_of
 
-    machine = asked.asked_machine(asked.AskedMachine(), terminal)
-    request = asked.asked_request(asked.AskedRequest(), asked.here(), machine=asked.AskedMachine())
+    this, config = options.MachineOptions(), options.read_project_config()
+    machine = options.read_selected_machine(this, terminal)
+    request = options.build_request(options.RequestOptions(), config, machine=this)
     plan = choose(machine, request, replace(load_catalog(), torch_index=sources.torch_index))
     if plan.choice is None:
         raise error_of(plan, machine) or NoBuildError("refused", "no build fits")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import asked, options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli import options
 from gpuinstall.cli.install_view import show_installed, warn_of_unproven
-from gpuinstall.cli.machine import machine_line
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import LockError
 from gpuinstall.install.environment_lock import WAIT_S
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
-@asked.machine_options
+@options.machine_options
 @options.venv
 @click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
 @options.offline
-@options.command("sync")
+@framed("sync")
 def command(
     terminal: Terminal,
-    machine: asked.AskedMachine,
+    machine: options.MachineOptions,
     *,
     venv: str,
     target: str | None,
@@ -59,11 +59,14 @@ def command(
     from gpuinstall.sources import read_sources
 
     named = Target.parse(target) if target else None
-    meant = asked.asked_machine(machine, terminal)
+    meant = options.read_selected_machine(machine, terminal)
     terminal.step("Machine", machine_line(meant))
     paths = EnvironmentPaths.at(Path(venv))
-    request = replace(asked.asked_request(asked.AskedRequest(), asked.here(), machine=machine), requirements=("torch",))
-    here = None if machine.elsewhere else meant
+    request = replace(
+        options.build_request(options.RequestOptions(), options.read_project_config(), machine=machine),
+        requirements=("torch",),
+    )
+    here = None if machine.is_other else meant
     wanted = InstallOptions(paths, meant, here, request, locked=True, wheels=wheels and wheels.absolute(), wait=wait)
     wanted = replace(wanted, replace=replacing, verify=verify, keep=keep, fallback=False)
     if named:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.support import condensed, kinds_of, served, support
 from gpuinstall.versions import DriverVersion
 from gpuinstall.words import driver_in_words, gpu_in_words
@@ -19,26 +18,19 @@ if TYPE_CHECKING:
     from gpuinstall.support import Support
     from gpuinstall.versions import ComputeCapability
 
-_PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
-_PREFACE = """\
-# Which build runs where
-
-The newest torch for each kind of GPU (generation and compute capability) and driver branch, as `gpuinstall plan`
-chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs there, by that driver or at all.
-"""
-
 
 @click.command("table", help="Show which build runs where: GPU generation by driver branch.")
 @click.option("--gpu", multiple=True, metavar="NAME", help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), default="linux", help="The system.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", help="The processor.")
-@options.command("table")
+@framed("table")
 def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
-    asked = support(catalog, os, arch, _kinds(gpu, catalog), _drivers(driver, catalog))
-    table = condensed(asked if gpu or driver else served(asked))
+    drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
+    whole = support(catalog, os, arch, _kinds(gpu, catalog), drivers)
+    table = condensed(whole if gpu or driver else served(whole))
     data = {
         "os": table.os,
         "arch": table.arch,
@@ -58,21 +50,9 @@ def show(table: Support, terminal: Terminal) -> None:
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(drawn)
 
 
-def markdown_table(catalog: Catalog) -> str:
-    """Write the tables of all platforms as the page docs/support-table.md."""
-    everything = _drivers(None, catalog)
-    tables = [condensed(served(support(catalog, *platform, kinds_of(catalog), everything))) for platform in _PLATFORMS]
-    return "\n".join((_PREFACE.format(date=catalog.date), *(_markdown(table) for table in tables)))
-
-
-def _markdown(table: Support) -> str:
-    rows = [
-        ("GPU", *table.drivers),
-        ("---",) * (len(table.drivers) + 1),
-        *((row.kind, *row.builds) for row in table.rows),
-    ]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"## {table.os.capitalize()}, {table.arch}\n\n{lines}\n"
+def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:
+    """List the driver branches that the catalogue knows."""
+    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)
 
 
 def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:
@@ -80,9 +60,3 @@ def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapabil
         return kinds_of(catalog)
     found = [(gpu.label, gpu.compute_capability) for gpu in map(gpu_in_words, names)]
     return {f"{label} {capability}": capability for label, capability in found if capability}
-
-
-def _drivers(text: str | None, catalog: Catalog) -> tuple[DriverVersion, ...]:
-    if text:
-        return (driver_in_words(text),)
-    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)

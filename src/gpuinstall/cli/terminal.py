@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from gpuinstall.errors import InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gpuinstall.errors import GpuInstallError
     from gpuinstall.reporter import Meter
@@ -63,6 +63,12 @@ class Terminal:
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
         self.line(f"{self.style(f'{label:<11}', 'bold')} {text}")
+
+    def rows(self, rows: Iterable[tuple[str, str | None]]) -> None:
+        """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
+        for label, text in rows:
+            if text:
+                self.line(_hanging(label, text))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""

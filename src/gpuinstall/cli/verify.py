@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.envelope import Outcome
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, UsageError, VerificationError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
 @click.option("--save", metavar="FILE", help="With --bench: write the run for a later --against.")
 @click.option("--chart", metavar="FILE", help="With --bench: draw the run as an SVG.")
-@options.command("verify")
+@framed("verify")
 def command(
     terminal: Terminal,
     *,

@@ -1,0 +1,100 @@
+"""What a command comes to, and the frame around each command: errors become exit statuses and JSON documents."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+
+import click
+
+from gpuinstall.cli.terminal import OutputError, Terminal
+from gpuinstall.errors import GpuInstallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+Status = Literal["success", "partial", "error"]
+
+VERSION = 1
+_OUTPUT_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
+    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print no progress."),
+    click.option("-v", "--verbose", is_flag=True, help="Print the commands that are run."),
+    click.option(
+        "--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Draw live progress bars."
+    ),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        envvar="GPUINSTALL_COLOR",
+        help="When to use colour.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command came to: its document, its exit status, and how a person reads it."""
+
+    data: dict[str, Any]
+    show: Callable[[Terminal], None]
+    status: Status = "success"
+    exit_code: int = 0
+    errors: tuple[dict[str, Any], ...] = field(default=())
+
+
+def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
+    """Frame a command: give it a Terminal as first argument, print what it comes to, return its exit status.
+
+    Used below ``@click.command(name)`` and its options; the function returns an Outcome or raises our errors.
+    """
+
+    def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def call(
+            *args: Any, as_json: bool, quiet: bool, verbose: bool, progress: bool, color: Any, **kwargs: Any
+        ) -> int:
+            terminal = Terminal(json=as_json, quiet=quiet, verbose=verbose, progress=progress, color=color)
+            try:
+                return present(terminal, name, function(terminal, *args, **kwargs))
+            except GpuInstallError as error:
+                return fail(terminal, name, error)
+
+        for option in reversed(_OUTPUT_OPTIONS):
+            call = option(call)
+        return call
+
+    return decorate
+
+
+def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
+    """Print what a command came to, as a document or for a person; return its exit status."""
+    if terminal.json:
+        document = {**_head(name, outcome.status, outcome.exit_code), "data": outcome.data}
+        terminal.line(json.dumps({**document, "errors": list(outcome.errors)}, indent=2))
+    else:
+        outcome.show(terminal)
+    return outcome.exit_code
+
+
+def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
+    """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
+    if terminal.json and not isinstance(error, OutputError):
+        document = _head(name, "error", error.exit_code) | ({"data": error.data} if error.data is not None else {})
+        terminal.line(json.dumps({**document, "errors": [error_entry(error)]}, indent=2))
+    else:
+        terminal.fault(error)
+    return error.exit_code
+
+
+def error_entry(error: GpuInstallError) -> dict[str, Any]:
+    """Write one error as documents hold it."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:
+    return {"gpuinstall": VERSION, "command": name, "status": status, "exit_code": exit_code}

@@ -1,0 +1,25 @@
+"""What commands print with ``--json`` is what docs/documents.md describes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tools.documents import DOCUMENTS, ENVELOPE, unexplained
+from tools.record_documents import COMMANDS, recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
+    section = {example: document for document in DOCUMENTS for example in document.examples}
+    printed = dict(recorded(tmp_path))
+
+    assert set(section) == set(COMMANDS)
+    assert all(set(document) <= set(ENVELOPE) for document in printed.values())
+    found = {name: unexplained(section[name], document) for name, document in printed.items()}
+    assert {name: keys for name, keys in found.items() if keys} == {}, "say in tools/documents.py what they mean"

@@ -1,0 +1,107 @@
+"""Record one real document of every command, into docs/documents; the driver and the index are the lab's stand-ins.
+
+``python -m tools.record_documents`` runs the commands on two RTX 4090s that the lab's driver plays, where a kernel
+fails in ``verify`` and ``doctor``. docs/documents.md is made of what they print (``tools/documents.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab.driver import FakeDriver, FakeGpu, build, environment
+from tests.lab.index import StandInIndex
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "documents"
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
+BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
+PREPARATION: tuple[tuple[str, ...], ...] = (
+    ("install", "torch==2.13.0", "--python", PYTHON),
+    ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
+)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "probe": ("probe",),
+    "probe-slices": ("probe", "--machine", str(SLICES)),
+    "probe-refusing": ("probe", "--machine", str(BROKEN)),
+    "plan": ("plan", "torch", "torchvision", "--python", PYTHON),
+    "plan-refused": ("plan", "torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15", "--python", PYTHON),
+    "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
+    "install": ("install", "torch", "--upgrade", "--python", PYTHON),
+    "sync": ("sync",),
+    "verify": ("verify",),
+    "doctor": ("doctor",),
+    "explain": ("explain", f"RuntimeError: {NO_KERNEL}"),
+    "explain-other": ("explain", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "lock": ("lock", "torch", "--python", PYTHON, "--target", "cu126", "--target", "cpu", "--upgrade"),
+    "lock-check": ("lock", "torch", "numpy", "--check", "--target", "cpu"),
+    "lock-diff": ("lock", "--diff", "pylock.cpu.toml", "pylock.cu126.toml"),
+    "lock-download": ("lock", "--download", "wheels"),
+    "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt"),
+    "shellenv": ("shellenv",),
+    "table": ("table", "--gpu", "RTX 5090"),
+    "env-list": ("env", "list"),
+    "env-remove": ("env", "remove"),
+}
+FAILING = {"verify", "doctor"}
+
+
+def main() -> None:
+    """Write every document."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, document in recorded(Path(folder)):
+            text = json.dumps(shortened(document), indent=2, ensure_ascii=False)
+            (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run every command in one project below ``folder``; yield its document without this machine's paths."""
+    (folder / "project").mkdir()
+    (folder / "failing.json").write_text(json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8")
+    wheels = catalog_index(folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON])
+    with StandInIndex(wheels) as index:
+        played = environment(RTX_4090, build(folder / "libraries"), folder)
+        variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+        workshop = Workshop(folder / "project", folder / "caches", variables)
+        failing = Workshop(workshop.folder, workshop.caches, {**variables, "LAB_VERDICT": str(folder / "failing.json")})
+        for words in PREPARATION:
+            workshop.document(*words)
+        for name, words in COMMANDS.items():
+            printed = (failing if name in FAILING else workshop).run(*words, "--json").out
+            yield name, json.loads(_elsewhere(printed, folder, index))
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """Keep one entry of each list of objects, three of any other list, and of a document inside another its name."""
+    if isinstance(value, list):
+        return [shortened(entry, depth + 1) for entry in value[: 1 if any(isinstance(e, dict) for e in value) else 3]]
+    if not isinstance(value, dict):
+        return value
+    if depth > 1 and "schema" in value:
+        return {"schema": value["schema"]}
+    return {key: shortened(entry, depth + 1) for key, entry in value.items()}
+
+
+def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
+    """Say the paths and addresses that a reader would have."""
+    text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
+    text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
+    text = text.replace(str(folder / "project"), "/home/me/project").replace(str(folder), "/home/me")
+    return text.replace(str(ROOT), "/home/me/gpuinstall")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.catalog import loader
+from gpuinstall.catalog import authored, loader
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
 """The command line of gpuinstall on this catalogue, in a process of its own."""
-shipped = loader.read_data
+shipped = authored.read_data
 
 
 def read_frozen(name: str) -> dict[str, Any]:
@@ -46,4 +46,4 @@ def facts() -> dict[str, Any]:
 
 def freeze() -> None:
     """Have ``load_catalog`` of this process give the catalogue that stands still."""
-    loader.read_data = read_frozen
+    authored.read_data = read_frozen

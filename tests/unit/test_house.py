@@ -19,7 +19,7 @@ config -> errors
 doctor -> catalog environments errors facts failures lock probe request verify
 environments -> errors files
 errors ->
-export -> errors lock
+export -> backend errors lock
 facts -> failures process reporter
 failures -> machine
 fields ->
@@ -35,7 +35,7 @@ process -> interruption
 reporter ->
 request ->
 requirements_file -> errors
-session -> catalog lock uv web
+session -> uv web
 sources -> errors
 support -> catalog machine plan request
 units ->
@@ -61,13 +61,15 @@ MAY_NAME_MAKERS = {
     "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
     "cli": {"cuda"},  # what is shown of a driver
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
+    "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
-    "verify.kernels": {"cuda", "hip", "mps", "xpu"},  # torch's own names for devices
+    "support": {"sass", "tegra"},  # the table of one maker's drivers
+    "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
     "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
 }

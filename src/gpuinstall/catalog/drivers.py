@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -103,9 +104,7 @@ class Drivers:
 @cache
 def load_drivers() -> Drivers:
     """Load the tables as shipped, without those of the builds."""
-    from gpuinstall.catalog.loader import read_data
-
-    return parse_drivers(read_data("drivers.toml"))
+    return parse_drivers(authored.read_data("drivers.toml"))
 
 
 def parse_drivers(table: Mapping[str, Any]) -> Drivers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
@@ -22,17 +23,13 @@ class Product(NamedTuple):
 @cache
 def products() -> tuple[Product, ...]:
     """Load every product of the PCI list."""
-    from gpuinstall.catalog.loader import read_data
-
-    return tuple(parse_products(read_data("gpus.toml")))
+    return tuple(parse_products(authored.read_data("gpus.toml")))
 
 
 @cache
 def product_of(device: int) -> Product | None:
     """Name the product with this PCI device id under NVIDIA's vendor id; None for one that nobody has listed."""
-    from gpuinstall.catalog.loader import read_data
-
-    table, key = read_data("gpus.toml"), f"{device:04x}"
+    table, key = authored.read_data("gpus.toml"), f"{device:04x}"
     chip, _, listed = table["pci"].get(key, "").partition(": ")
     chip = chip or next((row["chip"] for row in table["ranges"] if row["first"] <= key <= row["last"]), "")
     capability = table["chips"].get(chip)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gpuinstall.catalog import authored
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,9 +32,7 @@ class Libraries:
 @cache
 def load_libraries() -> Libraries:
     """Load the table as shipped."""
-    from gpuinstall.catalog.loader import read_data
-
-    table = read_data("libraries.toml")
+    table = authored.read_data("libraries.toml")
     return Libraries(
         numpy_2={os: _numbers(torch) for os, torch in table["numpy_2"].items() if os != "evidence"},
         mkl_without_symbol=_numbers(table["mkl_without_symbol"]["version"]),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from gpuinstall.backend import CPU, Backend
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import Build
 from gpuinstall.catalog.catalog import Catalog, Release
 from gpuinstall.catalog.drivers import parse_drivers
@@ -24,16 +25,7 @@ _CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 @cache
 def load_catalog() -> Catalog:
     """Load the catalogue as shipped."""
-    return parse_catalog(read_data("builds.toml"), read_data("drivers.toml"))
-
-
-def read_data(name: str) -> dict[str, Any]:
-    """Read one authored file."""
-    from pathlib import Path
-
-    import tomli
-
-    return tomli.loads(Path(__file__).with_name("data").joinpath(name).read_text("utf-8"))
+    return parse_catalog(authored.read_data("builds.toml"), authored.read_data("drivers.toml"))
 
 
 def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:

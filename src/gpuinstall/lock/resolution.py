@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.backend import CPU
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
@@ -158,6 +159,4 @@ def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]
 
 
 def _published() -> Mapping[str, str]:
-    from gpuinstall.catalog.loader import read_data
-
-    return {row["file"]: row["sha256"] for row in read_data("hashes.toml")["wheels"]}
+    return {row["file"]: row["sha256"] for row in authored.read_data("hashes.toml")["wheels"]}

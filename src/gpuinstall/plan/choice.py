@@ -49,8 +49,8 @@ def _attempt(context: PlanContext) -> Plan | NoCandidate:
     if fault := machine_fault(context):
         return fault
     if context.machine.os == "macos":
-        mps = Reason("macos", "macOS has no CUDA; its build has MPS")
-        return NoCandidate(context, ()) if asked else _choose_cpu(context, mps)
+        own_build = Reason("macos", "macOS has no CUDA; its build has MPS")
+        return NoCandidate(context, ()) if asked else _choose_cpu(context, own_build)
     return _for_the_gpus(context)
 
 

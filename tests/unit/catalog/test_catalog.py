@@ -13,10 +13,10 @@ from packaging.version import Version
 
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import products
 from gpuinstall.catalog.libraries import load_libraries
-from gpuinstall.catalog.loader import read_data
 from gpuinstall.vendors.nvidia.code import parse_code
 
 FILES = ("builds.toml", "drivers.toml", "libraries.toml", "hashes.toml")

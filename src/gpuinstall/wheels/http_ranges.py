@@ -60,7 +60,7 @@ class HttpRanges:
 
     def _open(self, start: int, end: int) -> Response:
         response = self._send(start, end)
-        if response.status_code in _REDIRECTS:
+        while response.status_code in _REDIRECTS:
             response.close()
             self._follow(response.headers.get("Location", ""))
             response = self._send(start, end)

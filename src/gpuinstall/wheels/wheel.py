@@ -63,7 +63,8 @@ class Wheel:
     def stream(self, name: str) -> Generator[bytes, None, None]:
         """Yield the inflated bytes of a file in pieces of at most a megabyte.
 
-        Read to its end, it is checked against the directory's size and checksum.
+        Read to its end, it is checked against the directory's size and checksum; of what is left earlier, nothing
+        but the connection vouches.
         """
         member = self.members[name]
         if member.flags & 1 or member.method not in {_STORED, _DEFLATED}:

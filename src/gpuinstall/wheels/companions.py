@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.wheels.wheel import Wheel
 
-_LIBRARY = re.compile(r"\.(so(\.\d+)*|dll|pyd)\Z")
+_LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _TRIED = 4
 _MOST = 128 << 20
 """How many inflated bytes of a library to search, where nothing says that it has GPU code."""
@@ -50,7 +50,7 @@ def load_members() -> Members:
     import tomli
 
     table = tomli.loads(Path(__file__).with_name("members.toml").read_text("utf-8"))
-    rows = ((re.compile(row["package"]), re.compile(row["member"])) for row in table["members"])
+    rows = ((re.compile(row["package"]), re.compile(row["member"], re.ASCII)) for row in table["members"])
     return Members(tuple(rows), re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE))
 
 
@@ -83,14 +83,15 @@ def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
 
 
 def _largest(wheel: Wheel, optional: re.Pattern[str]) -> list[str]:
-    found = (member for member in wheel.members.values() if _LIBRARY.search(member.name))
+    found = (member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name))
     needed = (member for member in found if not optional.search(member.name))
     return [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]
 
 
 def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:
     """Take the library of this CUDA, else the nearest below of its major, else the nearest above."""
-    wanted = int((cuda or "0").replace(".", ""))
+    version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
+    wanted = int(version[1] + version[2]) if version else 0
     same = {number: match[0] for match in found if (number := int(match["cuda"])) // 10 == wanted // 10}
     below = [number for number in same if number <= wanted]
     return same[max(below) if below else min(same)] if same else None

@@ -79,10 +79,14 @@ class HttpRanges:
             raise _broken(self._url) from error
 
     def _follow(self, location: str) -> None:
-        here, there = urlsplit(self._url), urlsplit(urljoin(self._url, location))
-        allowed = there.netloc == here.netloc or there.netloc in self._hosts
-        if not self._login or there.scheme != here.scheme or not allowed:
-            raise WheelError("foreign-redirect", f"{_host(self._url)} sends us to another place", seen=there.hostname)
+        refusal = WheelError("foreign-redirect", f"{_host(self._url)} sends us to another place")
+        try:
+            here, there = urlsplit(self._url), urlsplit(urljoin(self._url, location))
+        except ValueError as error:
+            raise refusal from error
+        known = there.netloc == here.netloc or there.netloc in self._hosts
+        if not self._login or there.scheme != here.scheme or not known:
+            raise refusal
         self._url, self._login = there.geturl(), False
 
     def _read(self, response: Response, most: int) -> bytes:

@@ -79,5 +79,5 @@ def read_torch(wheel: Wheel, *, witnesses: int = 1) -> TorchCode:
 
 
 def _value(text: str, name: str) -> str | None:
-    match = re.search(rf"^{name}(?:: [^=\n]+)? = '([^'\n]*)'", text, re.MULTILINE)
+    match = re.search(rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'", text, re.MULTILINE | re.ASCII)
     return match[1] if match else None

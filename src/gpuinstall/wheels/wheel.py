@@ -34,7 +34,6 @@ class Wheel:
         extent = find_directory(tail, size)
         before = b"".join(self._ranges.stream(extent.start, tail_start)) if extent.start < tail_start else b""
         data = (before + tail)[max(0, extent.start - tail_start) :][: extent.end - extent.start]
-        self._directory = extent.start
         self.members: Mapping[str, Member] = parse_directory(data, extent)
 
     @property

@@ -92,7 +92,7 @@ def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
     )
 
 
-@pytest.mark.parametrize("cuda", ["14.0", None])
+@pytest.mark.parametrize("cuda", ["14.0", None, "", "twelve", "12", "9" * 5000 + ".8"])
 def test_no_library_for_this_cuda(cuda: str | None) -> None:
     assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (None, ())
 

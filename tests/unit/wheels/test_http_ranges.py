@@ -102,7 +102,14 @@ def test_a_redirect_on_the_same_host() -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["https://127.0.0.1:1/a", "ftp://127.0.0.1/a", "file:///etc/passwd", "//other.example/a", "//127.0.0.1/a"],
+    [
+        "https://127.0.0.1:1/a",
+        "ftp://127.0.0.1/a",
+        "file:///etc/passwd",
+        "//other.example/a",
+        "//127.0.0.1/a",
+        "http://[",
+    ],
 )
 def test_a_redirect_to_another_scheme_host_or_port_is_refused(location: str) -> None:
     with server(lambda *_: Answer(301, headers={"Location": location})) as host:

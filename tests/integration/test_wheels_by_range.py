@@ -15,22 +15,22 @@ import pytest
 import requests
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.catalog.tags import platforms
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.sources import read_sources
 from gpuinstall.uv import default_index
 from gpuinstall.web import Client
-from gpuinstall.wheels import HttpRanges, Wheel, WheelError, read_companion, read_torch
+from gpuinstall.wheels import HttpRanges, WheelError, WheelReader, read_companion, read_torch
+from gpuinstall.wheels.architectures import ordered
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from gpuinstall.catalog.build import Build
     from gpuinstall.wheels import Ranges
 
-    Show = Callable[[str, Wheel, float, tuple[str, ...]], None]
+    Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
 
 pytestmark = pytest.mark.network
 
@@ -84,8 +84,8 @@ class Index:
     address: str
     certificates: str | None
 
-    def wheel(self, package: str, version: str, platform: str) -> Wheel:
-        return Wheel(self.ranges(package, version, platform))
+    def wheel(self, package: str, version: str, platform: str) -> WheelReader:
+        return WheelReader(self.ranges(package, version, platform))
 
     def ranges(self, package: str, version: str, platform: str) -> HttpRanges:
         wanted = tuple(platform.split("_", 1))
@@ -124,7 +124,7 @@ def index() -> Iterator[Index]:
 def show(capsys: pytest.CaptureFixture[str]) -> Show:
     """Print a line of the table: name, bytes, requests, seconds, architectures."""
 
-    def line(name: str, wheel: Wheel, started: float, code: tuple[str, ...]) -> None:
+    def line(name: str, wheel: WheelReader, started: float, code: tuple[str, ...]) -> None:
         with capsys.disabled():
             cost = f"{wheel.bytes_read / 1e6:6.2f} MB {wheel.requests:3} requests {time.monotonic() - started:5.1f} s"
             sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
@@ -136,17 +136,13 @@ def _short(code: tuple[str, ...]) -> str:
     return " ".join(re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name) for name in code)
 
 
-def _authored(build: Build) -> tuple[str, ...]:
-    return (*map(str, build.sass), *(f"compute_{capability.sm[3:]}" for capability in build.ptx))
-
-
 def _learn(index: Index, name: str, show: Show) -> None:
     build, started = BUILDS[name], time.monotonic()
     wheel = index.wheel("torch", str(build.torch), f"{build.os}_{build.arch}")
     code = read_torch(wheel)
     show(f"torch {name}", wheel, started, code.architectures)
-    assert code.architectures == _authored(build)
-    assert (code.cuda, code.hip) == (str(build.toolkit), None)
+    assert code.architectures == ordered(build.code)
+    assert (code.cuda, code.hip) == (build.backend.version, None)
     assert wheel.bytes_read < 10_000_000
     assert wheel.requests <= 6
 
@@ -168,7 +164,7 @@ def test_three_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None
     wheel = index.wheel("torch", str(BUILDS[NEWEST].torch), "linux_x86_64")
     code = read_torch(wheel, witnesses=3)
     show(f"torch {NEWEST}, three witnesses", wheel, started, code.architectures)
-    assert [witness.architectures for witness in code.witnesses] == [_authored(BUILDS[NEWEST])] * 3
+    assert [witness.architectures for witness in code.witnesses] == [ordered(BUILDS[NEWEST].code)] * 3
 
 
 @pytest.mark.heavy
@@ -207,7 +203,7 @@ class Remembered:
 @pytest.mark.heavy
 def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index: Index) -> None:
     ranges = Remembered(index.ranges("torchaudio", "2.9.1", "linux_x86_64"))
-    right = read_companion(Wheel(ranges), "torchaudio").architectures
+    right = read_companion(WheelReader(ranges), "torchaudio").architectures
     ranges.closed = True
     whole = b"".join(ranges.parts.values())
     outcomes = set()
@@ -216,7 +212,7 @@ def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index: Index) 
         mutation = list(MUTATIONS.values())[number % len(MUTATIONS)]
         mutated = Mutated(ranges, whole, mutation, dice, dice.randrange(1, 3), ranges.size)
         try:
-            outcomes.add(read_companion(Wheel(mutated), "torchaudio").architectures)
+            outcomes.add(read_companion(WheelReader(mutated), "torchaudio").architectures)
         except WheelError:
             outcomes.add(())
     assert outcomes == {right, ()}

@@ -4,7 +4,7 @@ from gpuinstall.wheels.companions import CompanionCode, read_companion
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import FileRanges, Limits, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import TorchCode, Witness, read_torch
-from gpuinstall.wheels.wheel import Wheel
+from gpuinstall.wheels.wheel_reader import WheelReader
 
 __all__ = [
     "CompanionCode",
@@ -13,8 +13,8 @@ __all__ = [
     "Limits",
     "Ranges",
     "TorchCode",
-    "Wheel",
     "WheelError",
+    "WheelReader",
     "Witness",
     "read_companion",
     "read_torch",

@@ -13,7 +13,7 @@ from gpuinstall.wheels.fatbins import read_fatbins
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
-    from gpuinstall.wheels.wheel import Wheel
+    from gpuinstall.wheels.wheel_reader import WheelReader
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _TRIED = 4
@@ -54,7 +54,7 @@ def load_members() -> Members:
     return Members(tuple(rows), re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE))
 
 
-def read_companion(wheel: Wheel, package: str, cuda: str | None = None) -> CompanionCode:
+def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) -> CompanionCode:
     """Read a wheel of ``package`` (its normalized name) as it runs beside a torch of CUDA ``cuda``, ``"12.8"``.
 
     Raise WheelError where it is malformed.
@@ -69,7 +69,7 @@ def read_companion(wheel: Wheel, package: str, cuda: str | None = None) -> Compa
     return CompanionCode()
 
 
-def _architectures(wheel: Wheel, name: str, most: int | None = None) -> tuple[str, ...]:
+def _architectures(wheel: WheelReader, name: str, most: int | None = None) -> tuple[str, ...]:
     with closing(wheel.stream(name)) as pieces:
         return read_fatbins(pieces if most is None else _first(pieces, most))
 
@@ -82,7 +82,7 @@ def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
             return
 
 
-def _largest(wheel: Wheel, optional: re.Pattern[str]) -> list[str]:
+def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:
     found = (member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name))
     needed = (member for member in found if not optional.search(member.name))
     return [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]

@@ -75,7 +75,7 @@ class HttpRanges:
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         try:
             return _within(self._left(), lambda: self._ask(self._url, headers, login=self._login))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # requests reads addresses of redirects even where it follows none
             raise _broken(self._url) from error
 
     def _follow(self, location: str) -> None:

@@ -14,7 +14,7 @@ from gpuinstall.wheels.ranges import WheelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from gpuinstall.wheels.wheel import Wheel
+    from gpuinstall.wheels.wheel_reader import WheelReader
 
     Reader = Callable[[Generator[bytes, None, None]], tuple[str, ...]]
 
@@ -62,7 +62,7 @@ class TorchCode:
         return self.witnesses[0].architectures if self.witnesses and self.agree else ()
 
 
-def read_torch(wheel: Wheel, *, witnesses: int = 1) -> TorchCode:
+def read_torch(wheel: WheelReader, *, witnesses: int = 1) -> TorchCode:
     """Read a wheel of torch, asking until so many witnesses have answered; raise WheelError where it is malformed."""
     if _VERSION not in wheel.members:
         raise WheelError("wheel-malformed", f"the wheel has no {_VERSION}")

@@ -9,7 +9,7 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels import Wheel, read_companion
+from gpuinstall.wheels import WheelReader, read_companion
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.fatbins import read_containers, read_fatbins
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
@@ -24,7 +24,7 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def _code(files: dict[str, bytes], package: str, cuda: str | None = None) -> tuple[str | None, tuple[str, ...]]:
-    code = read_companion(Wheel(Bytes(archive(files))), package, cuda)
+    code = read_companion(WheelReader(Bytes(archive(files))), package, cuda)
     return code.member, code.architectures
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import Wheel, WheelError, read_companion, read_torch
+from gpuinstall.wheels import WheelError, WheelReader, read_companion, read_torch
 from tests.lab.host import Answer
 from tests.unit.wheels.made import ROW, Bytes, archive, fatbin, filler, over_http, server, torch_files
 
@@ -81,7 +81,7 @@ class Mutated:
 def _outcome(ranges: Ranges, companion: bool = False) -> tuple[str, ...] | None:
     """The row, None where there is an error."""
     try:
-        wheel = Wheel(ranges)
+        wheel = WheelReader(ranges)
         return read_companion(wheel, "some").architectures if companion else read_torch(wheel).architectures
     except WheelError:
         return None

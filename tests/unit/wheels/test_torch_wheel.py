@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import FileRanges, Wheel, WheelError, read_torch
+from gpuinstall.wheels import FileRanges, WheelError, WheelReader, read_torch
 from tests.unit.wheels.made import (
     CUDA_LIBRARY,
     FLAGS,
@@ -36,7 +36,7 @@ LINUX_PYTHON = "libtorch_python.so"
 
 
 def _read(files: dict[str, bytes], witnesses: int = 1) -> TorchCode:
-    return read_torch(Wheel(Bytes(archive(files))), witnesses=witnesses)
+    return read_torch(WheelReader(Bytes(archive(files))), witnesses=witnesses)
 
 
 def _flags(string: bytes) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def _flags(string: bytes) -> tuple[str, ...]:
 def test_a_build_is_read_over_http_without_its_rest() -> None:
     data = archive(torch_files())
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
-        wheel = Wheel(ranges)
+        wheel = WheelReader(ranges)
         code = read_torch(wheel)
     assert (code.architectures, code.cuda, code.hip, code.version) == (ROW, "13.0", None, "2.16.0+cu130")
     assert code.witnesses[0][:2] == ("flags", PYTHON_LIBRARY)
@@ -59,7 +59,7 @@ def test_a_build_is_read_over_http_without_its_rest() -> None:
 
 def test_a_library_is_read_no_further_than_its_string() -> None:
     ranges = Bytes(archive(torch_files() | {PYTHON_LIBRARY: library(size=3_000_000)}))
-    wheel = Wheel(ranges)
+    wheel = WheelReader(ranges)
     read_torch(wheel)
     assert 0.5 < wheel.bytes_read / ranges.size < 0.75
 
@@ -67,7 +67,7 @@ def test_a_library_is_read_no_further_than_its_string() -> None:
 def test_a_local_file_is_read_alike(tmp_path: Path) -> None:
     path = tmp_path / "torch.whl"
     path.write_bytes(archive(torch_files()))
-    assert read_torch(Wheel(FileRanges(path))).architectures == ROW
+    assert read_torch(WheelReader(FileRanges(path))).architectures == ROW
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_windows_build() -> None:
 
 def test_a_cpu_build_is_known_by_its_version_alone() -> None:
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
-    code = read_torch(wheel := Wheel(ranges))
+    code = read_torch(wheel := WheelReader(ranges))
     assert (code.cuda, code.architectures, code.witnesses, code.agree) == (None, (), (), True)
     assert wheel.requests == 3
 
@@ -145,7 +145,7 @@ def test_a_build_that_says_nothing_has_no_architectures() -> None:
 
 
 def test_metadata_and_tags() -> None:
-    wheel = Wheel(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))
+    wheel = WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))
     assert wheel.metadata()["Requires-Dist"] == "triton==3.9.0"
     assert wheel.metadata("WHEEL")["Tag"] == "cp312-cp312-manylinux_2_28_x86_64"
 
@@ -153,7 +153,7 @@ def test_metadata_and_tags() -> None:
 @pytest.mark.parametrize("files", [{}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}])
 def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
     with pytest.raises(WheelError, match="files METADATA"):
-        Wheel(Bytes(archive(files))).metadata()
+        WheelReader(Bytes(archive(files))).metadata()
 
 
 def test_another_package_is_no_torch() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import Limits, Wheel, WheelError, read_torch
+from gpuinstall.wheels import Limits, WheelError, WheelReader, read_torch
 from tests.unit.wheels.made import PYTHON_LIBRARY, ROW, Bytes, archive, library, torch_files
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _entry(name: str) -> int:
 
 def _code(data: bytes) -> str:
     with pytest.raises(WheelError) as caught:
-        read_torch(Wheel(Bytes(data)))
+        read_torch(WheelReader(Bytes(data)))
     return caught.value.code
 
 
@@ -65,7 +65,7 @@ def test_zip64() -> None:
     data = _zip64(SOUND)
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         assert file.read(PYTHON_LIBRARY) == library()
-    assert read_torch(Wheel(Bytes(data))).architectures == ROW
+    assert read_torch(WheelReader(Bytes(data))).architectures == ROW
 
 
 def test_zip64_with_its_record_elsewhere() -> None:
@@ -78,20 +78,20 @@ def test_zip64_with_its_record_elsewhere() -> None:
 def test_a_comment_behind_the_directory() -> None:
     data = _with(SOUND, END + 20, "<H", 300) + b"PK\5\6".ljust(300, b".")
     with pytest.raises(WheelError):
-        Wheel(Bytes(data))
-    assert Wheel(Bytes(_with(SOUND, END + 20, "<H", 300) + b"." * 300)).members
+        WheelReader(Bytes(data))
+    assert WheelReader(Bytes(_with(SOUND, END + 20, "<H", 300) + b"." * 300)).members
 
 
 def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
     ranges = Bytes(archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)}))
-    wheel = Wheel(ranges)
+    wheel = WheelReader(ranges)
     assert read_torch(wheel).architectures == ROW
     assert wheel.requests == 5
     assert ranges.asked[1][1] == ranges.asked[0][0]
 
 
 def test_a_stored_file() -> None:
-    assert read_torch(Wheel(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures == ROW
+    assert read_torch(WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures == ROW
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_million_files_are_not_read() -> None:
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     ranges = Bytes(data + record + locator + end)
     with pytest.raises(WheelError) as caught:
-        Wheel(ranges)
+        WheelReader(ranges)
     assert caught.value.code == "wheel-too-large"
     assert len(ranges.asked) == 1
 
@@ -165,7 +165,7 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str)
     data = _holding(_bomb(64 << 20), size)
     tracemalloc.start()
     with pytest.raises(WheelError) as caught:
-        read_torch(Wheel(Bytes(data), Limits(inflated=32 << 20)))
+        read_torch(WheelReader(Bytes(data), Limits(inflated=32 << 20)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert caught.value.code == code
@@ -175,7 +175,7 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str)
 @pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(requests=3), Limits(inflated=100_000)])
 def test_limits(limits: Limits) -> None:
     with pytest.raises(WheelError) as caught:
-        read_torch(Wheel(Bytes(SOUND), limits))
+        read_torch(WheelReader(Bytes(SOUND), limits))
     assert caught.value.code == "wheel-too-large"
     assert caught.value.seen
 
@@ -199,19 +199,19 @@ class _Short(Bytes):
 @pytest.mark.parametrize("kind", [_Endless, _Short])
 def test_more_or_less_than_was_asked_for(kind: type[Bytes]) -> None:
     with pytest.raises(WheelError) as caught:
-        Wheel(kind(SOUND))
+        WheelReader(kind(SOUND))
     assert caught.value.code == "wrong-range"
 
 
 def test_a_large_text_is_not_read() -> None:
-    wheel = Wheel(Bytes(archive({"a/b": bytes(5 << 20)})))
+    wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
     with pytest.raises(WheelError, match="5242880"):
         wheel.read("a/b")
 
 
 def test_a_stream_that_is_left_early_asks_for_no_more() -> None:
     ranges = Bytes(archive({"a.so": bytes(12 << 20)}, zipfile.ZIP_STORED))
-    stream = Wheel(ranges).stream("a.so")
+    stream = WheelReader(ranges).stream("a.so")
     before = time.monotonic()
     next(stream)
     stream.close()

@@ -23,7 +23,7 @@ _SMALL = 4 << 20
 _STORED, _DEFLATED = 0, 8
 
 
-class Wheel:
+class WheelReader:
     """A wheel whose directory has been read; ``bytes_read`` and ``requests`` are what it has cost so far."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen

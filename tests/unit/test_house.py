@@ -37,7 +37,7 @@ request ->
 requirements_file -> errors
 session -> uv web
 sources -> errors
-support -> catalog machine plan request
+support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
@@ -45,7 +45,7 @@ verify -> backend catalog environments errors facts failures process reporter ve
 versions ->
 web -> errors files gpuinstall interruption
 wheels -> errors
-words -> catalog errors machine versions
+words -> catalog errors machine support versions
 """
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
@@ -74,7 +74,7 @@ MAY_NAME_MAKERS = {
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
-    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
+    "words": {"cuda"},  # the version that people give for a driver's
 }
 
 

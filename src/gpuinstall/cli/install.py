@@ -102,7 +102,7 @@ def _options(
         None if machine.is_other or _is_builder(meant.gpus, asked_for.backend) else meant,
         asked_for,
         exact=request.names_requirements(config),
-        files=digest_files(request.files, paths.folder),
+        files=digest_files(request.read_files, paths.folder),
     )
     return wanted, replace(catalog, torch_index=sources.torch_index), sources
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.errors import UsageError
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
-from gpuinstall.requirements_file import read_requirements
+from gpuinstall.requirements_file import read_inputs, split_group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -44,20 +44,21 @@ def digest(inputs: Iterable[str]) -> str:
 
 
 def digest_files(names: Iterable[str], folder: Path) -> dict[str, str]:
-    """The digest of what each requirements file asks for, by its path from ``folder``.
+    """The digest of what each requirements file or dependency group asks for, by its path from ``folder``.
 
     What has no such path (a pipe, a file on another drive) is passed over; raise UsageError for a malformed file.
     """
-    kept = (path for path in map(Path, sorted(names)) if path.is_file() and path.absolute().drive == folder.drive)
-    return {Path(os.path.relpath(path, folder)).as_posix(): _digest(path) for path in kept}
+    files = {name: Path(split_group(name)[0]) for name in sorted(names)}
+    kept = {name for name, path in files.items() if path.is_file() and path.absolute().drive == folder.drive}
+    return {Path(os.path.relpath(name, folder)).as_posix(): _digest(name) for name in sorted(kept)}
 
 
 def changed_inputs(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
     """Say which of the requirements files that were recorded are gone, or ask for something else today."""
     for name, before in files.items():
-        if not (folder / name).is_file():
+        if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which is not there")
-        elif _digest_today(folder / name) != before:
+        elif _digest_today(str(folder / name)) != before:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
 
 
@@ -84,16 +85,19 @@ def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) ->
 
 
 def _spelled(requirement: Asked) -> str:
+    if requirement.url:
+        return requirement.text
     return re.sub(r"^[\w.-]+", requirement.name, requirement.text)
 
 
-def _digest(path: Path) -> str:
-    return digest(plain(read_requirements(path)))
+def _digest(name: str) -> str:
+    asked = read_inputs(name)
+    return digest((*plain(asked.requirements), *(f"-c {text}" for text in plain(asked.constraints))))
 
 
-def _digest_today(path: Path) -> str | None:
+def _digest_today(name: str) -> str | None:
     try:
-        return _digest(path)
+        return _digest(name)
     except UsageError:
         return None
 

@@ -58,7 +58,9 @@ class Demand(NamedTuple):
 def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
     """Parse a request for a machine; raise UsageError for a malformed one."""
     requirements = [parse_requirement(text) for text in request.requirements]
-    companions, backends = _family((one for one in requirements if one.name in family), machine)
+    asked = {"torch"} | {requirement.name for requirement in requirements}
+    allowed = [one for one in map(parse_requirement, request.constraints) if one.name in asked]
+    companions, backends = _family((one for one in (*requirements, *allowed) if one.name in family), machine)
     torch = companions.pop("torch", Asked("torch", "torch"))
     return Demand(
         torch=torch.specifier,

@@ -27,7 +27,7 @@ files -> errors
 gpuinstall ->
 install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
 interruption ->
-lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
+lock -> backend catalog errors facts files machine plan process reporter requirements_file units uv vendors web
 machine -> errors fields versions
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
@@ -40,7 +40,7 @@ sources -> errors
 support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine versions
+vendors -> catalog facts failures machine process versions
 verify -> backend catalog environments errors facts failures process reporter vendors
 versions ->
 web -> errors files gpuinstall interruption

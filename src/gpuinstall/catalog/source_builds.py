@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.catalog import authored
 
@@ -16,10 +16,10 @@ Compiles = Literal["gpu", "any", ""]
 
 @dataclass(frozen=True)
 class StaticMetadata:
-    """What a package would say of itself once it is built."""
+    """What a package would say of itself; ``version`` is None where it holds for all."""
 
-    version: str
     requires: tuple[str, ...]
+    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,5 @@ def known_builds() -> Mapping[str, KnownBuild]:
     }
 
 
-def _metadata(row: Mapping[str, object] | None) -> StaticMetadata | None:
-    return StaticMetadata(str(row["version"]), tuple(map(str, _list(row["requires"])))) if row else None
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _metadata(row: Mapping[str, Any] | None) -> StaticMetadata | None:
+    return StaticMetadata(tuple(row["requires"]), row.get("version")) if row else None

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class LockEvidence:
     """What the lock was made from and for. By the standard it may not steer an installation.
 
-    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder.
+    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder;
+    ``unhashed`` are the packages that come from folders and repositories, as somebody asked.
     """
 
     inputs: tuple[str, ...]
@@ -43,6 +44,7 @@ class LockEvidence:
     floors: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
+    unhashed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for ``[tool.gpuinstall]``."""
@@ -54,6 +56,7 @@ class LockEvidence:
             "catalogue": self.catalogue,
         }
         written |= {"constraints": list(self.constraints)} if self.constraints else {}
+        written |= {"unhashed": list(self.unhashed)} if self.unhashed else {}
         written |= {"asked": self.asked} if self.asked else {}
         written |= {"architectures": list(self.architectures)} if self.architectures else {}
         written |= {"floors": dict(self.floors)} if self.floors else {}
@@ -118,7 +121,8 @@ def _build(
     resolution: Resolution, request: Request, hashes: Mapping[str, str], files: Mapping[str, str], folder: Path
 ) -> Lock:
     planned, target = resolution.planned, resolution.target
-    made_from = replace(evidence(planned, target, request), files=files)
+    unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
+    made_from = replace(evidence(planned, target, request), files=files, unhashed=unhashed)
     made = document(resolution.document, hashes, target, planned.choice.python, made_from, folder=folder)
     return parse(target.filename, render(made))
 

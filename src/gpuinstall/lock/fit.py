@@ -124,7 +124,8 @@ def target_of(machine: Machine, backend: str = "cpu") -> Target:
 
 def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
-    files = (entry for entry in _select(lock, python, machine) if getattr(entry[1], "url", None))
+    entries = _select(lock, python, machine)
+    files = (entry for entry in entries if getattr(entry[1], "url", None) and getattr(entry[1], "hashes", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
 
 
@@ -153,11 +154,12 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
 
 
 def _not_pinned(lock: Lock) -> Reason | None:
-    """Say what no hash pins, in a lock that does not say that it was made of such; ours do what their makers meant."""
-    if not lock.addresses or lock.inputs:
+    """Say what no hash pins, unless the lock was made so because somebody asked for it."""
+    strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
+    if not strangers:
         return None
-    message = f"{' and '.join(lock.addresses)} would come from a folder or a repository, which no hash pins"
-    return Reason("unpinned", f"{message}; gpuinstall lock makes one where that is meant")
+    message = f"{' and '.join(strangers)} would come from a folder or a repository, which no hash pins"
+    return Reason("unpinned", f"{message}; where that is meant, ask gpuinstall lock for it")
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:

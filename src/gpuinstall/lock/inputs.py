@@ -71,17 +71,18 @@ def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:
 def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) -> tuple[str, ...]:
     """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
 
-    Raise UsageError where they are malformed, or one that is not of the ``family`` has a source of its own.
+    Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
+    that is not of the ``family`` has another source of its own.
     """
     project, own = pyproject.get("project", {}), pyproject.get("tool", {}).get("uv", {})
     try:
         listed = [*project.get("dependencies", ()), *_grouped(pyproject.get("dependency-groups", {}), own)]
-        found = tuple(dict.fromkeys(map(str, _expanded(map(Requirement, listed), project))))
+        found = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
     except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
-    _check_sources(found, own.get("sources", {}), family)
-    return found
+    sources = {canonicalize_name(name): source for name, source in own.get("sources", {}).items()}
+    return tuple(_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in found)
 
 
 def _spelled(requirement: Asked) -> str:
@@ -119,12 +120,30 @@ def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -
             yield from _expanded(map(Requirement, project["optional-dependencies"][extra]), project)
 
 
-def _check_sources(requirements: Iterable[str], sources: Iterable[str], family: Collection[str]) -> None:
-    elsewhere = {canonicalize_name(name) for name in sources} - set(family)
-    for text in requirements:
-        if canonicalize_name(Requirement(text).name) in elsewhere:
-            raise UsageError(
-                "own-source",
-                f"{text} has a source of its own in [tool.uv.sources], and a lock takes it from the default index",
-                hint="name what to lock without it: [tool.gpuinstall] requirements = […]",
-            )
+def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
+    """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
+    if source is None or canonicalize_name(requirement.name) in family:
+        return str(requirement)
+    address = _address(source) if isinstance(source, dict) else None
+    if address is None:
+        raise UsageError(
+            "own-source",
+            f"{requirement} has a source in [tool.uv.sources] that is no address, and a lock takes it from the default "
+            "index",
+            hint="name what to lock without it: [tool.gpuinstall] requirements = […]",
+        )
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    editable = "-e " if isinstance(source, dict) and source.get("editable") else ""
+    return f"{editable}{requirement.name}{extras} @ {address}{marker}"
+
+
+def _address(source: Mapping[str, Any]) -> str | None:
+    """The address of a source: a repository with its reference, a file, a folder; None for an index or a workspace."""
+    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    if "git" in source:
+        reference = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), "")
+        return f"git+{source['git'].removeprefix('git+')}{reference}{inside}"
+    if "url" in source:
+        return f"{source['url']}{inside}"
+    return str(source["path"]) if "path" in source else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from packaging.pylock import Package, PackageVcs, PackageWheel, Pylock
+    from packaging.pylock import Package, PackageWheel, Pylock
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ class Lock:
     def unserved(self) -> tuple[str, ...]:
         """The packages that no server has, so that only this machine can install them from the lock."""
         served = {file.package for file in self.files if file.url.startswith(("https:", "http:"))}
-        served |= {package.name for package in self.pylock.packages if package.vcs and _is_served(package.vcs)}
         return tuple(package.name for package in self.pylock.packages if package.name not in served)
 
     def hashes(self, name: str) -> frozenset[str]:
@@ -130,6 +129,12 @@ class Lock:
     def asked(self) -> frozenset[str]:
         """The names of what it was made from."""
         return frozenset(parse_requirement(text).name for text in self.inputs)
+
+    @property
+    def meant_unhashed(self) -> frozenset[str]:
+        """The packages that it was made to take from folders and repositories."""
+        said = self.evidence.get("unhashed")
+        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
 
     @property
     def constraints(self) -> tuple[str, ...]:
@@ -231,10 +236,6 @@ def _unhashed(package: Package) -> str:
 
 def _relative(path: str) -> str:
     return path if path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", path) else f"./{path}"
-
-
-def _is_served(vcs: PackageVcs) -> bool:
-    return (vcs.url or "").startswith(("https:", "http:", "ssh:", "git:"))
 
 
 def _check_package(name: str, package: Package) -> None:

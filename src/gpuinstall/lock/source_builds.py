@@ -17,12 +17,12 @@ from gpuinstall.backend import Backend
 from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.capacity import read_capacity
-from gpuinstall.vendors import toolchain_for
+from gpuinstall.vendors.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.source_builds import KnownBuild
+    from gpuinstall.catalog.source_builds import KnownBuild, StaticMetadata
     from gpuinstall.facts.capacity import Capacity
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
@@ -62,7 +62,7 @@ class BuildSite:
     @property
     def toolchain(self) -> Toolchain | None:
         """What compiles for its GPUs."""
-        return toolchain_for(self.backend.kind)
+        return TOOLCHAINS.get(self.backend.kind)
 
     def compiler(self) -> Compiler | None:
         """The compiler for its GPUs: one that is installed with them, or the machine's."""
@@ -131,12 +131,13 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
 
 def resolver_settings(family: Iterable[str]) -> str:
     """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family."""
-    told = [
-        {"name": name, "version": known.metadata.version, "requires-dist": list(known.metadata.requires)}
-        for name, known in known_builds().items()
-        if known.metadata
-    ]
+    told = [_written(name, known.metadata) for name, known in known_builds().items() if known.metadata]
     return tomli_w.dumps({"dependency-metadata": told, "pip": {"no-sources-package": sorted(family)}})
+
+
+def _written(name: str, metadata: StaticMetadata) -> dict[str, Any]:
+    version = {"version": metadata.version} if metadata.version else {}
+    return {"name": name, **version, "requires-dist": list(metadata.requires)}
 
 
 def _origin(package: Mapping[str, Any]) -> str:

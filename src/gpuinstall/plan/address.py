@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)")
 _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*)", re.ASCII)
+_FOLDER = re.compile(r"\w[\w.-]*(?:\[[^\]]*\])?")
 _PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~]*[/\\][^\s;\[]*"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
@@ -30,7 +31,15 @@ class Address(NamedTuple):
 def without_editable(text: str) -> tuple[str, bool]:
     """Take ``-e`` from before a requirement, and say whether it was there."""
     found = _EDITABLE.fullmatch(text.strip())
-    return (found["rest"].strip(), True) if found else (text.strip(), False)
+    if found is None:
+        return text.strip(), False
+    rest = found["rest"].strip()
+    return (f"./{rest}" if _FOLDER.fullmatch(rest) else rest), True
+
+
+def is_file(text: str) -> bool:
+    """Say whether a bare word is the name of a wheel or an archive."""
+    return text.strip().endswith((".whl", ".tar.gz", ".zip"))
 
 
 def unnamed_address(text: str) -> Address | None:

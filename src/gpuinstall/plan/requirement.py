@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.address import unnamed_address, without_editable
+from gpuinstall.plan.address import is_file, unnamed_address, without_editable
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -68,7 +68,7 @@ def parse_requirement(text: str) -> Asked:
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"say {'torch' + text[misnamed.end() :]!r}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII):
+    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file(text):
         return Asked(normalised(text.strip()), text.strip())
     plain, editable = without_editable(text)
     found = _unnamed(plain) or _named(plain)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.vendors.protocol import Rules
-    from gpuinstall.vendors.toolchain import Toolchain
 
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 """The makers of GPUs by the vendor's half of a PCI id."""
@@ -24,15 +23,13 @@ class Vendor(NamedTuple):
 
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
     ``visible`` gives the environment variables with which a program sees just these devices, in this order;
-    ``torch_device`` is what torch calls its GPUs, where that is not the kind. ``toolchain`` is what compiles code for
-    them.
+    ``torch_device`` is what torch calls its GPUs, where that is not the kind.
     """
 
     kind: str
     rules: Callable[[Machine, Catalog], Rules]
     visible: Callable[[Sequence[str]], Mapping[str, str]]
     torch_device: str | None = None
-    toolchain: Callable[[], Toolchain] | None = None
 
 
 def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
@@ -41,17 +38,11 @@ def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
     return NvidiaRules(machine, catalog)
 
 
-def _nvidia_toolchain() -> Toolchain:
-    from gpuinstall.vendors.nvidia.toolchain import NvidiaToolchain
-
-    return NvidiaToolchain()
-
-
 def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-VENDORS: dict[str, Vendor] = {"nvidia": Vendor("cuda", _nvidia, _visible_to_cuda, toolchain=_nvidia_toolchain)}
+VENDORS: dict[str, Vendor] = {"nvidia": Vendor("cuda", _nvidia, _visible_to_cuda)}
 """By the name in documents; where a machine has GPUs of several, the first is served."""
 
 
@@ -65,11 +56,6 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.pci_id is not None:
         return PCI_IDS.get(gpu.pci_id.partition(":")[0].lower())
     return "nvidia" if gpu.compute_capability is not None or machine.driver is not None else None
-
-
-def toolchain_for(kind: str) -> Toolchain | None:
-    """What compiles code for the backends of a kind; None for those that run on no GPU."""
-    return next((one.toolchain() for one in VENDORS.values() if one.kind == kind and one.toolchain), None)
 
 
 def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:

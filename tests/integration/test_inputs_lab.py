@@ -143,7 +143,6 @@ def test_a_torch_that_a_project_brings_by_address_is_refused(workshop: Workshop,
     make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])
     error = workshop.document("lock", "-e", ".", exit_code=3)["errors"][0]
     assert error["code"] == "requirements-conflict"
-    assert "conflicting URLs" in error["hint"] + str(error)
 
 
 def test_constraints_hold_for_torch_and_for_what_turns_up(workshop: Workshop, stand_in_folder: Path) -> None:

@@ -135,13 +135,14 @@ def _install(
     terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
 ) -> Outcome:
     from gpuinstall.install.install import install
+    from gpuinstall.lock.source_builds import SourceBuildError
     from gpuinstall.session import open_session
 
     try:
         with open_session(sources, terminal, offline=offline) as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and wanted.request.backend != "cpu":
+        if wanted.machine.gpus and wanted.request.backend != "cpu" and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
     warn_of_unproven(terminal, done)

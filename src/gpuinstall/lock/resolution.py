@@ -83,7 +83,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
 
 
 def check_resolution(resolution: Resolution, session: Session) -> None:
-    """Say what will be built from source; raise NoBuildError where that cannot work on the machine that builds."""
+    """Say what will be built from source; raise SourceBuildError where that cannot work on the machine that builds."""
     request = resolution.planned.request
     site = this_site(resolution.target.backend, resolution.versions, request.machine, session.environment)
     builds = source_builds(resolution.document)

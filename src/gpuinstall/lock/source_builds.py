@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.toolchain import Compiler, Toolchain
 
 
+class SourceBuildError(NoBuildError):
+    """A package that has to be built cannot be built here."""
+
+
 class SourceBuild(NamedTuple):
     """A package that has no wheel here; ``known`` is what is known of its build."""
 
@@ -95,7 +99,7 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
-    """Say what will be built and what it needs; where that is ``here``, raise NoBuildError where it cannot work."""
+    """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
     for build in builds:
         reporter.step("Build", f"{build} is built from {build.origin}{_needs(build, site, here=here)}")
     for build in builds:
@@ -178,8 +182,8 @@ def _known_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[
         yield known.note
 
 
-def _no_gpu_build(build: SourceBuild, site: BuildSite) -> NoBuildError:
-    return NoBuildError(
+def _no_gpu_build(build: SourceBuild, site: BuildSite) -> SourceBuildError:
+    return SourceBuildError(
         "build-needs-gpu",
         f"{build} is code for GPUs, and {site.torch} is none of theirs",
         hint=f"leave {build.package} out, or lock it for machines with GPUs: gpuinstall lock --target cu126",
@@ -191,7 +195,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
     if chain and known.compiles_for_gpus(gpu_build=True):
         found = site.compiler()
         if found is None:
-            raise NoBuildError(
+            raise SourceBuildError(
                 "toolkit-missing",
                 f"{build} is built from source, and there is no {chain.compiler} here",
                 why=f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}",
@@ -199,7 +203,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
                 id="F57",
             )
         if found.version and not chain.serves(found.version, wanted):
-            raise NoBuildError(
+            raise SourceBuildError(
                 "toolkit-differs",
                 f"{build} is built from source, and {chain.compiler} here is of {chain.software} {found.version}, "
                 f"torch of {chain.software} {wanted}",
@@ -209,7 +213,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
                 id="F57",
             )
     if site.machine.os != "windows" and not _host_compiler(site.environ):
-        raise NoBuildError(
+        raise SourceBuildError(
             "compiler-missing",
             f"{build} is built from source, and there is no C++ compiler here",
             hint="sudo apt-get install g++   or your system's package of it",
@@ -218,7 +222,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
 
 def _compiler_hint(build: SourceBuild, chain: Toolchain, wanted: str, site: BuildSite) -> str:
     wheels = chain.wheels(wanted)
-    brought = f"or {chain.compiler} as a wheel: gpuinstall install {build.package} {' '.join(wheels)}" if wheels else ""
+    brought = f"gpuinstall install {build.package} {' '.join(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
     return "\n".join(filter(None, (brought, chain.fix(wanted, site.machine))))
 
 
@@ -226,7 +230,7 @@ def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> Non
     free = site.capacity.free_gib
     if free is None or free >= known.gib_per_job or site.environ.get("MAX_JOBS"):
         return
-    raise NoBuildError(
+    raise SourceBuildError(
         "memory-too-small",
         f"{build} is built from source, and {free:.1f} GB of memory are free",
         why=f"one compiler job takes up to {known.gib_per_job} GB",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 USUAL = "/usr/local/cuda"
 WHEEL = "nvidia-cuda-nvcc"
 """Whole since CUDA 13 (tried: 13.3); that of CUDA 12, nvidia-cuda-nvcc-cu12, has ptxas and no nvcc (tried: 12.9)."""
+BESIDE = ("nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-nvvm")
+"""What it needs of its own minor and does not pin; with headers of another nothing compiles (tried: 13.0 and 13.3)."""
 FIRST_WHOLE_WHEEL = 13
 SECONDS = 10.0
 
@@ -39,10 +41,10 @@ class NvidiaToolchain:
         return compiler.partition(".")[0] == wanted.partition(".")[0]
 
     def wheels(self, wanted: str) -> tuple[str, ...]:
-        """The wheels of nvcc and of the headers that torch's own do not have."""
+        """The wheels of nvcc and of what torch's own do not bring."""
         if int(wanted.partition(".")[0]) < FIRST_WHOLE_WHEEL:
             return ()
-        return f"{WHEEL}=={wanted}.*", f"nvidia-cuda-cccl=={wanted}.*"
+        return tuple(f"{name}=={wanted}.*" for name in (WHEEL, *BESIDE))
 
     def home_in(self, site_packages: str, versions: Mapping[str, str]) -> str | None:
         """The folder that every wheel of one CUDA major shares."""

@@ -130,6 +130,20 @@ def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
     return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
 
 
+def runs(build: Build, context: PlanContext) -> bool:
+    """Say whether every GPU of the context runs a build under this driver."""
+    if not context.gpus:
+        return True
+    runs_code = all(isinstance(code, Code) for code in codes_of(build, context))
+    return runs_code and context.rules.against_driver(build) is None
+
+
+def has_code(build: Build, context: PlanContext) -> bool:
+    """Say whether every GPU of the context would run a build under some driver."""
+    of_the_driver = context.rules.driver_reasons
+    return all(isinstance(code, Code) or code.code in of_the_driver for code in codes_of(build, context))
+
+
 def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
     """Choose the GPUs to serve where no build runs on every one.
 

@@ -20,9 +20,12 @@ from gpuinstall.vendors.protocol import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from packaging.version import Version
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
+    from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.gpus import LeftOut
     from gpuinstall.request import Request
 
@@ -31,13 +34,20 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
     """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
 
     def attempt(asked: Request) -> Plan | NoCandidate:
-        demand = parse_request(asked, catalog.family, machine)
+        outcomes = [_attempt(context(demand)) for demand in parse_request(asked, catalog.family, machine)]
+        return max(outcomes, key=_torch) if len(outcomes) > 1 else outcomes[0]
+
+    def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
-        gpus = asked_gpus(machine, demand.gpus, rules)
-        return _attempt(PlanContext(machine, demand, catalog, rules, gpus))
+        return PlanContext(machine, demand, catalog, rules, asked_gpus(machine, demand.gpus, rules))
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
+
+
+def _torch(outcome: Plan | NoCandidate) -> tuple[Version, ...]:
+    """Sort what comes out for the Pythons of a request: the newest torch, and none below any."""
+    return (outcome.choice.build.torch,) if isinstance(outcome, Plan) and outcome.choice else ()
 
 
 def _attempt(context: PlanContext) -> Plan | NoCandidate:

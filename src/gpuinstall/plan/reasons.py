@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import best_cover, closest, codes_of, merits, missing_code, preference, preferred
+from gpuinstall.plan.candidates import (
+    best_cover,
+    closest,
+    codes_of,
+    has_code,
+    merits,
+    missing_code,
+    preference,
+    preferred,
+    runs,
+)
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, Rejection
 from gpuinstall.vendors import vendor_of
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
-_NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed"}
+_ASKED = {"other-torch", "other-backend", "not-allowed"}
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
@@ -40,7 +50,10 @@ def reasons_for(
 
 
 def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
-    """Say that it is the newest torch, or what keeps a newer one away."""
+    """Say that it is the newest torch, or what keeps a newer one away.
+
+    The driver does where another driver would run a newer one, the chip where none would.
+    """
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
     unknown = next((found.build.name for found in newer if found.build.unknown), None)
@@ -49,15 +62,20 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
         return Reason("newest-known", f"{known}; {unknown} is on the index")
     if any(found.code == "unreachable" for found in newer):
         return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
-    blocking = closest((found for found in newer if found.code not in _NOT_BLOCKING), context.rules)
-    if blocking is None:
-        return _newest_asked_for(best, newer)
-    if blocking.code == "driver-too-old":
-        return Reason("newest-for-driver", f"{torch} is the newest torch that {context.rules.driver} runs")
-    if blocking.code == "no-code":
-        return _newest_with_code(blocking, context)
-    message = f"{torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
-    return Reason(f"newest-but-{blocking.code}", message)
+    there = [found for found in newer if found.code not in NOT_THERE]
+    coded = [found for found in there if has_code(found.build, context)]
+    running = [found for found in coded if runs(found.build, context)]
+    if blocking := closest((found for found in running if found.code not in _ASKED), context.rules):
+        return _newest_but(best, blocking)
+    if any(found.code in context.rules.driver_reasons for found in coded):
+        return Reason(
+            "newest-for-driver", f"{torch} is the newest torch{_asked(running)} that {context.rules.driver} runs"
+        )
+    if blocking := closest((found for found in coded if found.code not in _ASKED), context.rules):
+        return _newest_but(best, blocking)
+    if blocking := closest((found for found in there if found.code not in _ASKED), context.rules):
+        return _newest_with_code(best, blocking, _asked(coded), context)
+    return _newest_asked_for(best, newer)
 
 
 def passed_over(
@@ -96,15 +114,31 @@ def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
     torch = best.build.torch
     if any(found.code == "other-backend" for found in newer):
         return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
+    if any(found.code == "not-allowed" for found in newer):
+        return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
     asked = " that was asked for" if any(found.code == "other-torch" for found in newer) else ""
     return Reason("newest-torch", f"{torch} is the newest torch{asked}")
 
 
-def _newest_with_code(blocking: Rejection, context: PlanContext) -> Reason:
+def _asked(found: list[Rejection]) -> str:
+    """Restrict a sentence where there is a newer torch that was not asked for."""
+    return " asked for" if any(each.code in _ASKED for each in found) else ""
+
+
+def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
+    message = f"{best.build.torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
+    return Reason(f"newest-but-{blocking.code}", message)
+
+
+def _newest_with_code(best: Candidate, blocking: Rejection, asked: str, context: PlanContext) -> Reason:
+    """Say which chip a newer build has no code for, whatever it was rejected for."""
+    lacking = next((code for code in codes_of(blocking.build, context) if isinstance(code, Reason)), None)
+    if lacking is None or lacking.code != "no-code":
+        return _newest_but(best, Rejection(blocking.build, *lacking) if lacking else blocking)
     gpus = sorted(context.architectures.values(), key=context.rules.rank)
     chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
     ends = context.rules.lacks(blocking.build, gpus)
-    return Reason("newest-with-code", f"the newest torch with code for {chips}: {blocking.build.name} {ends}")
+    return Reason("newest-with-code", f"the newest torch{asked} with code for {chips}: {blocking.build.name} {ends}")
 
 
 def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:

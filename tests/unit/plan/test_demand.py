@@ -16,7 +16,8 @@ from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    return parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    (parsed,) = parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    return parsed
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served
 
 def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
     asked = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
-    demand, rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
+    (demand,), rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
     context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
 
     assert best_cover([(0,), (1, 2, 3)], context) == (0,)

@@ -176,10 +176,10 @@ class NvidiaRules:
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            major = chip and self.catalog.drivers.compilers.get(chip)
-            if major and build.toolkit and build.toolkit[0] < major:
+            first = chip and self.catalog.drivers.compilers.get(chip)
+            if first and build.toolkit and build.toolkit < first:
                 compilers = f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)}"
-                message = f"{compilers} do not know {gpu.label}: torch.compile may fail"
+                message = f"{compilers} do not know {gpu.label}, those of {first} do: torch.compile may fail"
                 return Reason("run-time-compiler-too-old", message)
         return None
 

@@ -49,7 +49,7 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
 
 
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
-    """Map each companion and backend that was asked for to the versions, with labels, that are listed for a platform."""
+    """Map each companion and backend asked for to the versions, with labels, that are listed for a platform."""
     found: dict[tuple[str, str], set[str]] = {
         (package, backend): set() for package in listing.packages - {"torch"} for backend in listing.backends
     }

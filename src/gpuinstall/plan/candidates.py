@@ -150,14 +150,15 @@ def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
     First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the
     most GPUs, then the one with the lowest indices.
     """
+    return max(set(covers), key=lambda cover: worth(cover, context), default=())
 
-    def worth(cover: Cover) -> tuple[object, ...]:
-        chosen = [context.gpus[position] for position in cover]
-        return (
-            max((context.rules.rank(gpu) for gpu in chosen), default=()),
-            sum(gpu.memory_mib or 0 for gpu in chosen),
-            len(chosen),
-            tuple(-gpu.index for gpu in chosen),
-        )
 
-    return max(set(covers), key=worth, default=())
+def worth(cover: Cover, context: PlanContext) -> tuple[object, ...]:
+    """Sort sets of GPUs: the better to serve, the higher."""
+    chosen = [context.gpus[position] for position in cover]
+    return (
+        max((context.rules.rank(gpu) for gpu in chosen), default=()),
+        sum(gpu.memory_mib or 0 for gpu in chosen),
+        len(chosen),
+        tuple(-gpu.index for gpu in chosen),
+    )

@@ -53,6 +53,20 @@ def pinned(build: Build, python: str, context: PlanContext) -> tuple[str, ...]:
     return (f"torch{demand.extras}=={build.torch}{label}", *family, *demand.others)
 
 
+def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
+    """Warn of companions whose files for this platform carry no code for a GPU."""
+    found = [
+        f"{requirement.name} {version}"
+        for requirement in context.demand.family.values()
+        for version in _suiting(requirement, versions(build, requirement, context.catalog) or ())[:1]
+        if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
+    ]
+    if not found:
+        return None
+    message = f"{' and '.join(found)} for {build.os} {build.arch} have no GPU code of their own: they are CPU builds"
+    return Reason("companion-for-the-cpu", message)
+
+
 def _pin(requirement: Asked, build: Build, python: str, catalog: Catalog) -> str:
     known = versions(build, requirement, catalog)
     if requirement.name == "triton" and known and requirement.specifier is None:
@@ -91,6 +105,9 @@ def _why_none(requirement: Asked, known: tuple[str, ...], build: Build, catalog:
     listed = _listed(build, requirement, catalog) or ()
     if listed and not any(build.platform in _wheels(requirement.name, one, catalog).platforms for one in listed):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
+    unseen = [one for one in listed if not known and _wheels(requirement.name, one, catalog).loads_in(build)]
+    if unseen:
+        return f"nobody has seen {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
     return f"no {requirement.text} loads beside it" + (f", only {' and '.join(known)}" if known else "")
 
 

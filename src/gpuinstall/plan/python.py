@@ -39,6 +39,19 @@ def python_for(pythons: tuple[str, ...], demand: Demand, machine: Machine, catal
     )
 
 
+def nearest_python(pythons: Sequence[str], demand: Demand) -> str | None:
+    """Of the Pythons that would do, the one nearest to what was asked for."""
+    wheels = [python for python in pythons if not python.endswith("t")]
+    named = [demand.python] if isinstance(demand.python, str) else [one.version for one in demand.python or ()]
+    asked = [number(python.removesuffix(".*"))[:2] for python in named if python[:2] == "3."]
+    return min(wheels, key=lambda python: (_distance(python, asked), number(python)), default=None)
+
+
+def _distance(python: str, asked: Sequence[tuple[int, ...]]) -> int:
+    """How many minor versions a Python is away from the nearest of some."""
+    return min((abs(number(python)[1] - minor) for _, minor in asked), default=0)
+
+
 def in_order(pythons: Sequence[str], preferred: Sequence[str], machine: Machine) -> list[str]:
     """Sort Pythons as they are tried: those preferred and at hand, then the newest."""
     first = (python.removesuffix("t") for python in _at_hand(preferred, machine))

@@ -6,31 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import (
-    best_cover,
-    closest,
-    codes_of,
-    has_code,
-    merits,
-    missing_code,
-    preference,
-    preferred,
-    runs,
-)
-from gpuinstall.plan.rules import NOT_THERE
+from gpuinstall.plan.candidates import best_cover, codes_of, merits, missing_code, preference, preferred
+from gpuinstall.plan.companions import built_for_the_cpu
+from gpuinstall.plan.newest import newest_reason
 from gpuinstall.plan.values import Reason, Rejection
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan.candidates import Candidate, Cover
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
-_ASKED = {"other-torch", "other-backend", "not-allowed"}
+_AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
@@ -47,35 +36,6 @@ def reasons_for(
         _other_gpus(best, candidates, context),
     )
     return tuple(reason for reason in found if reason is not None)
-
-
-def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
-    """Say that it is the newest torch, or what keeps a newer one away.
-
-    The driver does where another driver would run a newer one, the chip where none would.
-    """
-    torch = best.build.torch
-    newer = [found for found in rejected if found.build.torch > torch]
-    unknown = next((found.build.name for found in newer if found.build.unknown), None)
-    if unknown:
-        known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
-        return Reason("newest-known", f"{known}; {unknown} is on the index")
-    if any(found.code == "unreachable" for found in newer):
-        return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
-    there = [found for found in newer if found.code not in NOT_THERE]
-    coded = [found for found in there if has_code(found.build, context)]
-    running = [found for found in coded if runs(found.build, context)]
-    if blocking := closest((found for found in running if found.code not in _ASKED), context.rules):
-        return _newest_but(best, blocking)
-    if any(found.code in context.rules.driver_reasons for found in coded):
-        return Reason(
-            "newest-for-driver", f"{torch} is the newest torch{_asked(running)} that {context.rules.driver} runs"
-        )
-    if blocking := closest((found for found in coded if found.code not in _ASKED), context.rules):
-        return _newest_but(best, blocking)
-    if blocking := closest((found for found in there if found.code not in _ASKED), context.rules):
-        return _newest_with_code(best, blocking, _asked(coded), context)
-    return _newest_asked_for(best, newer)
 
 
 def passed_over(
@@ -108,37 +68,6 @@ def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
 def _no_gpu_here(context: PlanContext) -> Reason:
     message = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
     return Reason("no-gpu-here", message)
-
-
-def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
-    torch = best.build.torch
-    if any(found.code == "other-backend" for found in newer):
-        return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
-    if any(found.code == "not-allowed" for found in newer):
-        return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
-    asked = " that was asked for" if any(found.code == "other-torch" for found in newer) else ""
-    return Reason("newest-torch", f"{torch} is the newest torch{asked}")
-
-
-def _asked(found: list[Rejection]) -> str:
-    """Restrict a sentence where there is a newer torch that was not asked for."""
-    return " asked for" if any(each.code in _ASKED for each in found) else ""
-
-
-def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
-    message = f"{best.build.torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
-    return Reason(f"newest-but-{blocking.code}", message)
-
-
-def _newest_with_code(best: Candidate, blocking: Rejection, asked: str, context: PlanContext) -> Reason:
-    """Say which chip a newer build has no code for, whatever it was rejected for."""
-    lacking = next((code for code in codes_of(blocking.build, context) if isinstance(code, Reason)), None)
-    if lacking is None or lacking.code != "no-code":
-        return _newest_but(best, Rejection(blocking.build, *lacking) if lacking else blocking)
-    gpus = sorted(context.architectures.values(), key=context.rules.rank)
-    chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
-    ends = context.rules.lacks(blocking.build, gpus)
-    return Reason("newest-with-code", f"the newest torch{asked} with code for {chips}: {blocking.build.name} {ends}")
 
 
 def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
@@ -201,17 +130,28 @@ def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
-    return (*context.rules.warnings(build, context.gpus), *_of_the_machine(context))
+    companions = built_for_the_cpu(build, context)
+    found = (*context.rules.warnings(build, context.gpus), *filter(None, [companions]))
+    return (*found, *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CPU build, or of the build for GPUs that takes its place."""
     found = []
     if build.backend != CPU:
-        found.append(Reason("cuda-build-without-gpu", f"no source has a CPU build: {build.name} is some 3 GB, not 0.2"))
+        found.append(_gpu_build_for_the_cpu(build))
     if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
         found.append(_builder(signs, context))
     return (*found, *_of_the_machine(context))
+
+
+def _gpu_build_for_the_cpu(build: Build) -> Reason:
+    message = (
+        f"no source has a CPU build: {build.name} is some 3 GB, not 0.2; "
+        f"for the CPU build name an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
+        f"for a machine with GPUs elsewhere: --backend {build.backend}"
+    )
+    return Reason("cuda-build-without-gpu", message)
 
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.vendors.protocol import Reason, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog.drivers import Drivers, Floor, Generation
     from gpuinstall.machine import Machine
@@ -66,8 +66,11 @@ class MachineDriver:
         floor = self.floors.get(major)
         return floor is not None and self._reaches(floor)
 
-    def ignores(self, chip: ComputeCapability, label: str) -> Unusable | None:
-        """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation."""
+    def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Unusable | None:
+        """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+
+        ``majors`` are the CUDA majors of the builds for the chip: a newer driver has to serve one.
+        """
         if self.branch is None:
             return None
         generation, first = self.tables.generation(chip), self.first_for(chip)
@@ -77,7 +80,8 @@ class MachineDriver:
             return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
         if first and not self._reaches(first):
             message = f"{self} does not know {label}: it is older than the GPU, {first} is the first that drives it"
-            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {first} or newer")
+            enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
+            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {enough} or newer")
         return None
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:

@@ -21,9 +21,8 @@ PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 def missing_companion(build: Build, context: PlanContext) -> Reason | None:
     """Say which companion asked for has no version that loads beside this build."""
     for requirement in context.demand.family.values():
-        known = versions(build, requirement, context.catalog)
-        if known is not None and not _suiting(requirement, known):
-            return Reason("no-companion", _why_none(requirement, known, build, context.catalog))
+        if _suiting(build, requirement, context) == ():
+            return Reason("no-companion", _why_none(build, requirement, context.catalog))
     return None
 
 
@@ -39,16 +38,18 @@ def shared_pythons(build: Build, context: PlanContext) -> tuple[str, ...]:
     """List the Pythons that a build and every companion asked for have wheels for."""
     pythons = build.pythons
     for requirement in context.demand.family.values():
-        suiting = _suiting(requirement, versions(build, requirement, context.catalog) or ())
-        if suiting:
-            pythons = tuple(one for one in pythons if _with_wheel(requirement.name, suiting, one, context.catalog))
+        suiting = _suiting(build, requirement, context) or ()
+        wheels = [_wheels(requirement.name, version, context.catalog).pythons for version in suiting]
+        if wheels and None not in wheels:
+            every = frozenset[str]().union(*filter(None, wheels))
+            pythons = tuple(python for python in pythons if python in every)
     return pythons
 
 
 def pinned(build: Build, python: str, context: PlanContext) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
     demand = context.demand
-    family = [_pin(requirement, build, python, context.catalog) for requirement in demand.family.values()]
+    family = [_pin(requirement, build, python, context) for requirement in demand.family.values()]
     label = f"+{build.backend}" if _has_labels(build) else ""
     return (f"torch{demand.extras}=={build.torch}{label}", *family, *demand.others)
 
@@ -58,7 +59,7 @@ def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
     found = [
         f"{requirement.name} {version}"
         for requirement in context.demand.family.values()
-        for version in _suiting(requirement, versions(build, requirement, context.catalog) or ())[:1]
+        for version in (_suiting(build, requirement, context) or ())[:1]
         if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
     ]
     if not found:
@@ -67,14 +68,23 @@ def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
     return Reason("companion-for-the-cpu", message)
 
 
-def _pin(requirement: Asked, build: Build, python: str, catalog: Catalog) -> str:
-    known = versions(build, requirement, catalog)
-    if requirement.name == "triton" and known and requirement.specifier is None:
+def _pin(requirement: Asked, build: Build, python: str, context: PlanContext) -> str:
+    suiting, catalog, name = _suiting(build, requirement, context), context.catalog, requirement.name
+    if name == "triton" and suiting and requirement.specifier is None:
         return f"triton{catalog.releases[build.torch].triton}"
-    if requirement.name == "triton" or not known:
+    if name == "triton" or not suiting:
         return requirement.text
-    version = _with_wheel(requirement.name, _suiting(requirement, known), python, catalog)[0]
-    return f"{requirement.name}{requirement.extras}=={version}{_label(build, requirement.name, version, catalog)}"
+    version = next(version for version in suiting if _wheels(name, version, catalog).has_wheel(python))
+    return f"{name}{requirement.extras}=={version}{_label(build, name, version, catalog)}"
+
+
+def _suiting(build: Build, requirement: Asked, context: PlanContext) -> tuple[str, ...] | None:
+    """The versions of a companion that load beside a build and are asked for; None if nobody has looked."""
+    key = id(build), requirement.name
+    if key not in context.suiting:
+        known = versions(build, requirement, context.catalog)
+        context.suiting[key] = known and tuple(version for version in known if requirement.allows(version))
+    return context.suiting[key]
 
 
 def _listed(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
@@ -97,12 +107,8 @@ def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
     )
 
 
-def _suiting(requirement: Asked, known: tuple[str, ...]) -> list[str]:
-    return [version for version in known if requirement.allows(version)]
-
-
-def _why_none(requirement: Asked, known: tuple[str, ...], build: Build, catalog: Catalog) -> str:
-    listed = _listed(build, requirement, catalog) or ()
+def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
+    listed, known = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
     if listed and not any(build.platform in _wheels(requirement.name, one, catalog).platforms for one in listed):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
     unseen = [one for one in listed if not known and _wheels(requirement.name, one, catalog).loads_in(build)]
@@ -113,8 +119,8 @@ def _why_none(requirement: Asked, known: tuple[str, ...], build: Build, catalog:
 
 def _wheels(name: str, version: str, catalog: Catalog) -> Companion:
     """The wheels of a release; those of a patch release that the catalogue does not know are like the first's."""
-    first = ".".join((*version.split(".")[:2], "0"))
-    return catalog.companions.get((name, version)) or catalog.companions[name, first]
+    known = catalog.companions.get((name, version))
+    return known or catalog.companions[name, ".".join((*version.split(".")[:2], "0"))]
 
 
 def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
@@ -132,10 +138,6 @@ def _offered(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None
 
 def _spellings(version: str, build: Build) -> tuple[str, str]:
     return version, f"{version}+{build.backend}"
-
-
-def _with_wheel(name: str, suiting: list[str], python: str, catalog: Catalog) -> list[str]:
-    return [version for version in suiting if _wheels(name, version, catalog).has_wheel(python)]
 
 
 def _has_labels(build: Build) -> bool:

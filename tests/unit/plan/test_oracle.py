@@ -210,7 +210,7 @@ def grid() -> list[Point]:
         [(name,) for name in GPUS] + list(combinations(GPUS, 2)) + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
     )
     points = [Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))]
-    return random.Random(5).sample(points, 6000)
+    return random.Random(5).sample(points, 4000)
 
 
 def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -62,7 +62,7 @@ class Repository:
         (self.thesis / "chapter.tex").write_text("years of work", encoding="utf-8")
         for place in (self.home, self.folder.parent):
             (place / "bashrc").write_text("export PATH", encoding="utf-8")
-        make_environment(self.other, "the other", version="2.13.0", lock=LOCK)
+        make_environment(self.other, "other", version="2.13.0", lock=LOCK)
 
     def victims(self) -> dict[str, str]:
         """What is to stay as it is: every entry outside the clone, with its content or where it leads."""

@@ -38,7 +38,11 @@ class Hostile(NamedTuple):
 
 
 def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
-    return lambda repository: [craft(repository) for craft in crafts] and None
+    def craft(repository: Repository) -> None:
+        for each in crafts:
+            each(repository)
+
+    return craft
 
 
 def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repository], None]:
@@ -206,7 +210,9 @@ REPOSITORIES = {
     "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
     "lock that is deep": Hostile(lambda repository: deep(repository, LOCK), (SYNC,), LOCK),
     "lock with credentials": Hostile(
-        locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "user name or password"
+        locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'),
+        (SYNC,),
+        "user name or password",
     ),
     "lock with an absolute path": Hostile(
         locked('path = "{home}/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "leads out of its folder"

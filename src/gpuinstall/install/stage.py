@@ -9,7 +9,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import tomli
 import tomli_w
 
 from gpuinstall import process, uv
@@ -18,9 +17,8 @@ from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
 from gpuinstall.export.constraints import NAME, constraints, pip_configuration
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import write_atomically
+from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.space import is_cached
-from gpuinstall.install.swap import discard
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 
@@ -50,7 +48,7 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
 def build(found: Fit, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
     start, paths = monotonic(), options.paths
-    discard(paths.staging)
+    remove(paths.staging)
     indexes = indexes_of(found.lock, found.choice, session.default_index)
     write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
     try:
@@ -79,7 +77,7 @@ def private(
 
     ``folder`` is the lock's own; ``wheels`` is one that files are taken from first, by their names.
     """
-    document = tomli.loads(lock.text)
+    document = parse_toml(lock.text)
     for package in document["packages"]:
         package.update({"index": index} if (index := (indexes or {}).get(package["name"])) else {})
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.sources.indexes import (
     Indexes,
     merged,
@@ -84,7 +85,7 @@ def _uv_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
 
 def _uv_project_file(folder: Path) -> Path | None:
     candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
-    return next((path for path in candidates if path.is_file() and _uv_table(path) is not None), None)
+    return next((path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None), None)
 
 
 def _xdg_folders(environ: Mapping[str, str]) -> list[Path]:
@@ -110,25 +111,25 @@ def _read_uv_file(path: Path) -> Indexes:
         raise _malformed(path, error) from error
 
 
-def _uv_table(path: Path) -> dict[str, Any] | None:
-    import tomli
-
+def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     try:
-        document = tomli.loads(_text(path))
-    except tomli.TOMLDecodeError as error:
+        document = parse_toml(_text(path, folder))
+    except ValueError as error:
         raise _malformed(path, error) from error
     table = document if path.name != "pyproject.toml" else document.get("tool", {}).get("uv")
     return table if isinstance(table, dict) else None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, folder: Path | None = None) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise _malformed(path, error.strerror or "it cannot be read") from error
+    except UnicodeDecodeError as error:
         raise _malformed(path, error) from error
 
 
-def _malformed(path: Path, error: Exception) -> UsageError:
+def _malformed(path: Path, error: Exception | str) -> UsageError:
     return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"repair or move {path}")

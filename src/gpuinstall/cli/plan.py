@@ -148,11 +148,12 @@ def _live(catalog: Catalog, machine: Machine, request: Request, index: str | Non
     from pathlib import Path
 
     from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.patience import read_patience
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client
 
     sources = read_sources(index, os.environ, Path.cwd())
-    with Client(sources.certificates, logins=sources.logins) as client:
+    with Client(sources.certificates, logins=sources.logins, patience=read_patience(os.environ)) as client:
         return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
 
 

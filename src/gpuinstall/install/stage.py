@@ -134,7 +134,7 @@ def _run(command: list[str], session: Session) -> None:
         if line.strip().startswith(("Downloading", "Building")):
             session.reporter.wait(line.strip())
 
-    done = process.follow(command, show, env=session.environment)
+    done = process.follow(command, show, env=session.environment, patience=session.patience)
     if not done.ok:
         raise failure(done.err)
 

@@ -76,7 +76,7 @@ def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: R
     cache.sweep()
     with reporter.transfer("Download", hashes.bytes_missing or None) as meter, _transfers(meter) as (pool, count):
         fetched = {
-            file.url: pool.submit(cache.fetch, file.url, file.name, head.etag, client, count)
+            file.url: pool.submit(cache.fetch, file.url, file.name, head, client, count)
             for file, head in hashes.missing.items()
         }
         return {**hashes.known, **{url: future.result() for url, future in fetched.items()}}

@@ -8,10 +8,7 @@ part.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import secrets
-import shutil
 import stat
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
@@ -51,6 +48,8 @@ def read_document(path: Path, folder: Path | None = None) -> str:
 
 def read_json(path: Path, folder: Path | None = None) -> Any:
     """Read a JSON document as ``read_document`` does; raise ValueError where it is none."""
+    import json
+
     try:
         return json.loads(read_document(path, folder))
     except RecursionError:
@@ -81,6 +80,8 @@ def holds(path: Path, text: str) -> bool:
 
 def remove(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
+    import shutil
+
     with suppress(OSError):
         if is_folder(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -104,6 +105,8 @@ def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
 @contextmanager
 def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError."""
+    import secrets
+
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

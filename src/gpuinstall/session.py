@@ -61,6 +61,7 @@ def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False)
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
+    sources.announce(reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (

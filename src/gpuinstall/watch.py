@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.patience import Patience
 
-MEMORY_BYTES = 1_000_000_000
-"""What uv never needs of its own, and the pages of a server without end soon take."""
+MEMORY_BYTES = 500_000_000
+"""Three times what uv takes to resolve vllm (measured), and what a page without end soon takes."""
 BUSY = 0.01
 """The share of a processor that a program has which does something."""
 _EVERY_S = 0.1

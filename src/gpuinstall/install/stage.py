@@ -14,7 +14,7 @@ import tomli_w
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.export.constraints import NAME, constraints, pip_configuration
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
@@ -99,13 +99,20 @@ def _base_python(version: str, session: Session) -> Path:
 
 def _prefer_local_file(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: Path | None) -> None:
     if "path" in entry:
-        entry["path"] = str(folder / entry["path"])
+        entry["path"] = str(_within(folder, entry["path"]))
         return
     name, sha256 = LockedFile("", entry["url"]).name, entry["hashes"].get("sha256", "")
     paths = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
     if near := next((path for path in paths if path.is_file()), None):
         del entry["url"]
         entry["path"] = str(near)
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A file beside the lock; raise LockError where a link leads out of its folder."""
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise LockError("lock-traversal", f"a link leads from {name} out of {folder}", hint="gpuinstall lock --upgrade")
+    return folder / name
 
 
 def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session) -> None:

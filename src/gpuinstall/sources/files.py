@@ -22,7 +22,7 @@ from gpuinstall.sources.indexes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
@@ -37,6 +37,16 @@ def read_uv(environ: Mapping[str, str], folder: Path) -> Indexes:
     """Read all of uv's configuration that counts in ``folder``; raise UsageError for a malformed file."""
     files = () if environ.get("UV_NO_CONFIG") else _uv_files(environ, folder)
     return merged([parse_uv_environment(environ, folder), *(_read_uv_file(path) for path in files)])
+
+
+def addresses_in_folder(environ: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """The addresses that files of the project in ``folder`` give, with the file: uv's, and pip's of an environment."""
+    project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
+    found = [(project, _read_uv_file(project))] if project else []
+    pip = (Path(path) for path in _pip_files(environ))
+    found += [(path, _read_pip_file(path, folder)) for path in pip if path.is_relative_to(folder)]
+    for path, indexes in found:
+        yield from ((address, path) for address in (indexes.default, *indexes.find_links) if address)
 
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FIRST_ANSWER_S = 6.0
 """How long a host may take to be found, connected to and to begin its first answer."""
 
+AGAIN_S = 0.2
+"""How soon a busy host is asked again at the earliest."""
+
 
 class Cause(NamedTuple):
     """Why a host could not be reached, and what to do."""
@@ -60,11 +63,11 @@ class HostGate:
             usual = self._patience.window
             response = self._try(partial(_within, usual if self._answered else min(FIRST_ANSWER_S, usual), send))
             self._answered = True
-            wait = retry_after(response)
+            wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
                 return response
             response.close()
-            sleep_for(wait)
+            _sleep(max(wait, AGAIN_S))
 
     def _may_wait(self, seconds: float) -> bool:
         """Say whether a host that asks for time still has it: a window in all, however many ask."""
@@ -81,7 +84,7 @@ class HostGate:
             raise UnreachableError(self._host, self._closed) from error
 
 
-def retry_after(response: Response) -> float | None:
+def _retry_after(response: Response) -> float | None:
     """The seconds that a busy host asks for; None where it is not busy, or does not say."""
     said = response.headers.get("Retry-After", "")
     if response.status_code not in {429, 503} or not said:
@@ -93,7 +96,7 @@ def retry_after(response: Response) -> float | None:
     return None
 
 
-def sleep_for(seconds: float) -> None:
+def _sleep(seconds: float) -> None:
     """Wait, unless this run is to end."""
     until = monotonic() + seconds
     while monotonic() < until and not interrupted():

@@ -94,7 +94,7 @@ def _options(
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
+    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,

@@ -53,10 +53,10 @@ def command(
     config = options.read_project_config()
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
-    index = options.named_torch_index(request, config)
+    index = request.torch_index or config.torch_index
     catalog = _of_index(index) if index else load_catalog()
     if live:
-        catalog = _live(catalog, meant, wanted, index, terminal)
+        catalog = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
     plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
@@ -144,16 +144,26 @@ def _of_index(index: str) -> Catalog:
     return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
 
 
-def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
+def _live(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    terminal: Terminal,
+    *,
+    named: str | None,
+    configured: str | None,
+) -> Catalog:
     import os
     from pathlib import Path
 
     from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.patience import read_patience
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client
 
-    sources = read_sources(index, os.environ, Path.cwd())
-    with Client(sources.certificates, logins=sources.logins) as client:
+    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
+    sources.announce(terminal)
+    with Client(sources.certificates, logins=sources.logins, patience=read_patience(os.environ)) as client:
         return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
 
 

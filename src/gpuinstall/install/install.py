@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.files import remove
 from gpuinstall.install.decision import Resolve, decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, show
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
-from gpuinstall.install.swap import discard
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.plan import choose
 
@@ -81,7 +81,7 @@ def _attempt(
     try:
         return execute(decision, options, catalog, session)
     except KernelFailedError as failed:
-        discard(options.paths.staging)
+        remove(options.paths.staging)
         rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
         if rest is None:
             raise

@@ -25,7 +25,7 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
 machine -> errors fields versions
@@ -33,7 +33,7 @@ plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> interruption
 reporter ->
-request ->
+request -> backend
 requirements_file -> errors
 session -> uv web
 sources -> errors

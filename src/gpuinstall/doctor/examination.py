@@ -13,12 +13,12 @@ from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import read_project
 from gpuinstall.doctor.shell import read_shell
+from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.origin import read_origin
 from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:

@@ -230,6 +230,31 @@ def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]
     assert plan(*arguments)["exit_code"] == 2
 
 
+def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work() -> None:
+    error = plan("--gpu", "RTX 5090")["errors"][0]
+
+    assert error["code"] == "driver-missing"
+    assert "get 580" in error["hint"]
+    assert "570–575  torch 2.13.0+cu129" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        (["--gpu", "RTX 4090", "--driver", "12.4"], (2, "driver-malformed")),
+        (["--gpu", "RTX 6000", "--driver", "580"], (2, "gpu-ambiguous")),
+        (["--gpu", "NVIDIA Graphics Device", "--driver", "580"], (2, "gpu-unknown")),
+        (["--gpu", "RX 7900 XTX", "--driver", "580"], (3, "gpu-not-supported")),
+        (["pytorch", *GTX_1080], (2, "requirement-misnamed")),
+    ],
+)
+def test_what_is_named_wrongly_is_refused_with_what_to_say(arguments: list[str], outcome: tuple[int, str]) -> None:
+    document = plan(*arguments)
+
+    assert (document["exit_code"], document["errors"][0]["code"]) == outcome
+    assert document["errors"][0]["hint"]
+
+
 def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path) -> None:
     code = (
         "import sys; from gpuinstall.cli.main import run; "

@@ -52,3 +52,15 @@ def test_what_is_no_driver_and_no_gpu_is_exit_2(arguments: tuple[str, str]) -> N
 
 def test_another_platform_has_another_table() -> None:
     assert table("--gpu", "RTX 5070 Ti", "--driver", "572.83", "--os", "windows")["rows"][0]["572.83"] == "2.11.0+cu128"
+
+
+def test_the_table_reads_names_and_drivers_as_the_plan_does() -> None:
+    assert table("--gpu", "nvidia_h100_80gb_hbm3", "--driver", "535-server")["rows"] == [
+        {"gpu": "h100 80gb hbm3 9.0", "535": "2.14.1+cu126"}
+    ]
+    assert run("--gpu", "RTX 6000")["errors"][0]["code"] == "gpu-ambiguous"
+
+
+def test_the_platform_of_the_table_is_the_one_of_what_is_named() -> None:
+    assert table("--gpu", "DGX Spark", "--driver", "580")["arch"] == "aarch64"
+    assert table("--gpu", "RTX 4090", "--driver", "31.0.15.3623")["os"] == "windows"

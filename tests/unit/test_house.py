@@ -37,18 +37,20 @@ request -> backend
 requirements_file -> errors
 session -> uv web
 sources -> errors
-support -> catalog machine plan request
+support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
 verify -> backend catalog environments errors facts failures process reporter vendors
 versions ->
 web -> errors files gpuinstall interruption
-words -> catalog errors machine versions
+wheels -> errors
+words -> catalog errors machine support versions
 """
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
-PURE = ("plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors")
+PURE = ["plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors"]
+PURE += ["wheels.torch_wheel"]
 WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
@@ -71,7 +73,8 @@ MAY_NAME_MAKERS = {
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
-    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
+    "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
+    "words": {"cuda"},  # the version that people give for a driver's
 }
 
 

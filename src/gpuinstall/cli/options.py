@@ -38,7 +38,9 @@ _MACHINE_WORDS = (
     click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
     click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
-    click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64)."),
+    click.option(
+        "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64, or the GPU's own)."
+    ),
 )
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),

@@ -53,7 +53,10 @@ class Asked(NamedTuple):
 
 
 def parse_requirement(text: str) -> Asked:
-    """Parse one requirement; raise UsageError for a malformed one."""
+    """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
+    if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
+        hint = f"say {'torch' + text[misnamed.end() :]!r}"
+        raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII):
         return Asked(normalised(text.strip()), text.strip())
     from packaging.requirements import InvalidRequirement, Requirement

@@ -196,7 +196,7 @@ def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known() -> None:
     assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(table["chips"])
     assert {row["chip"] for row in table["ranges"]} <= set(table["chips"])
     assert all(re.fullmatch("[0-9a-f]{4}", device) for device in table["pci"])
-    assert {row["id"] for row in table["rare"]} <= set(table["pci"])
+    assert {row["id"] for row in table["names"]} <= set(table["pci"])
     assert all(product.name.strip() for product in products())
 
 

@@ -9,6 +9,7 @@ from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import Demand, parse_request
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -71,6 +72,22 @@ def test_a_malformed_requirement_is_named(text: str) -> None:
 def test_an_address_for_torch_is_refused() -> None:
     with pytest.raises(UsageError, match="by its address"):
         demand("torch @ https://index.example/torch-2.9.1-py3-none-any.whl")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [("pytorch", "'torch'"), ("PyTorch==2.9", "'torch==2.9'"), (" pytorch[opt]>=2", "'torch[opt]>=2'")],
+)
+def test_the_package_is_called_torch(text: str, instead: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requirement(text)
+
+    assert (caught.value.code, caught.value.hint) == ("requirement-misnamed", f"say {instead}")
+
+
+@pytest.mark.parametrize("text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"])
+def test_a_package_whose_name_begins_with_pytorch_is_not_torch(text: str) -> None:
+    assert parse_requirement(text).name.startswith("pytorch-")
 
 
 @pytest.mark.parametrize("tag", ["rocm7.2", "cuda126", "xpu", "cu1"])

@@ -25,7 +25,7 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
 machine -> errors fields versions
@@ -34,7 +34,7 @@ plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> interruption watch
 reporter ->
-request ->
+request -> backend
 requirements_file -> errors files
 session -> patience uv web
 sources -> errors files
@@ -42,7 +42,7 @@ support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
-verify -> backend catalog environments errors facts failures files process reporter vendors
+verify -> backend catalog environments errors facts failures process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units

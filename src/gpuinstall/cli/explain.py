@@ -1,4 +1,4 @@
-"""``gpuinstall explain``: the causes that an error's text shows, why, and what mends them."""
+"""``gpuinstall explain``: the causes that an error's text shows, why, and what repairs them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
 ``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
 consequences of this one; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before
-an installation, after it, or only in a text. A source is a thread (owner/repository#number) or an address.
+an installation, after it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do
+without it. A source is a thread (owner/repository#number) or an address.
 
 ``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
 ``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current
@@ -92,6 +93,7 @@ class Failure:
     advice: tuple[str, ...]
     behind: tuple[str, ...]
     sources: tuple[str, ...]
+    another: str | None
     level: str
     bounds: Mapping[str, str]
 
@@ -218,6 +220,7 @@ def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         advice=tuple(item.get("advice", ())),
         behind=tuple(item.get("behind", ())),
         sources=tuple(item["sources"]),
+        another=item.get("another"),
         level=item.get("level", "reported"),
         bounds=item.get("bounds", {}),
     )

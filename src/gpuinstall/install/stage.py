@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -14,8 +13,8 @@ import tomli_w
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.pip_settings import write_pip_settings
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.export.constraints import NAME, constraints, pip_configuration
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.space import is_cached
@@ -59,7 +58,8 @@ def build(found: Fit, options: InstallOptions, session: Session) -> None:
         paths.private_lock.unlink()
     write_atomically(paths.staging / found.lock.name, found.lock.text)
     settle_activate(paths.staging, paths.venv)
-    settle_pip(paths.staging, paths.venv, found.lock)
+    held = found.lock.versions_of(load_catalog().family)
+    write_pip_settings(paths.staging, paths.venv, found.lock.name, held)
     session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
 
 
@@ -163,12 +163,6 @@ def settled(text: str, final: Path) -> str:
     return "".join(
         f"VIRTUAL_ENV={shlex.quote(str(final))}\n" if line.startswith("VIRTUAL_ENV=''") else line for line in lines
     )
-
-
-def settle_pip(built: Path, final: Path, lock: Lock) -> None:
-    """Write the configuration into the environment at ``built``, right for ``final``, where it is about to go."""
-    write_atomically(built / NAME, constraints(lock, load_catalog().family))
-    write_atomically(built / ("pip.ini" if os.name == "nt" else "pip.conf"), pip_configuration(final / NAME))
 
 
 def failure(message: str) -> InstallationError:

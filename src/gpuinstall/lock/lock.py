@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
+from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from packaging.pylock import Package, PackageWheel, Pylock
@@ -67,6 +68,10 @@ class Lock:
         """The version of each package."""
         found = {package.name: _version(package) for package in self.pylock.packages}
         return {name: version for name, version in found.items() if version}
+
+    def versions_of(self, names: Collection[str]) -> dict[str, str]:
+        """The versions of those of ``names``, canonical ones, that it holds, in order."""
+        return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
 
     @property
     def unpinned(self) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ def explain_failure(message: str) -> GpuInstallError:
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
-            "the requirements contradict each other or this machine",
+            "the requirements do not go together, or not with this machine",
             why=cause,
             hint="ask for fewer versions: gpuinstall install torch",
         )

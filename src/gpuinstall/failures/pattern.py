@@ -9,7 +9,7 @@ from functools import cached_property
 SHORTEST_UNWRAPPED = 10
 # Nothing repeats without end, so that no text can keep a pattern busy: a word, a path, a line's rest.
 _REPEATS = re.compile(r"(\\[a-zA-Z]|(?<!\\)\]|(?<!\\)\.)([*+])")
-_LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "]": 40}
+_LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "]": 160}
 _LONGEST_OF_OTHERS = 100
 _ESCAPED = 0xE000
 
@@ -55,7 +55,7 @@ class Pattern:
 
 def _bounded(says: str) -> str:
     """Give each repeat of a sign an end; what an ellipsis follows is part of it."""
-    return _REPEATS.sub(_with_an_end, re.sub(r"\\[Sw]\*…", "…", says))
+    return _REPEATS.sub(_with_an_end, re.sub(r"\\[Sw]\* ?…", "…", says))
 
 
 def _with_an_end(repeat: re.Match[str]) -> str:

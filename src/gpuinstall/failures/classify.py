@@ -128,7 +128,9 @@ def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, floa
     """Order the failures; what follows from another that is as sure counts less, a mere symptom only by itself."""
     causes = [item for item in found if not item[0].narrows] or found
     sure = {failure.id: weight for failure, weight, _ in causes}
-    consequences = {low for failure, weight, _ in causes for low in failure.behind if weight >= sure.get(low, 1) * CONSEQUENCE}
+    consequences = {
+        low for failure, weight, _ in causes for low in failure.behind if weight >= sure.get(low, 1) * CONSEQUENCE
+    }
     weighed = [
         (failure, weight * (CONSEQUENCE if failure.id in consequences else 1), evidence)
         for failure, weight, evidence in causes

@@ -49,7 +49,13 @@ class Pattern:
         """The pattern for text without spaces, for words cut by a terminal's edge; None where it is too short."""
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
-        gap = _bounded(self.says).replace("…", ".{0,120}?").replace(r"[^\n]", ".").replace(r"\b", "").replace(r"\S{", ".{")
+        gap = (
+            _bounded(self.says)
+            .replace("…", ".{0,120}?")
+            .replace(r"[^\n]", ".")
+            .replace(r"\b", "")
+            .replace(r"\S{", ".{")
+        )
         return re.compile(re.sub(r" [?+]?", "", gap))
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.failures.pattern import Pattern
 from gpuinstall.failures.excerpt import LONG_TEXT
+from gpuinstall.failures.pattern import Pattern
 from gpuinstall.failures.transcript import Transcript
 
 SAYS = Pattern("found no nvidia driver on your system")

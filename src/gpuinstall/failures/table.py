@@ -2,8 +2,9 @@
 
 Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
 ``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
-consequences of this one; ``narrows``, of a symptom that names no cause, the likely ones, likeliest first; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before
-an installation, after it, or only in a text. A source is a thread (owner/repository#number) or an address.
+consequences of this one; ``narrows``, of a symptom that names no cause, its likely causes, the likeliest first;
+``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before an installation, after
+it, or only in a text. A source is a thread (owner/repository#number) or an address.
 
 ``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
 ``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current

@@ -43,13 +43,11 @@ def _one(kind: str, value: Any, branch: int) -> str:
             return "x"
         case "IN":
             return _of_set(value)
-        case "BRANCH":
-            return _sample(value[1][branch % len(value[1])], branch)
-        case "SUBPATTERN":
-            return _sample(value[-1], branch)
+        case "BRANCH" | "SUBPATTERN":
+            return _sample(value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1], branch)
         case "MAX_REPEAT" | "MIN_REPEAT":
             least, most, body = value
-            return _sample(body, branch) * min(max(least, 1), most)
+            return _sample(body, branch) * int(min(max(least, 1), most))
     return ""
 
 

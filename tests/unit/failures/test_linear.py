@@ -26,6 +26,7 @@ TEXT = WIDEST // 4
 SECONDS = 0.08  # for a text of that length; the slowest take a third of it
 LINE = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 NOISE = base64.b64encode(random.Random(1).randbytes(6_000_000)).decode()
+NOISY = re.sub(r"(.{70})", r"\1\n", NOISE)
 
 
 def test_no_pattern_is_slow_on_a_text_made_from_itself() -> None:

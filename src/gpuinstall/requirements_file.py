@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import read_document
 
 PROJECT = "pyproject.toml"
 _ELSEWHERE = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
@@ -45,7 +46,7 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> Requirements
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
     try:
-        lines = path.read_text("utf-8-sig").replace("\\\n", " ").splitlines()
+        lines = read_document(path).replace("\\\n", " ").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None

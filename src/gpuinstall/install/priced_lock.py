@@ -43,6 +43,8 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
     _say_build(found.choice, session)
     builds, site = builds_of(found, options.machine, session)
     check_builds(builds, site, session.reporter, here=True)
+    if unserved := found.lock.unserved:
+        session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
     price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
     return PricedLock(found, price.fetch, price.caches)

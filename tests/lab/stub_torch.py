@@ -111,10 +111,11 @@ def _check(channel, name, told):
 
 def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    known = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    usual = (f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split())
     cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
+    named = list(architectures or (usual if cuda else ()))
     return {
-        "torch/__init__.py": INIT.format(architectures=known if cuda else list(architectures)).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=named).lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }

@@ -74,10 +74,10 @@ def _options(
     terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.learned import known_catalog
     from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
@@ -87,14 +87,14 @@ def _options(
     if machine.is_other:
         _check_platform(meant)
     asked_for = options.build_request(request, config, machine=machine)
-    catalog = load_catalog()
+    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
+    catalog = known_catalog(sources.torch_index)
     parse_request(asked_for, catalog.family, meant)
     existing = read_marker(paths.venv)
     first = (existing.python,) if existing else ()
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,

@@ -60,15 +60,16 @@ def command(
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
-    from gpuinstall.catalog import load_catalog
+    from gpuinstall.learned import known_catalog
     from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.inputs import digest_files, plain
+    from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    folder, catalog = Path.cwd(), load_catalog()
+    folder, catalog = Path.cwd(), known_catalog()
     config = _settings(request, folder, catalog)
     sources = read_sources(options.named_torch_index(request, config), os.environ, folder)
     catalog = replace(catalog, torch_index=sources.torch_index)
@@ -79,6 +80,7 @@ def command(
     moving = tuple(map(normalised, packages))
     files = digest_files(request.files, folder)
     with open_session(sources, terminal, offline=offline) as session:
+        catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:
             told = bool(request.requirements or request.files)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -54,7 +53,7 @@ def command(
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
     index = options.named_torch_index(request, config)
-    catalog = _of_index(index) if index else load_catalog()
+    catalog = _catalog(index)
     if live:
         catalog = _live(catalog, meant, wanted, index, terminal)
     plan = _with_what_is_open(choose(meant, wanted, catalog))
@@ -136,24 +135,27 @@ def _with_what_is_open(plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
 
 
-def _of_index(index: str) -> Catalog:
+def _catalog(index: str | None) -> Catalog:
+    """The catalogue with what was learned from the index that is meant."""
+    from gpuinstall.learned import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
-    return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
+    base = sources_of(index, {}, Indexes()).torch_index
+    return replace(known_catalog(base), torch_index=base)
 
 
 def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
     import os
     from pathlib import Path
 
-    from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.learned import learned_catalog
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client
 
     sources = read_sources(index, os.environ, Path.cwd())
     with Client(sources.certificates, logins=sources.logins) as client:
-        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+        return learned_catalog(catalog, machine, request, terminal, sources=sources, client=client)
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.doctor.environment import environment_findings, read_installed
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.project import lock_findings, read_project, uv_findings
@@ -14,6 +13,7 @@ from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.problems import FixContext
+from gpuinstall.learned import known_catalog
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
@@ -124,4 +124,4 @@ def _project_findings(folder: Path, venv: Path, machine: Machine) -> Iterator[Fi
     project = read_project(folder)
     yield from uv_findings(project, read_installed(venv).version("torch"), FixContext.of_machine(machine))
     if project.locks:
-        yield from lock_findings(project, machine, load_catalog())
+        yield from lock_findings(project, machine, known_catalog())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.plan.companions import pinned, shared_pythons
-from gpuinstall.plan.rules import NOT_THERE, broken_rule
+from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read
 from gpuinstall.plan.values import Choice, Reason, Rejection
 from gpuinstall.vendors.protocol import Code
 
@@ -71,12 +71,15 @@ def judge(build: Build, context: PlanContext) -> Candidate | Rejection:
 
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
-    """Apply the rules that do not depend on a GPU."""
+    """Apply the rules that do not depend on a GPU's code; what nobody has read is asked for last."""
     reason = broken_rule(build, context)
     if reason is not None:
         return Rejection(build, *reason)
     python = context.python(shared_pythons(build, context))
-    return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
+    if isinstance(python, Reason):
+        return Rejection(build, *python)
+    unread = is_read(build, context)
+    return Rejection(build, *unread) if unread else Candidate(build, python)
 
 
 def judge_all(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
@@ -124,8 +127,10 @@ def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
 
 
 def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
-    """Find the code of a build that each GPU runs."""
+    """Find the code of a build that each GPU runs; a build that does not say what it has is taken at its best."""
     rules = context.rules
+    if build.lists_no_code:
+        return tuple(Code(rules.architecture(gpu) or "", "sass") for gpu in context.gpus)
     codes = {name: rules.code(build, gpu) for name, gpu in context.architectures.items()}
     return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
 

@@ -31,6 +31,7 @@ def reasons_for(
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
     found = (
         None if context.gpus else _no_gpu_here(context),
+        learned_reason(best, context),
         newest_reason(best, rejected, served),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
@@ -39,11 +40,20 @@ def reasons_for(
     return tuple(reason for reason in found if reason is not None)
 
 
+def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
+    """Say of a build that the catalogue does not have where what is known of it comes from."""
+    build = best.build
+    if build.learned is None:
+        return None
+    known = f"the catalogue of {context.catalog.date} does not have it"
+    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
+
+
 def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
-    unknown = next((found.build.name for found in newer if found.build.unknown), None)
+    unknown = next((found.build.name for found in newer if found.code == "not-in-catalogue"), None)
     if unknown:
         known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
         return Reason("newest-known", f"{known}; {unknown} is on the index")
@@ -167,7 +177,9 @@ def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
-    return (*context.rules.warnings(build, context.gpus), *_of_the_machine(context))
+    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
+    unsaid = (Reason("architectures-unknown", blind),) if build.lists_no_code else ()
+    return (*unsaid, *context.rules.warnings(build, context.gpus), *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:

@@ -105,3 +105,16 @@ def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_i
     done = here.document("sync")["data"]
     assert done["environment"]["torch"] == "2.16.0+cu132"
     assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
+
+
+def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    workshop.document("plan", "--live")
+    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "builds").iterdir()
+    row.write_text(row.read_text().replace('    "sm_75",\n', ""))
+    envelope = workshop.document("install", exit_code=5)
+    assert "has code for sm_75 sm_80" in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
+    assert ".venv" not in workshop.entries()

@@ -36,4 +36,5 @@ def make_new_torch(
 
 
 def _version(version: str, cuda: str) -> str:
-    return f"from typing import Optional\n\n__version__ = '{version}'\ndebug = False\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"
+    imports = "from typing import Optional\n\n"
+    return f"{imports}__version__ = '{version}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"

@@ -48,6 +48,12 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
     return (*others, *narrow, *_unknown(new, os, arch))
 
 
+def listed_builds(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> tuple[Build, ...]:
+    """Every build that the sources list for a platform, as if nobody knew it; ``builds`` are those known."""
+    here = [build for build in builds if (build.os, build.arch) == (os, arch)]
+    return tuple(_unknown(_by_build(listing.wheels, here, os, arch), os, arch))
+
+
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
     """Map each companion and backend that was asked for to the versions that the sources list for a platform."""
     found: dict[tuple[str, str], set[str]] = {

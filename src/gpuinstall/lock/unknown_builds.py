@@ -31,15 +31,17 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     locks: list[Lock] = []
     with suppress(LockError):  # it is said when the lock is needed
         locks = read_locks(folder)
-    known = {(build.torch, build.os, build.arch) for build in catalog.builds}
-    unread = [build for lock in locks for build in _held(lock, catalog.torch_index)]
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
-    for build in unread:
-        if (build.torch, build.os, build.arch) not in known:
+    for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
+        if not any(_same(build, known) for known in catalog.builds_for(build.os, build.arch)):
             with suppress(InstallationError):
                 new.append(reader.torch(build).build())
     return replace(catalog, builds=(*catalog.builds, *new)) if new else catalog
+
+
+def _same(held: Build, known: Build) -> bool:
+    return held.torch == known.torch and (held.backend == known.backend or not held.labelled)
 
 
 def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
@@ -51,9 +53,8 @@ def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
             _, version, _, tags = parse_wheel_filename(file.name)
             backend = known_backend(version.local)
             source = f"{torch_index}/{backend}" if backend else DEFAULT_INDEX
-            wheel = Wheel(
-                "torch", version, file.name, file.url, tags, file.sha256, backend=version.local, source=source
-            )
+            wheel = Wheel("torch", version, file.name, file.url, tags, file.sha256)
+            wheel = replace(wheel, backend=version.local, source=source)
             for os, arch in platforms(tags):
                 yield Build(
                     torch=Version(version.public),

@@ -11,6 +11,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS
+from gpuinstall.verify.confirmation import confirm
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
@@ -67,13 +68,14 @@ def verify_environment(
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     if deep:
         devices = _deepened(devices, targets, run, proof)
+    tested = _tested(torch, reports)
     if not for_cpu:
-        devices = _refused(devices, proof)
+        devices = confirm(_refused(devices, proof), tested.architectures, proof, reporter)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
     if found := interference(interpreter, imported=imported):
         devices = _interfered(devices, found, proof, reporter, fault=surroundings)
-    return Verdict(_tested(torch, reports), tuple(devices))
+    return Verdict(tested, tuple(devices))
 
 
 def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:

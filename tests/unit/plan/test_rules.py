@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
 
+UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
+
 
 def code(made: Plan, name: str) -> str:
     return next(rejection.code for rejection in made.rejected if rejection.build.name == name)
@@ -55,7 +57,7 @@ def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], b
         ({"absent": "withdrawn"}, "withdrawn"),
         ({"absent": "unreachable"}, "unreachable"),
         (
-            {"unread": parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")},
+            {"unread": UNREAD},
             "not-in-catalogue",
         ),
     ],

@@ -1,0 +1,54 @@
+"""Whether the torch that was installed has the code for which it was chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from gpuinstall.learned import known_catalog
+from gpuinstall.verify.verdict import CheckResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.verify.diagnosis import ProofContext
+    from gpuinstall.verify.verdict import Device
+
+CONFIRMED = "catalogue"
+_MADE_LATER = "compute_"
+"""Code that is compiled at first use may be in libraries alone, and then torch's own list does not name it."""
+
+
+def confirm(
+    devices: list[Device], architectures: Sequence[str], proof: ProofContext, reporter: Reporter
+) -> list[Device]:
+    """Fail every device of an environment of ours whose torch names other architectures than we went by.
+
+    Where the catalogue itself is not sure of a build, that is a warning.
+    """
+    build = _known(proof) if architectures and proof.ours else None
+    if build is None or not build.code or _machine_code(build.code) == _machine_code(architectures):
+        return devices
+    said = f"its wheel, read on {build.learned}, named" if build.learned else "the catalogue has"
+    found = f"torch {build.name} has code for {' '.join(architectures)}, and {said} {' '.join(build.code)}"
+    if build.learned is None and build.confidence != "high":
+        reporter.warn(f"{found}: please report it")
+        return devices
+    check = CheckResult(CONFIRMED, "failed", message=found, fix=("gpuinstall install --upgrade", "please report it"))
+    return [device.with_checks([check] if device.checks else ()) for device in devices]
+
+
+def _known(proof: ProofContext) -> Build | None:
+    try:
+        torch = Version(Version(proof.torch.version or "").public)
+    except InvalidVersion:
+        return None
+    builds = known_catalog().builds_for(proof.machine.os, proof.machine.arch)
+    return next((build for build in builds if (build.torch, build.backend) == (torch, proof.torch.backend)), None)
+
+
+def _machine_code(names: Sequence[str]) -> set[str]:
+    return {name for name in names if not name.startswith(_MADE_LATER)}

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """``environment`` is uv's, ``python`` an interpreter for it to resolve with."""
+    """``environment`` is uv's, ``python`` an interpreter for it to resolve with.
+
+    ``code_check`` says that every package has to have code for the GPUs.
+    """
 
     sources: Sources
     client: Client
@@ -30,6 +33,7 @@ class Session:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+    code_check: bool = True
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
@@ -51,7 +55,9 @@ class Session:
 
 
 @contextmanager
-def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
+def open_session(
+    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True
+) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
@@ -63,7 +69,8 @@ def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False)
         _logins(sources.logins) as logins,
         Client(sources.certificates, logins=sources.logins, offline=offline) as client,
     ):
-        yield Session(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
+        cache, python = WheelCache(cache_folder()), Path(sys.executable)
+        yield Session(sources, client, cache, variables | logins, python, reporter, code_check)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
 config -> errors
-doctor -> catalog environments errors facts failures lock probe request verify
+doctor -> environments errors facts failures learned lock probe request verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -25,9 +25,10 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+install -> catalog environments errors export facts files interruption learned lock plan probe process units uv verify web
 interruption ->
-lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
+learned -> backend catalog errors files plan units web wheels
+lock -> backend catalog errors files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
@@ -41,12 +42,12 @@ support -> catalog machine plan request
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
-verify -> backend catalog environments errors facts failures process reporter vendors
+verify -> backend catalog environments errors facts failures learned process reporter vendors
 versions ->
 web -> errors files gpuinstall interruption
 wheels -> errors
 words -> catalog errors machine versions
-"""
+"""  # noqa: E501
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
 PURE = ["plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors"]
@@ -61,12 +62,13 @@ MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
     "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
-    "cli": {"cuda"},  # what is shown of a driver
+    "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
+    "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu

@@ -46,7 +46,7 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
     catalog, store = load_catalog(), learned_store()
     found = [_shipped(build) for build in _builds(catalog, platform, backend)]
     named = platform or _here()
-    rows = [*store.builds(), *store.companions()]
+    rows = [*store.builds(), *(row for row in store.companions() if row.architectures)]
     found += [_learned(row, catalog) for row in rows if row.platform == named and backend in {None, row.backend}]
 
     def show(screen: Terminal) -> None:

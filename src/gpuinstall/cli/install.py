@@ -19,12 +19,15 @@ from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.config import Config
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
+    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
+@options.code_check
 @options.offline
 @framed("install")
 def command(
@@ -58,16 +62,18 @@ def command(
     keep: bool,
     fallback: bool,
     wait: float,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
+    from gpuinstall.session import open_session
+
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
     wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
     wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
-    if dry_run:
-        return _dry_run(terminal, wanted, catalog, sources, offline=offline)
-    return _install(terminal, wanted, catalog, sources, offline=offline)
+    session = open_session(sources, terminal, offline=offline, code_check=code_check)
+    return (_dry_run if dry_run else _install)(session, wanted, catalog)
 
 
 def _options(
@@ -131,20 +137,17 @@ def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
     return not gpus and backend is not None and backend != "cpu"
 
 
-def _install(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import install
-    from gpuinstall.session import open_session
 
     try:
-        with open_session(sources, terminal, offline=offline) as session:
+        with opened as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
         if wanted.machine.gpus and wanted.request.backend != "cpu":
             error.hint = _or_for_the_cpu(error.hint)
         raise
-    warn_of_unproven(terminal, done)
+    warn_of_unproven(session.reporter, done)
     status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 
@@ -177,13 +180,10 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
 
 
-def _dry_run(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _dry_run(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import dry_run
-    from gpuinstall.session import open_session
 
-    with open_session(sources, terminal, offline=offline) as session:
+    with opened as session:
         plan, commands = dry_run(wanted, catalog, session)
 
     def show(screen: Terminal) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
+@options.code_check
 @options.offline
 @framed("lock")
 def command(
@@ -55,6 +56,7 @@ def command(
     packages: tuple[str, ...],
     diff: tuple[str, str] | None,
     download: Path | None,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
@@ -79,7 +81,7 @@ def command(
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
     files = digest_files(request.files, folder)
-    with open_session(sources, terminal, offline=offline) as session:
+    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
         catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:

@@ -43,7 +43,7 @@ def learn(text: str, place: Place, catalog: Catalog, reader: Reader) -> list[Lea
     if not here:
         raise _missing(asked, place)
     newest = max(here, key=lambda wheel: wheel.version)
-    return [reader.companion(newest, backend, backend.version, f"{place.os}-{place.arch}")]
+    return [reader.companion(newest, backend, f"{place.os}-{place.arch}")]
 
 
 def _torches(asked: Asked, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from email.parser import Parser
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,13 +15,22 @@ from urllib.request import url2pathname
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend, known_backend
+from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import holds, now
 from gpuinstall.units import readable
-from gpuinstall.wheels import FileRanges, HttpRanges, WheelError, WheelReader, read_companion, read_torch
+from gpuinstall.wheels import (
+    FileRanges,
+    HttpRanges,
+    WheelError,
+    WheelReader,
+    load_members,
+    read_companion,
+    read_torch,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
@@ -70,16 +81,28 @@ class Reader:
 
         return self._learn(wheel, build.backend, read)
 
-    def companion(self, wheel: Wheel, backend: Backend, cuda: str | None, platform: str) -> LearnedRow:
-        """Read a wheel as it runs beside a torch of ``cuda``; raise InstallationError where that fails."""
+    def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
+        """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
 
         def read(opened: WheelReader) -> LearnedRow:
-            code = read_companion(opened, wheel.package, cuda)
             requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
-            row = _row(wheel, opened, backend, platform)
-            return replace(row, architectures=code.architectures, cuda=cuda, witness=code.member, requires=requires)
+            row = replace(_row(wheel, opened, backend, platform), cuda=backend.version, requires=requires)
+            if not _may_have_code(wheel.package, requires):
+                return row
+            code = read_companion(opened, wheel.package, backend.version)
+            row = replace(row, architectures=code.architectures, witness=code.member)
+            return replace(row, bytes=opened.bytes_read, requests=opened.requests)
 
         return self._learn(wheel, backend, read)
+
+    def may_have_code(self, wheel: Wheel) -> bool:
+        """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""
+        if load_members().names(wheel.package) or wheel.url.startswith("file:"):
+            return True
+        with suppress(InstallationError):
+            if page := self.client.page(f"{wheel.url}.metadata"):
+                return _may_have_code(wheel.package, Parser().parsestr(page.text).get_all("Requires-Dist", ()))
+        return True
 
     def _learn(self, wheel: Wheel, backend: Backend, read: Callable[[WheelReader], LearnedRow]) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
@@ -99,6 +122,8 @@ class Reader:
                 if not attempts_left or error.code not in _PASSING:
                     raise
         self.store.keep(row, wheel, backend.tag)
+        if not row.architectures and row.package != "torch":
+            return row
         said = " ".join(row.architectures) or "it does not say for which GPUs"
         said = f"{row.package} {row.version} {row.backend}: {said} ({readable(row.bytes)})"
         self.reporter.step("Learned", said, monotonic() - started)
@@ -131,6 +156,13 @@ def _row(wheel: Wheel, opened: WheelReader, backend: Backend, platform: str) -> 
         requests=opened.requests,
         learned=now(),
     )
+
+
+def _may_have_code(package: str, requires: Iterable[str]) -> bool:
+    """Say whether a package is known to have GPU code, or demands what such packages are compiled beside."""
+    members = load_members()
+    names = (re.match(r"[\w.-]*", text) for text in requires)
+    return members.names(package) or any(name and members.compiled_beside.fullmatch(name[0]) for name in names)
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:

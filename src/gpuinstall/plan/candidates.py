@@ -127,10 +127,8 @@ def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
 
 
 def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
-    """Find the code of a build that each GPU runs; a build that does not say what it has is taken at its best."""
+    """Find the code of a build that each GPU runs."""
     rules = context.rules
-    if build.lists_no_code:
-        return tuple(Code(rules.architecture(gpu) or "", "sass") for gpu in context.gpus)
     codes = {name: rules.code(build, gpu) for name, gpu in context.architectures.items()}
     return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
 

@@ -23,14 +23,15 @@ _MADE_LATER = "compute_"
 
 
 def confirm(
-    devices: list[Device], architectures: Sequence[str], proof: ProofContext, reporter: Reporter
+    devices: list[Device], architectures: Sequence[str], build: Build | None, reporter: Reporter
 ) -> list[Device]:
-    """Fail every device of an environment of ours whose torch names other architectures than we went by.
+    """Fail every device where torch names other architectures than the build that it was made of.
 
     Where the catalogue itself is not sure of a build, that is a warning.
     """
-    build = _known(proof) if architectures and proof.ours else None
-    if build is None or not build.code or _machine_code(build.code) == _machine_code(architectures):
+    if build is None or not (architectures and build.code):
+        return devices
+    if _machine_code(build.code) == _machine_code(architectures):
         return devices
     said = f"its wheel, read on {build.learned}, named" if build.learned else "the catalogue has"
     found = f"torch {build.name} has code for {' '.join(architectures)}, and {said} {' '.join(build.code)}"
@@ -41,7 +42,10 @@ def confirm(
     return [device.with_checks([check] if device.checks else ()) for device in devices]
 
 
-def _known(proof: ProofContext) -> Build | None:
+def known_build(proof: ProofContext) -> Build | None:
+    """Find the build that an environment of ours was made of; of others' nobody knows where their torch is from."""
+    if not proof.ours:
+        return None
     try:
         torch = Version(Version(proof.torch.version or "").public)
     except InvalidVersion:

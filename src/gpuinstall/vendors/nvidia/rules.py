@@ -95,10 +95,15 @@ class NvidiaRules:
         )
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel."""
+        """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
+
+        A build that does not say what it has, and is forced, is taken to have what the GPU needs.
+        """
         chip = _chip(gpu)
         if chip is None:
             return Reason("no-code", f"the compute capability of {gpu.label} is not known")
+        if build.lists_no_code:
+            return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:

@@ -59,9 +59,10 @@ class LearnedRow:
         """Read a row as TOML; raise ValueError or TypeError where it is none."""
         document = tomli.loads(text)
         row = cls(**document | {key: tuple(document.get(key, ())) for key in _LISTS})
-        Version(row.version), Backend.parse(row.backend), datetime.fromisoformat(row.learned)
-        if not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
-            raise ValueError("an architecture of no kind")
+        Version(row.version), Backend.parse(row.backend)
+        zone = datetime.fromisoformat(row.learned).tzinfo
+        if zone is None or not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
+            raise ValueError("an architecture of no kind, or a time of no zone")
         return row
 
     def render(self) -> str:

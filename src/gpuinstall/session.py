@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.patience import USUAL, Patience, read_patience
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -33,6 +35,7 @@ class Session:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+    patience: Patience = USUAL
     code_check: bool = True
 
     def from_cache(self) -> Session:
@@ -64,13 +67,15 @@ def open_session(
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
-    variables = environment(os.environ, sources.environment(), offline=offline)
+    sources.announce(reporter)
+    patience = read_patience(os.environ)
+    variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (
         _logins(sources.logins) as logins,
-        Client(sources.certificates, logins=sources.logins, offline=offline) as client,
+        Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        cache, python = WheelCache(cache_folder()), Path(sys.executable)
-        yield Session(sources, client, cache, variables | logins, python, reporter, code_check)
+        python, cache = Path(sys.executable), WheelCache(cache_folder())
+        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check)
 
 
 @contextmanager

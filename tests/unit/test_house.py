@@ -15,8 +15,8 @@ ARROWS = """
 __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
-config -> errors
-doctor -> environments errors facts failures learned lock probe request verify
+config -> errors files
+doctor -> environments errors facts failures files learned lock probe request verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -25,28 +25,30 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption learned lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units web wheels
 lock -> backend catalog errors files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
+patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
-process -> interruption
+process -> interruption watch
 reporter ->
-request ->
-requirements_file -> errors
-session -> uv web
-sources -> errors
-support -> catalog machine plan request
+request -> backend
+requirements_file -> errors files
+session -> patience uv web
+sources -> errors files
+support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
 verify -> backend catalog environments errors facts failures learned process reporter vendors
 versions ->
-web -> errors files gpuinstall interruption
+watch -> errors patience
+web -> errors files gpuinstall interruption patience units
 wheels -> errors
-words -> catalog errors machine versions
+words -> catalog errors machine support versions
 """  # noqa: E501
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
@@ -76,7 +78,7 @@ MAY_NAME_MAKERS = {
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
-    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
+    "words": {"cuda"},  # the version that people give for a driver's
 }
 
 

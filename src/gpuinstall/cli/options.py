@@ -41,7 +41,9 @@ _MACHINE_WORDS = (
     click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
     click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
-    click.option("--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64)."),
+    click.option(
+        "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64, or the GPU's own)."
+    ),
 )
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
@@ -150,11 +152,6 @@ def build_request(selected: RequestOptions, config: Config, *, machine: MachineO
         allowed_backends=config.backends,
         preferred_pythons=() if machine.machine else (running,),
     )
-
-
-def named_torch_index(selected: RequestOptions, config: Config) -> str | None:
-    """Return the base of the torch index that the user names, if any: option, variable, project."""
-    return selected.torch_index or config.torch_index
 
 
 def read_project_config() -> Config:

@@ -91,7 +91,7 @@ class ResolverProject:
         self.write(folder)
         command = uv.compile_lock(session.python, self.python, self.target.uv_platform)
         command += ["--output-file", PREFERRED] if self.pins.preferred else []
-        return process.run(command, env=session.environment, cwd=folder)
+        return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
 
 
 def resolve_project(
@@ -124,7 +124,7 @@ def demanded_torch(project: ResolverProject, session: Session) -> tuple[str, tup
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         project.write(Path(folder))
         command = uv.compile_with_reasons(session.python, project.python, project.target.uv_platform)
-        done = process.run(command, env=session.environment, cwd=Path(folder))
+        done = process.run(command, env=session.environment, cwd=Path(folder), patience=session.patience)
     return demanded(done.out) if done.ok else None
 
 
@@ -175,7 +175,7 @@ def explain_failure(message: str) -> GpuInstallError:
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
-            "the requirements contradict each other or this machine",
+            "the requirements do not go together, or not with this machine",
             why=cause,
             hint="ask for fewer versions: gpuinstall install torch",
         )

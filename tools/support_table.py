@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.table import known_drivers
-from gpuinstall.support import condensed, kinds_of, served, support
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog

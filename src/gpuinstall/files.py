@@ -13,7 +13,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +120,14 @@ def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that a person named; raise UsageError where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:

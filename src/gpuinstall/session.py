@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """``environment`` is uv's, ``python`` an interpreter for it to resolve with."""
+    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``."""
 
     sources: Sources
     client: Client
@@ -33,6 +33,7 @@ class Session:
     python: Path
     reporter: Reporter
     patience: Patience = USUAL
+    folder: Path = field(default_factory=Path.cwd)
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.gpus import products
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
+from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.versions import ComputeCapability, DriverVersion
+    from gpuinstall.versions import ComputeCapability
 
 NOTHING = "–"
 
@@ -38,14 +40,22 @@ def support(
     catalog: Catalog, os: str, arch: str, kinds: dict[str, ComputeCapability], drivers: tuple[DriverVersion, ...]
 ) -> Support:
     """Choose for each kind of GPU and each driver; a build that runs as PTX alone is not counted."""
-
-    def newest(capability: ComputeCapability, driver: DriverVersion) -> str:
-        gpu = Gpu(0, compute_capability=capability)
-        plan = choose(Machine(os, arch, driver=Driver(driver), gpus=(gpu,)), Request(), catalog)
-        return plan.choice.build.name if plan.choice and plan.gpus[0].how == "sass" else NOTHING
-
-    rows = [Row(kind, tuple(newest(capability, driver) for driver in drivers)) for kind, capability in kinds.items()]
+    rows = [
+        support_of(catalog, Machine(os, arch, gpus=(Gpu(0, kind, compute_capability=capability),)), drivers).rows[0]
+        for kind, capability in kinds.items()
+    ]
     return Support(os, arch, tuple(str(driver) for driver in drivers), tuple(rows))
+
+
+def support_of(catalog: Catalog, machine: Machine, drivers: tuple[DriverVersion, ...]) -> Support:
+    """Choose for one machine, with all its GPUs, under each driver; a build that runs as PTX alone is not counted."""
+
+    def newest(driver: DriverVersion) -> str:
+        plan = choose(replace(machine, driver=Driver(driver)), Request(), catalog)
+        return plan.choice.build.name if plan.choice and all(run.how == "sass" for run in plan.gpus) else NOTHING
+
+    row = Row(", ".join(gpu.label for gpu in machine.gpus), tuple(map(newest, drivers)))
+    return Support(machine.os, machine.arch, tuple(str(driver) for driver in drivers), (row,))
 
 
 def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
@@ -53,6 +63,11 @@ def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
     known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
     generations = {chip: catalog.drivers.generation(chip) for chip in known}
     return {f"{found.name if found else 'unknown'} {chip}": chip for chip, found in generations.items()}
+
+
+def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:
+    """List the driver branches that the catalogue knows."""
+    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)
 
 
 def served(table: Support) -> Support:

@@ -67,10 +67,17 @@ class DriverVersion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DriverVersion:
-        """Read two or three dotted numbers, or the branch alone; raise ValueError for anything else."""
+        """Read two or three dotted numbers, the branch alone, or Windows' number; else raise ValueError."""
+        text = cls.of_windows(text) or text
         if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
             raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
         return cls(tuple(int(part) for part in text.split(".")), text)
+
+    @staticmethod
+    def of_windows(text: str) -> str | None:
+        """Turn the number in Windows' device manager into the driver's own: ``31.0.15.3623`` is ``536.23``."""
+        found = re.fullmatch(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text)
+        return f"{found[1]}{found[2]}.{found[3]}" if found else None
 
     @property
     def branch(self) -> int:

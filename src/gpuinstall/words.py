@@ -3,82 +3,88 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.gpu_names import find_product
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.versions import ComputeCapability, DriverVersion
+from gpuinstall.support import condensed, known_drivers, served, support_of
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.gpus import Product
+    from gpuinstall.support import Support
 
-_MAKER = {"nvidia", "geforce", "tesla", "quadro", "hgx"}
-_TRIM = re.compile(r"\b(sxm\d*|pcie|hbm\d*e?|nvl|\d+ ?gi?b|laptop|mobile|notebook|with|max-?q|design|gpu)\b")
+_CUDA = re.compile(r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?")
+_DRIVER = re.compile(r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?")
+_ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
 
 
 def machine_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Machine:
     """Make a machine of the names of its GPUs and its driver; raise UsageError for a name that nothing has.
 
-    Nothing else is known of it: not its memory, its Pythons or its glibc.
+    Nothing else is known of it: not its memory, its Pythons or its glibc. Only macOS needs no driver.
     """
-    if driver is None:
-        raise UsageError("driver-missing", "--gpu needs --driver", hint='for example --gpu "RTX 4090" --driver 580')
-    return Machine(
-        os=os or "linux",
-        arch=arch or ("arm64" if os == "macos" else "x86_64"),
-        driver=Driver(driver_in_words(driver), found_via="words"),
-        gpus=tuple(gpu_in_words(name, index) for index, name in enumerate(gpus)),
-    )
+    system, processor = platform_in_words(gpus, driver, os, arch)
+    cards = tuple(gpu_in_words(name, index) for index, name in enumerate(gpus))
+    if driver is None and system != "macos":
+        raise _driver_missing(Machine(system, processor, gpus=cards))
+    version = Driver(driver_in_words(driver), found_via="words") if driver else None
+    return Machine(system, processor, driver=version, gpus=cards)
 
 
-def find_product(name: str) -> Product:
-    """Find a GPU by its name, with or without the maker's words; raise UsageError with the nearest for no match."""
-    words = _words(name)
-    found = _matching(words) or _matching(_words(_TRIM.sub(" ", name.lower())))
-    capabilities = {product.capability for product in found}
-    if len(capabilities) == 1:
-        return found[0]
-    if not found:
-        raise UsageError("gpu-unknown", f"no NVIDIA GPU is called {name!r}", hint=f"perhaps {_nearest(name)}")
-    chips = " or ".join(sorted({f"--gpu {product.chip} ({product.capability.sm})" for product in found}))
-    raise UsageError("gpu-ambiguous", f"{name!r} was sold with different chips", hint=f"say {chips}")
+def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
+    """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
+    system = os or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
+    if arch or system == "macos":
+        return system, arch or "arm64"
+    named = [find_product(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
+    return system, "aarch64" if named and all(product.arm for product in named) else "x86_64"
 
 
 def driver_in_words(text: str) -> DriverVersion:
-    """Read a driver's version; raise UsageError where it is none."""
+    """Read a driver's version, as packages and Windows write it too; raise UsageError where it is none."""
+    said = text.strip().lower()
+    if cuda := _CUDA.fullmatch(said):
+        raise _cuda_for_a_driver(text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0)))
+    plain = _DRIVER.fullmatch(said)
     try:
-        return DriverVersion.parse(text)
+        return DriverVersion.parse(plain[1] if plain else text)
     except ValueError as error:
-        raise UsageError("driver-malformed", str(error)) from None
+        hint = 'give the number behind "Driver Version" in nvidia-smi, or the branch alone: --driver 580'
+        raise UsageError("driver-malformed", str(error), hint=hint) from None
 
 
 def gpu_in_words(name: str, index: int = 0) -> Gpu:
     """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
-    exact = re.fullmatch(r"sm_?(\d{2,3})", name.lower())
-    if exact:
+    if exact := _ARCHITECTURE.fullmatch(name.lower()):
         return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")
     product = find_product(name)
     return Gpu(index, f"NVIDIA {product.name}", compute_capability=product.capability, found_via="words")
 
 
-def _words(name: str) -> tuple[str, ...]:
-    """Cut a name into words and numbers, ``rtx5070ti`` as ``RTX 5070 Ti``, without the maker's words."""
-    return tuple(word for word in re.findall(r"[a-z]+|[0-9]+", name.lower()) if word not in _MAKER)
+def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:
+    branch = next((str(branch) for branch, served in load_catalog().drivers.branches if served >= cuda), None)
+    brings = f"; a driver for CUDA {cuda} is --driver {branch} or newer" if branch else ""
+    hint = f'give the number behind "Driver Version" in nvidia-smi{brings}'
+    return UsageError("driver-malformed", f"{text!r} is a version of CUDA, not of the driver", hint=hint)
 
 
-def _matching(words: tuple[str, ...]) -> list[Product]:
-    """Find the products with just this name, else those whose name begins or ends so."""
-    if not words:
-        return []
-    size = len(words)
-    named = [(product, _words(product.name)) for product in products()]
-    exact = [product for product, name in named if name == words]
-    return exact or [product for product, name in named if words in (name[:size], name[-size:])]
+def _driver_missing(machine: Machine) -> UsageError:
+    """Say which drivers run what on the GPUs named, and which driver to get."""
+    catalog = load_catalog()
+    table = condensed(served(support_of(catalog, machine, known_drivers(catalog))))
+    message = f"--gpu needs --driver: what runs on {', '.join(gpu.label for gpu in machine.gpus)} depends on it"
+    if not table.rows:
+        return UsageError("driver-missing", message, hint="no build of torch that the catalogue knows runs on it")
+    builds = zip(table.drivers, table.rows[0].builds, strict=True)
+    rows = [f"{drivers:<7}  torch {build}" for drivers, build in builds]
+    to_get = _driver_to_get(table, catalog.drivers.recommended_branch)
+    ask = f"add --driver with the machine's own, which nvidia-smi prints; where none is there, get {to_get}"
+    return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))
 
 
-def _nearest(name: str) -> str:
-    names = {" ".join(_words(product.name)): product.name for product in products()}
-    near = get_close_matches(" ".join(_words(name)), names, n=3, cutoff=0.4)
-    return " or ".join(f'"{names[match]}"' for match in near) or "it is listed as in nvidia-smi -L"
+def _driver_to_get(table: Support, recommended: int) -> int:
+    """Return the recommended branch where it runs a build, else the newest that does."""
+    spans = [[int(branch) for branch in drivers.split("–")] for drivers in table.drivers]
+    return recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]

@@ -130,6 +130,13 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
         ("cu132", "not torch 2.15.0+cu132: no code for sm_61"),
         ("2.14.1+cu130", "not torch 2.14.1+cu130: no code for sm_61"),
         ("2.9.1", "not torch 2.9.1+cu130"),
+        ("2.13", "not torch 2.13.0+cu132"),
+        ("2.1", "not torch 2.1.2+cu121"),
+        ("CU130", "not torch 2.15.0+cu130: no code for sm_61"),
+        ("2.13+CU130", "not torch 2.13.0+cu130"),
+        ("torch==2.13.*", "not torch 2.13.0+cu132"),
+        ("v2.14.1", "torch 2.14.1+cu126 is chosen"),
+        ("2.1x", "there is no build 2.1x for this platform"),
         ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
         ("cu126", "torch 2.14.1+cu126 is chosen"),
         ("cu127", "there is no build cu127 for this platform"),
@@ -228,6 +235,31 @@ def test_no_visible_gpu_is_no_silent_cpu_build(visible: str) -> None:
 )
 def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]) -> None:
     assert plan(*arguments)["exit_code"] == 2
+
+
+def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work() -> None:
+    error = plan("--gpu", "RTX 5090")["errors"][0]
+
+    assert error["code"] == "driver-missing"
+    assert "get 580" in error["hint"]
+    assert "570–575  torch 2.13.0+cu129" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        (["--gpu", "RTX 4090", "--driver", "12.4"], (2, "driver-malformed")),
+        (["--gpu", "RTX 6000", "--driver", "580"], (2, "gpu-ambiguous")),
+        (["--gpu", "NVIDIA Graphics Device", "--driver", "580"], (2, "gpu-unknown")),
+        (["--gpu", "RX 7900 XTX", "--driver", "580"], (3, "gpu-not-supported")),
+        (["pytorch", *GTX_1080], (2, "requirement-misnamed")),
+    ],
+)
+def test_what_is_named_wrongly_is_refused_with_what_to_say(arguments: list[str], outcome: tuple[int, str]) -> None:
+    document = plan(*arguments)
+
+    assert (document["exit_code"], document["errors"][0]["code"]) == outcome
+    assert document["errors"][0]["hint"]
 
 
 def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_row_is_a_kind_of_gpu_and_a_column_a_range_of_drivers() -> None:
 
     assert rows["Pascal 6.0, 6.1"]["580"] == "2.14.1+cu126"
     assert rows["Pascal 6.0, 6.1"]["590"] == "–"
-    assert rows["Ampere 8.0, 8.6"]["595–615"] == "2.15.0+cu132"
+    assert rows["Ampere 8.0"]["610–615"] == "2.15.0+cu132"
 
 
 def test_one_gpu_and_one_driver_are_one_cell() -> None:
@@ -41,8 +41,14 @@ def test_one_gpu_and_one_driver_are_one_cell() -> None:
 def test_a_gpu_that_is_asked_for_is_shown_where_nothing_runs_too() -> None:
     assert table("--gpu", "GT 710", "--gpu", "sm_89", "--driver", "470")["rows"] == [
         {"gpu": "GeForce GT 710 3.5", "470": "–"},
-        {"gpu": "sm_89 8.9", "470": "2.7.1+cu118"},
+        {"gpu": "sm_89 8.9", "470": "–"},
     ]
+
+
+def test_a_gpu_begins_with_the_first_driver_that_knows_it() -> None:
+    cells = {driver: table("--gpu", "sm_89", "--driver", driver)["rows"][0][driver] for driver in ("515", "520.56.06")}
+
+    assert cells == {"515": "–", "520.56.06": "2.7.1+cu118"}
 
 
 @pytest.mark.parametrize("arguments", [("--driver", "banana"), ("--gpu", "Voodoo 2")])
@@ -52,3 +58,15 @@ def test_what_is_no_driver_and_no_gpu_is_exit_2(arguments: tuple[str, str]) -> N
 
 def test_another_platform_has_another_table() -> None:
     assert table("--gpu", "RTX 5070 Ti", "--driver", "572.83", "--os", "windows")["rows"][0]["572.83"] == "2.11.0+cu128"
+
+
+def test_the_table_reads_names_and_drivers_as_the_plan_does() -> None:
+    assert table("--gpu", "nvidia_h100_80gb_hbm3", "--driver", "535-server")["rows"] == [
+        {"gpu": "h100 80gb hbm3 9.0", "535": "2.14.1+cu126"}
+    ]
+    assert run("--gpu", "RTX 6000")["errors"][0]["code"] == "gpu-ambiguous"
+
+
+def test_the_platform_of_the_table_is_the_one_of_what_is_named() -> None:
+    assert table("--gpu", "DGX Spark", "--driver", "580")["arch"] == "aarch64"
+    assert table("--gpu", "RTX 4090", "--driver", "31.0.15.3623")["os"] == "windows"

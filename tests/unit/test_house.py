@@ -25,32 +25,34 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
-lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
+lock -> backend catalog errors facts files machine plan process reporter requirements_file units uv vendors web
 machine -> errors fields versions
 patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> interruption watch
 reporter ->
-request ->
+request -> backend
 requirements_file -> errors files
 session -> patience uv web
 sources -> errors files
-support -> catalog machine plan request
+support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine versions
-verify -> backend catalog environments errors facts failures files process reporter vendors
+vendors -> catalog facts failures machine process versions
+verify -> backend catalog environments errors facts failures process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
-words -> catalog errors machine versions
+wheels -> errors
+words -> catalog errors machine support versions
 """
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
-PURE = ("plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors")
+PURE = ["plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors"]
+PURE += ["wheels.torch_wheel"]
 WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
@@ -73,7 +75,8 @@ MAY_NAME_MAKERS = {
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
-    "words": {"geforce", "nvidia"},  # words that people put before a GPU's name
+    "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
+    "words": {"cuda"},  # the version that people give for a driver's
 }
 
 

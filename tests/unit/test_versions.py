@@ -29,6 +29,13 @@ def test_driver_versions_compare_by_number_not_by_text() -> None:
     assert str(DriverVersion.parse("535.183.01")) == "535.183.01"
 
 
+@pytest.mark.parametrize(
+    ("windows", "driver"), [("31.0.15.3623", "536.23"), ("32.0.15.6094", "560.94"), ("30.0.14.7212", "472.12")]
+)
+def test_the_number_of_windows_device_manager_is_the_drivers_own(windows: str, driver: str) -> None:
+    assert DriverVersion.parse(windows) == DriverVersion.parse(driver)
+
+
 @pytest.mark.parametrize("text", ["banana", "", "-1.2", "12", "12.2.1", "١٢.٢", "1e3.0"])
 def test_anything_else_is_no_cuda_version(text: str) -> None:
     with pytest.raises(ValueError, match="not a CUDA version"):

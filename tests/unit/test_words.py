@@ -3,105 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpuinstall.catalog.gpus import Product, products
 from gpuinstall.errors import UsageError
-from gpuinstall.words import find_product, machine_in_words
+from gpuinstall.words import driver_in_words, machine_in_words
 
 
-def found(name: str) -> str:
-    """What a name leads to: a compute capability, or the slug of the error."""
-    try:
-        return str(find_product(name).capability)
-    except UsageError as error:
-        return error.code
-
-
-@pytest.mark.parametrize(
-    ("name", "capability"),
-    [
-        ("RTX 5090", "12.0"),
-        ("NVIDIA GeForce RTX 5090", "12.0"),
-        ("rtx5090", "12.0"),
-        ("5090", "12.0"),
-        ("RTX 5070 Ti", "12.0"),
-        ("rtx 4070 super", "8.9"),
-        ("RTX 4070 Ti SUPER", "8.9"),
-        ("RTX 4090 Laptop GPU", "8.9"),
-        ("RTX 3080 Mobile", "8.6"),
-        ("GTX 1080", "6.1"),
-        ("GeForce GTX 1080 Ti", "6.1"),
-        ("GTX 980", "5.2"),
-        ("GTX 750 Ti", "5.0"),
-        ("GT 1030", "6.1"),
-        ("GT 710", "3.5"),
-        ("K80", "3.7"),
-        ("Tesla K80", "3.7"),
-        ("P40", "6.1"),
-        ("P100", "6.0"),
-        ("V100", "7.0"),
-        ("Tesla V100-SXM2-16GB", "7.0"),
-        ("T4", "7.5"),
-        ("TITAN RTX", "7.5"),
-        ("A100", "8.0"),
-        ("NVIDIA A100-SXM4-80GB", "8.0"),
-        ("A10", "8.6"),
-        ("RTX A6000", "8.6"),
-        ("L4", "8.9"),
-        ("L40S", "8.9"),
-        ("RTX 6000 Ada", "8.9"),
-        ("H100", "9.0"),
-        ("NVIDIA H100 80GB HBM3", "9.0"),
-        ("H200", "9.0"),
-        ("GH200", "9.0"),
-        ("B200", "10.0"),
-        ("RTX PRO 6000", "12.0"),
-        ("GB10", "12.1"),
-        ("Jetson AGX Thor", "11.0"),
-        ("MX450", "7.5"),
-        ("GM107", "5.0"),
-        ("Quadro RTX 8000", "7.5"),
-        ("GeForce GTX 1080 with Max-Q Design", "6.1"),
-        ("NVIDIA TITAN X (Pascal)", "6.1"),
-        ("GTX TITAN X", "5.2"),
-    ],
-)
-def test_a_gpu_is_found_by_its_name(name: str, capability: str) -> None:
-    assert str(find_product(name).capability) == capability
-
-
-@given(st.sampled_from(products()))
-def test_every_listed_name_finds_its_chip_or_is_said_to_have_several(product: Product) -> None:
-    assert found(product.name) in {str(product.capability), "gpu-ambiguous"}
-
-
-@pytest.mark.parametrize(
-    ("name", "near"), [("RTX 5095", "RTX 5090"), ("GTX 1085", "GTX 1080"), ("RTX 409", "RTX 4090")]
-)
-def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        find_product(name)
-
-    assert caught.value.code == "gpu-unknown"
-    assert near in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("name", "chip"), [("GTX 860M", "GM107 (sm_50)"), ("Titan X", "GP102 (sm_61)"), ("RTX", "AD102")]
-)
-def test_a_name_sold_with_several_chips_asks_which(name: str, chip: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        find_product(name)
-
-    assert caught.value.code == "gpu-ambiguous"
-    assert f"--gpu {chip}" in (caught.value.hint or "")
-
-
-@given(st.text(max_size=30))
-def test_any_text_is_a_gpu_or_a_usage_error(text: str) -> None:
-    assert found(text) in {"gpu-unknown", "gpu-ambiguous", *(str(product.capability) for product in products())}
+        machine_in_words(gpus, driver, os, None)
+    return caught.value
 
 
 def test_a_machine_has_what_was_said_and_nothing_else() -> None:
@@ -113,9 +23,101 @@ def test_a_machine_has_what_was_said_and_nothing_else() -> None:
     assert [gpu.memory_mib for gpu in made.gpus] == [None, None]
 
 
-@pytest.mark.parametrize(("driver", "code"), [(None, "driver-missing"), ("banana", "driver-malformed")])
-def test_a_driver_is_needed_and_checked(driver: str | None, code: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        machine_in_words(("RTX 5090",), driver, None, None)
+@pytest.mark.parametrize(
+    ("said", "driver"),
+    [
+        ("580", "580"),
+        ("535.183.01", "535.183.01"),
+        ("535-server", "535"),
+        ("nvidia-driver-535-server-open", "535"),
+        ("550.54.14-open", "550.54.14"),
+        ("550.54.14-0ubuntu0.22.04.1", "550.54.14"),
+        ("r570", "570"),
+        ("R570.x", "570"),
+        ("v580.95.05", "580.95.05"),
+        (" 580.95.05 ", "580.95.05"),
+        ("Driver Version: 580.95.05", "580.95.05"),
+        ("31.0.15.3623", "536.23"),
+        ("32.0.15.6094", "560.94"),
+        ("27.21.14.5671", "456.71"),
+    ],
+)
+def test_a_driver_is_read_as_packages_and_windows_write_it(said: str, driver: str) -> None:
+    assert str(driver_in_words(said)) == driver
 
-    assert caught.value.code == code
+
+@pytest.mark.parametrize(
+    "said", ["12.4", "cuda 12.4", "CUDA-12.4", "cuda12.4", "cu124", "12.4.1", "CUDA Version: 12.4"]
+)
+def test_a_cuda_version_for_a_driver_says_so_and_what_to_give(said: str) -> None:
+    error = refused("RTX 4090", driver=said)
+
+    assert (error.code, error.exit_code) == ("driver-malformed", 2)
+    assert "is a version of CUDA, not of the driver" in error.message
+    assert "nvidia-smi" in (error.hint or "")
+    assert "--driver 550 or newer" in (error.hint or "")
+
+
+def test_a_cuda_version_that_no_driver_serves_yet_is_one_too() -> None:
+    assert "--driver" not in (refused("RTX 4090", driver="cuda 99.0").hint or "")
+
+
+@pytest.mark.parametrize("said", ["banana", "-", "580.", "12.4.x.y"])
+def test_what_is_no_driver_says_what_to_give(said: str) -> None:
+    error = refused("RTX 5090", driver=said)
+
+    assert error.code == "driver-malformed"
+    assert "--driver 580" in (error.hint or "")
+
+
+def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get() -> None:
+    error = refused("RTX 5090", driver=None)
+    lines = (error.hint or "").splitlines()
+
+    assert (error.code, error.exit_code) == ("driver-missing", 2)
+    assert "GeForce RTX 5090" in error.message
+    assert lines[0].endswith("get 580")
+    assert lines[1].split() == ["570–575", "torch", "2.13.0+cu129"]
+    assert lines[-1].split() == ["595–615", "torch", "2.15.0+cu132"]
+
+
+def test_an_old_card_gets_the_newest_driver_that_drives_it() -> None:
+    assert (refused("K80", driver=None).hint or "").splitlines()[0].endswith("get 470")
+
+
+def test_several_cards_get_the_drivers_that_serve_them_all() -> None:
+    lines = (refused("RTX 5090", "V100", driver=None).hint or "").splitlines()
+
+    assert [line.split()[0] for line in lines[1:]] == ["570", "575–580"]
+
+
+def test_a_card_that_no_build_runs_on_says_that() -> None:
+    assert "no build of torch" in (refused("GTX 660", driver=None).hint or "")
+
+
+def test_macos_needs_no_driver() -> None:
+    assert machine_in_words(("RTX 4090",), None, "macos", None).driver is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver", "os", "platform"),
+    [
+        (("RTX 4090",), "580", None, ("linux", "x86_64")),
+        (("RTX 4090",), "31.0.15.3623", None, ("windows", "x86_64")),
+        (("RTX 4090",), "31.0.15.3623", "linux", ("linux", "x86_64")),
+        (("DGX Spark",), "580", None, ("linux", "aarch64")),
+        (("GB200", "GB200"), "580", None, ("linux", "aarch64")),
+        (("sm_121",), "580", None, ("linux", "x86_64")),
+        (("RTX 4090",), "580", "macos", ("macos", "arm64")),
+    ],
+)
+def test_the_platform_is_what_was_said_or_what_the_gpu_and_the_driver_s_number_have(
+    gpus: tuple[str, ...], driver: str, os: str | None, platform: tuple[str, str]
+) -> None:
+    made = machine_in_words(gpus, driver, os, None)
+
+    assert (made.os, made.arch) == platform
+
+
+def test_the_processor_that_was_said_is_kept() -> None:
+    assert machine_in_words(("DGX Spark",), "580", None, "x86_64").arch == "x86_64"

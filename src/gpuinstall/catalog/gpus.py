@@ -13,23 +13,50 @@ if TYPE_CHECKING:
 
 
 class Product(NamedTuple):
-    """A product by the name in the PCI list, such as ``GeForce RTX 3090``."""
+    """A product by its name, such as ``GeForce RTX 3090``; ``arm``: it stands beside a 64-bit ARM processor only."""
 
     name: str
     chip: str
     capability: ComputeCapability
+    arm: bool = False
+
+
+class OtherMaker(NamedTuple):
+    """A maker that nothing is installed for yet: a pattern of its GPUs' names, and what to do ``instead``."""
+
+    maker: str
+    names: str
+    instead: str
+
+
+@cache
+def load_gpus() -> dict[str, Any]:
+    """Load the authored rows."""
+    return authored.read_data("gpus.toml")
 
 
 @cache
 def products() -> tuple[Product, ...]:
-    """Load every product of the PCI list."""
-    return tuple(parse_products(authored.read_data("gpus.toml")))
+    """Load every product: those of the PCI list, the product lines, and the chips themselves."""
+    return tuple(parse_products(load_gpus()))
+
+
+@cache
+def other_makers() -> tuple[OtherMaker, ...]:
+    """Load the makers that nothing is installed for yet."""
+    return tuple(OtherMaker(row["maker"], row["names"], row["instead"]) for row in load_gpus()["other_makers"])
+
+
+@cache
+def brands() -> frozenset[str]:
+    """The words in a name that tell no two chips apart."""
+    return frozenset(load_gpus()["brands"].split())
 
 
 @cache
 def product_of(device: int) -> Product | None:
     """Name the product with this PCI device id under NVIDIA's vendor id; None for one that nobody has listed."""
-    table, key = authored.read_data("gpus.toml"), f"{device:04x}"
+    table, key = load_gpus(), f"{device:04x}"
     chip, _, listed = table["pci"].get(key, "").partition(": ")
     chip = chip or next((row["chip"] for row in table["ranges"] if row["first"] <= key <= row["last"]), "")
     capability = table["chips"].get(chip)
@@ -39,13 +66,24 @@ def product_of(device: int) -> Product | None:
 def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
     """Read the products of ``gpus.toml`` that a name means; names with a slash stand for several."""
     chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
-    rare = {row["id"] for row in table["rare"]}
-    for text in (text for key, text in table["pci"].items() if key not in rare):
+    arm_chips = {row.get("chip") for row in table["arm"]}
+    arm_names = tuple(row["name"] for row in table["arm"] if "name" in row)
+    for name, chip in _named(table):
+        arm = chip in arm_chips or any(word in arm_names for word in name.split())
+        yield Product(name, chip, chips[chip], arm)
+
+
+def _named(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Pair every name with the chip that it means."""
+    spelled = {row["id"]: row["names"] for row in table["names"]}
+    for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")
-        for name in _names(listed):
-            yield Product(name, chip, chips[chip])
-    for chip, capability in chips.items():
-        yield Product(chip, chip, capability)
+        for name in spelled.get(key, _names(listed)):
+            yield name, chip
+    for row in table["lines"]:
+        yield row["name"], row["chip"]
+    for chip in table["chips"]:
+        yield chip, chip
 
 
 def _names(listed: str) -> Iterator[str]:

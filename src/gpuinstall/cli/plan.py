@@ -113,15 +113,16 @@ def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
+    name = _normal(question)
+    if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
+    asked = [found for found in plan.rejected if found.build.is_called(name)]
     if asked:
         best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
-    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
+    if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
@@ -176,8 +177,9 @@ def _show_table(plan: Plan, terminal: Terminal) -> None:
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 
-def _names(torch: object, backend: str) -> tuple[str, ...]:
-    return str(torch), backend, f"{torch}+{backend}"
+def _normal(question: str) -> str:
+    """Write a question as builds are named: ``torch==2.13.*+CU130`` as ``2.13+cu130``."""
+    return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
 
 
 def _more(plan: Plan) -> str:

@@ -8,9 +8,8 @@ import click
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.support import condensed, kinds_of, served, support
-from gpuinstall.versions import DriverVersion
-from gpuinstall.words import driver_in_words, gpu_in_words
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
+from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 @click.command("table", help="Show which build runs where: GPU generation by driver branch.")
 @click.option("--gpu", multiple=True, metavar="NAME", help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
-@click.option("--os", type=click.Choice(["linux", "windows"]), default="linux", help="The system.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", help="The processor.")
+@click.option("--os", type=click.Choice(["linux", "windows"]), help="The system (linux).")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The processor (x86_64, or the GPU's own).")
 @framed("table")
-def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str, arch: str) -> Outcome:
+def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
     drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
-    whole = support(catalog, os, arch, _kinds(gpu, catalog), drivers)
+    whole = support(catalog, *platform_in_words(gpu, driver, os, arch), _kinds(gpu, catalog), drivers)
     table = condensed(whole if gpu or driver else served(whole))
     data = {
         "os": table.os,
@@ -48,11 +47,6 @@ def show(table: Support, terminal: Terminal) -> None:
     for row in table.rows:
         drawn.add_row(row.kind, *(build.replace("+", " ") for build in row.builds))
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(drawn)
-
-
-def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:
-    """List the driver branches that the catalogue knows."""
-    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)
 
 
 def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:

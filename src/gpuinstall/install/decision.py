@@ -52,7 +52,7 @@ class Resolve:
 
 @dataclass(frozen=True)
 class BuildEnvironment:
-    """BuildEnvironment an environment of Python ``X.Y`` beside the one that is there."""
+    """Build an environment of Python ``X.Y`` beside the one that is there."""
 
     python: str
 

@@ -97,7 +97,7 @@ def _preflighted(options: InstallOptions, session: Session) -> InstallOptions:
     """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
     from gpuinstall.probe.preflight import preflight
 
-    if options.here is None or not options.here.gpus or options.request.backend == "cpu":
+    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
         return options
     found = preflight(options.here, session.reporter)
     return replace(options, machine=options.machine.with_problems(found.problems))

@@ -9,13 +9,15 @@ from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import Demand, parse_request
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    return parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    (parsed,) = parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    return parsed
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
@@ -47,6 +49,8 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("triton>=3.8.1", "triton<3.9"), ("torch==2.14.1+cu130", "triton<3.9,>=3.8.1")),
         (("torch", "xformers>=0.0.30"), ("torch==2.15.0+cu130", "xformers>=0.0.30")),
         (("xformers>=0.0.30", "xformers[a]<1"), ("torch==2.15.0+cu130", "xformers[a]<1,>=0.0.30")),
+        (("xformers[b]", "xformers[a]"), ("torch==2.15.0+cu130", "xformers[a,b]")),
+        (("torch[opt-einsum]", "torch[optree]>=2.9", "torch"), ("torch[opt-einsum,optree]==2.15.0+cu130",)),
         (("torch", "numpy<3", "vllm"), ("torch==2.15.0+cu130", "numpy<3", "vllm")),
         (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
     ],
@@ -71,6 +75,22 @@ def test_a_malformed_requirement_is_named(text: str) -> None:
 def test_an_address_for_torch_is_refused() -> None:
     with pytest.raises(UsageError, match="by its address"):
         demand("torch @ https://index.example/torch-2.9.1-py3-none-any.whl")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [("pytorch", "'torch'"), ("PyTorch==2.9", "'torch==2.9'"), (" pytorch[opt]>=2", "'torch[opt]>=2'")],
+)
+def test_the_package_is_called_torch(text: str, instead: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requirement(text)
+
+    assert (caught.value.code, caught.value.hint) == ("requirement-misnamed", f"say {instead}")
+
+
+@pytest.mark.parametrize("text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"])
+def test_a_package_whose_name_begins_with_pytorch_is_not_torch(text: str) -> None:
+    assert parse_requirement(text).name.startswith("pytorch-")
 
 
 @pytest.mark.parametrize("tag", ["rocm7.2", "cuda126", "xpu", "cu1"])
@@ -132,3 +152,45 @@ def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: 
 
     assert choice is not None
     assert str(choice.build.torch) == torch
+
+
+BY_PYTHON = ('torch==2.6.0; python_version < "3.11"', 'torch>=2.9,<2.11; python_version >= "3.11"')
+
+
+@pytest.mark.parametrize(("python", "torch"), [("3.10", "2.6.0"), ("3.11", "2.10.0"), ("3.13t", "2.10.0")])
+def test_two_lines_for_different_pythons_are_one_choice_for_each(python: str, torch: str) -> None:
+    choice = choose(machine("RTX 4090"), Request(BY_PYTHON, python=python), frozen_catalog()).choice
+
+    assert choice is not None
+    assert (str(choice.build.torch), choice.python) == (torch, python)
+
+
+def test_where_the_python_is_open_the_newest_torch_decides() -> None:
+    at_hand = machine("RTX 4090", pythons=("3.10.12",))
+
+    for managed, expected in ((True, ("2.10.0", "3.14")), (False, ("2.6.0", "3.10"))):
+        choice = choose(at_hand, Request(BY_PYTHON, managed_pythons=managed), frozen_catalog()).choice
+        assert choice is not None
+        assert (str(choice.build.torch), choice.python) == expected
+
+
+def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch() -> None:
+    requirements = ('torch==2.10.0; python_version < "3.12"', 'torch==2.15.0; python_version >= "3.12"')
+    made = choose(machine("V100", "RTX 5090"), Request(requirements), frozen_catalog())
+
+    assert made.choice is not None
+    assert (made.status, made.choice.build.name, made.choice.python) == ("ok", "2.10.0+cu129", "3.11")
+
+
+def test_a_companion_can_be_asked_for_with_some_pythons_only() -> None:
+    asked = ("torch", 'torchaudio; python_version < "3.12"')
+
+    assert chosen(*asked, python="3.11") == ("torch==2.15.0+cu130", "torchaudio==2.11.0+cu130")
+    assert chosen(*asked, python="3.12") == ("torch==2.15.0+cu130",)
+
+
+def test_lines_that_contradict_each_other_for_the_python_that_is_planned_are_refused() -> None:
+    asked = ('torch==2.6.0; python_version >= "3.10"', 'torch==2.9.1; python_version >= "3.11"')
+
+    assert chosen(*asked, python="3.10") == ("torch==2.6.0+cu126",)
+    assert chosen(*asked, python="3.12") == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.environments.environment import fingerprint, read_marker
 from gpuinstall.files import parse_toml, read_document
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ class Origin:
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
     """Read what an environment was made for."""
-    from gpuinstall.environments.environment import fingerprint, read_marker
-
     marker = read_marker(venv)
     if marker is None:
         return Origin()

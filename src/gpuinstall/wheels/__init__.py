@@ -1,0 +1,21 @@
+"""Wheels that are not here, read in parts: what GPU code they hold, for a hundredth of their size."""
+
+from gpuinstall.wheels.companions import CompanionCode, read_companion
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.ranges import FileRanges, Limits, Ranges, WheelError
+from gpuinstall.wheels.torch_wheel import TorchCode, Witness, read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
+
+__all__ = [
+    "CompanionCode",
+    "FileRanges",
+    "HttpRanges",
+    "Limits",
+    "Ranges",
+    "TorchCode",
+    "WheelError",
+    "WheelReader",
+    "Witness",
+    "read_companion",
+    "read_torch",
+]

@@ -1,0 +1,97 @@
+"""Which architectures a package beside torch has code for: the library that answers for it, and its fatbins."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gpuinstall.wheels.fatbins import read_fatbins
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator
+
+    from gpuinstall.wheels.wheel_reader import WheelReader
+
+_LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
+_TRIED = 4
+_MOST = 128 << 20
+"""How many inflated bytes of a library to search, where nothing says that it has GPU code."""
+
+
+@dataclass(frozen=True)
+class CompanionCode:
+    """The GPU code of a package, and the library that was asked; None and empty where none has any."""
+
+    member: str | None = None
+    architectures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts."""
+
+    rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
+    optional: re.Pattern[str]
+
+    def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
+        """Find the libraries that answer for a package; more than one where each is for another CUDA."""
+        members = (member for packages, member in self.rows if packages.fullmatch(package))
+        return [match for member in members for name in names if (match := member.fullmatch(name))]
+
+
+@cache
+def load_members() -> Members:
+    """Load the table as shipped."""
+    from pathlib import Path
+
+    import tomli
+
+    table = tomli.loads(Path(__file__).with_name("members.toml").read_text("utf-8"))
+    rows = ((re.compile(row["package"]), re.compile(row["member"], re.ASCII)) for row in table["members"])
+    return Members(tuple(rows), re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE))
+
+
+def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) -> CompanionCode:
+    """Read a wheel of ``package`` (its normalized name) as it runs beside a torch of CUDA ``cuda``, ``"12.8"``.
+
+    Raise WheelError where it is malformed.
+    """
+    members = load_members()
+    if found := members.answering(package, wheel.members):
+        member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
+        return CompanionCode(member, _architectures(wheel, member)) if member else CompanionCode()
+    for name in _largest(wheel, members.optional):
+        if architectures := _architectures(wheel, name, _MOST):
+            return CompanionCode(name, architectures)
+    return CompanionCode()
+
+
+def _architectures(wheel: WheelReader, name: str, most: int | None = None) -> tuple[str, ...]:
+    with closing(wheel.stream(name)) as pieces:
+        return read_fatbins(pieces if most is None else _first(pieces, most))
+
+
+def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece
+        most -= len(piece)
+        if most <= 0:
+            return
+
+
+def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:
+    found = (member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name))
+    needed = (member for member in found if not optional.search(member.name))
+    return [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]
+
+
+def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:
+    """Take the library of this CUDA, else the nearest below of its major, else the nearest above."""
+    version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
+    wanted = int(version[1] + version[2]) if version else 0
+    same = {number: match[0] for match in found if (number := int(match["cuda"])) // 10 == wanted // 10}
+    below = [number for number in same if number <= wanted]
+    return same[max(below) if below else min(same)] if same else None

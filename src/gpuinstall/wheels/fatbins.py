@@ -1,0 +1,110 @@
+"""The GPU code inside a library: which architectures its fatbin containers hold, from their headers alone.
+
+A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
+its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, architecture at 28 and flags at 40. The layout
+was measured on wheels of CUDA 11 to 13, Linux and Windows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuinstall.wheels.architectures import ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
+_LENGTH, _ENTRY = struct.Struct("<Q"), struct.Struct("<H2xIQ12xI8xQ")
+_KINDS = {1: "compute", 2: "sm"}
+_SUFFIXES = {0x100000: "a", 0x200000: "f"}
+_LONGEST_HEADER = 4096
+_ENOUGH, _MOST = 3, 64
+
+
+def read_fatbins(pieces: Iterable[bytes]) -> tuple[str, ...]:
+    """Say for which architectures most of a library is compiled; empty where it has no GPU code.
+
+    Single kernels are made for more architectures or fewer than the rest (cuDNN, vllm, torch): the first set that
+    ``_ENOUGH`` containers have in common is taken, else that of most of them.
+    """
+    seen: Counter[frozenset[str]] = Counter()
+    for found in read_containers(pieces):
+        seen[found] += 1
+        if seen[found] == _ENOUGH or seen.total() == _MOST:
+            break
+    return ordered(seen.most_common(1)[0][0]) if seen else ()
+
+
+def read_containers(pieces: Iterable[bytes]) -> Iterator[frozenset[str]]:
+    """Yield the architectures of each sound container of a library, as ``sm_90a`` and ``compute_90`` (PTX).
+
+    Only headers are looked at and little is held at a time; what merely looks like a container is passed over.
+    """
+    data = _Pieces(pieces)
+    while data.find(_MAGIC):
+        header = data.take(_LENGTH.size)
+        found = header and _entries(data, _LENGTH.unpack(header)[0])
+        if found:
+            yield found
+
+
+def _entries(data: _Pieces, left: int) -> frozenset[str] | None:
+    """Read the entries of a container; None where they do not fill it exactly."""
+    found = set()
+    while left > 0:
+        header = data.take(_ENTRY.size)
+        if header is None:
+            return None
+        kind, header_size, length, architecture, flags = _ENTRY.unpack(header)
+        sound = kind in _KINDS and _ENTRY.size <= header_size <= _LONGEST_HEADER and 10 <= architecture <= 999
+        left -= header_size + length
+        if not sound or left < 0 or not data.skip(header_size - _ENTRY.size + length):
+            return None
+        suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
+        found.add(f"{_KINDS[kind]}_{architecture}{suffix}")
+    return frozenset(found)
+
+
+class _Pieces:
+    """A stream of bytes to be searched, taken from and skipped; it holds one piece and what it needs of the last."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._held, self._at = b"", 0
+
+    def find(self, sign: bytes) -> bool:
+        """Go behind the next ``sign``; say whether there is one."""
+        while (found := self._held.find(sign, self._at)) < 0:
+            self._at = max(self._at, len(self._held) - len(sign) + 1)
+            if not self._more():
+                return False
+        self._at = found + len(sign)
+        return True
+
+    def take(self, count: int) -> bytes | None:
+        """Take a few bytes; None where there are no more so many."""
+        while len(self._held) - self._at < count:
+            if not self._more():
+                return None
+        self._at += count
+        return self._held[self._at - count : self._at]
+
+    def skip(self, count: int) -> bool:
+        """Pass over bytes, however many; say whether there were so many."""
+        while len(self._held) - self._at < count:
+            count -= len(self._held) - self._at
+            self._at = len(self._held)
+            if not self._more():
+                return False
+        self._at += count
+        return True
+
+    def _more(self) -> bool:
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        self._held, self._at = self._held[self._at :] + piece, 0
+        return True

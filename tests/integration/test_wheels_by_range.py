@@ -1,0 +1,218 @@
+"""Real wheels of the default index, read by range: what they say is what the catalogue says."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+import requests
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.narrowing import platforms
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.sources import read_sources
+from gpuinstall.uv import default_index
+from gpuinstall.web import Client
+from gpuinstall.wheels import HttpRanges, WheelError, WheelReader, read_companion, read_torch
+from gpuinstall.wheels.architectures import ordered
+from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from gpuinstall.wheels import Ranges
+
+    Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
+
+pytestmark = pytest.mark.network
+
+
+class Companion(NamedTuple):
+    """A wheel, and what it has code for as its libraries were read whole."""
+
+    package: str
+    version: str
+    platform: str
+    code: str
+    cuda: str | None = None
+
+
+COMPANIONS = [
+    Companion("nvidia-cudnn-cu12", "9.1.0.70", "linux_x86_64", "50 60 61 70 75 80 86 90 +90"),
+    Companion("nvidia-cudnn-cu12", "9.8.0.87", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"),
+    Companion("nvidia-cudnn-cu12", "9.10.2.21", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"),
+    Companion("nvidia-cudnn-cu12", "9.11.0.98", "linux_x86_64", "75 80 86 90a 100f 120 +120"),
+    Companion("nvidia-cudnn-cu12", "9.13.0.50", "linux_x86_64", "75 80 86 90a 100f 120f 121 +121"),
+    Companion("nvidia-cudnn-cu13", "9.26.0.51", "linux_x86_64", "75 80 86 90a 100f 120f 121 +121"),
+    Companion("nvidia-cudnn-cu13", "9.26.0.51", "linux_aarch64", "75 80 86 90a 100f 110f 120f 121 +121"),
+    Companion("nvidia-cudnn-cu13", "9.28.0.42", "windows_x86_64", "75 80 86 90a 100f 120f +120f"),
+    Companion("nvidia-nccl-cu12", "2.27.5", "linux_x86_64", "50 60 61 70 80 90 100 120 +120"),
+    Companion("nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120 +120"),
+    Companion("nvidia-nccl-cu13", "2.30.7", "linux_aarch64", "75 80 90 100 110 120 +120"),
+    Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),
+    Companion("torchaudio", "2.9.1", "linux_x86_64", "70 75 80 86 90 100 120"),
+    Companion("xformers", "0.0.33.post2", "linux_x86_64", "75 80 90a +80"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90 +90", "12.6"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "70 75 80 86 89 90 100 120 +120", "12.8"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120 +120", "13.2"),
+    Companion("bitsandbytes", "0.50.2", "windows_x86_64", "75 80 86 89 90 100 120 +120", "13.0"),
+    Companion("vllm", "0.33.0", "linux_x86_64", "75 80 86 89 90 100 120"),
+]
+BUILDS = {
+    f"{build.name}-{build.os}_{build.arch}": build
+    for build in load_catalog().builds
+    if build.on_default_index and build.toolkit and build.confidence != "unverified"
+}
+WITH_TRAP = "2.9.1+cu128-linux_x86_64"
+NEWEST = max((name for name in BUILDS if "x86_64" in name), key=lambda name: BUILDS[name].torch)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The default index, as pip and uv are configured here."""
+
+    client: Client
+    session: requests.Session
+    address: str
+    certificates: str | None
+
+    def wheel(self, package: str, version: str, platform: str) -> WheelReader:
+        return WheelReader(self.ranges(package, version, platform))
+
+    def ranges(self, package: str, version: str, platform: str) -> HttpRanges:
+        wanted = tuple(platform.split("_", 1))
+        try:
+            page = self.client.page(f"{self.address}/{package}/")
+        except GpuInstallError as error:
+            pytest.skip(f"the default index is not there: {error.message}")
+        assert page is not None
+        wheels = parse_page(page.text, page.content_type, page.url)
+        url = next(wheel.url for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags))
+        return HttpRanges(self._ask, url, seconds=300)
+
+    def _ask(self, url: str, headers: Mapping[str, str], *, login: bool) -> requests.Response:
+        assert login
+        return self.session.get(
+            url,
+            headers=dict(headers),
+            timeout=(5, 20),
+            verify=self.certificates or True,
+            stream=True,
+            allow_redirects=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Index]:
+    sources = read_sources(None, os.environ, Path.cwd())
+    address = sources.default_index or default_index(os.environ)
+    if address is None:
+        pytest.skip("uv names no default index")
+    with Client(sources.certificates, logins=sources.logins) as client, requests.Session() as session:
+        yield Index(client, session, address.rstrip("/"), sources.certificates)
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """Print a line of the table: name, bytes, requests, seconds, architectures."""
+
+    def line(name: str, wheel: WheelReader, started: float, code: tuple[str, ...]) -> None:
+        with capsys.disabled():
+            cost = f"{wheel.bytes_read / 1e6:6.2f} MB {wheel.requests:3} requests {time.monotonic() - started:5.1f} s"
+            sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
+
+    return line
+
+
+def _short(code: tuple[str, ...]) -> str:
+    return " ".join(re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name) for name in code)
+
+
+def _learn(index: Index, name: str, show: Show) -> None:
+    build, started = BUILDS[name], time.monotonic()
+    wheel = index.wheel("torch", str(build.torch), f"{build.os}_{build.arch}")
+    code = read_torch(wheel)
+    show(f"torch {name}", wheel, started, code.architectures)
+    assert code.architectures == ordered(build.code)
+    assert (code.cuda, code.hip) == (build.backend.version, None)
+    assert wheel.bytes_read < 10_000_000
+    assert wheel.requests <= 6
+
+
+@pytest.mark.parametrize("name", [NEWEST, WITH_TRAP])
+def test_a_wheel_of_torch_says_what_the_catalogue_says(index: Index, name: str, show: Show) -> None:
+    _learn(index, name, show)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", sorted(set(BUILDS) - {NEWEST, WITH_TRAP}))
+def test_every_other_wheel_of_torch_says_so_too(index: Index, name: str, show: Show) -> None:
+    _learn(index, name, show)
+
+
+@pytest.mark.heavy
+def test_three_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None:
+    started = time.monotonic()
+    wheel = index.wheel("torch", str(BUILDS[NEWEST].torch), "linux_x86_64")
+    code = read_torch(wheel, witnesses=3)
+    show(f"torch {NEWEST}, three witnesses", wheel, started, code.architectures)
+    assert [witness.architectures for witness in code.witnesses] == [ordered(BUILDS[NEWEST].code)] * 3
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}")
+def test_the_code_of_a_companion(index: Index, one: Companion, show: Show) -> None:
+    started = time.monotonic()
+    wheel = index.wheel(one.package, one.version, one.platform)
+    code = read_companion(wheel, one.package, one.cuda)
+    beside = f", CUDA {one.cuda}" if one.cuda else ""
+    show(f"{one.package} {one.version} {one.platform}{beside}", wheel, started, code.architectures)
+    assert _short(code.architectures) == one.code
+    assert wheel.bytes_read < 20_000_000
+
+
+@dataclass
+class Remembered:
+    """Keeps what was read of a file; what was not is zeros."""
+
+    inner: Ranges
+    parts: dict[int, bytes] = field(default_factory=dict)
+    closed: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+        known = next((first for first, part in self.parts.items() if first <= start and end <= first + len(part)), None)
+        if known is None and not self.closed:
+            self.parts[start] = b"".join(self.inner.stream(start, end))
+            known = start
+        part = bytes(min(end - start, 8 << 20)) if known is None else self.parts[known][start - known : end - known]
+        yield from (part[first : first + 65536] for first in range(0, len(part), 65536))
+
+
+@pytest.mark.heavy
+def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index: Index) -> None:
+    ranges = Remembered(index.ranges("torchaudio", "2.9.1", "linux_x86_64"))
+    right = read_companion(WheelReader(ranges), "torchaudio").architectures
+    ranges.closed = True
+    whole = b"".join(ranges.parts.values())
+    outcomes = set()
+    for number in range(500):
+        dice = random.Random(number)
+        mutation = list(MUTATIONS.values())[number % len(MUTATIONS)]
+        mutated = Mutated(ranges, whole, mutation, dice, dice.randrange(1, 3), ranges.size)
+        try:
+            outcomes.add(read_companion(WheelReader(mutated), "torchaudio").architectures)
+        except WheelError:
+            outcomes.add(())
+    assert outcomes == {right, ()}

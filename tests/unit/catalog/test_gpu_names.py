@@ -1,0 +1,341 @@
+"""A GPU by its name."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.catalog.gpu_names import find_product
+from gpuinstall.catalog.gpus import brands, products
+from gpuinstall.errors import GpuInstallError, NoBuildError, UsageError
+from gpuinstall.versions import ComputeCapability
+
+
+def found(name: str) -> str:
+    """What a name leads to: a compute capability, or the slug of the error."""
+    try:
+        return str(find_product(name).capability)
+    except GpuInstallError as error:
+        return error.code
+
+
+def refused(name: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        find_product(name)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("RTX 5090", "12.0"),
+        ("NVIDIA GeForce RTX 5090", "12.0"),
+        ("rtx5090", "12.0"),
+        ("5090", "12.0"),
+        ("RTX 5070 Ti", "12.0"),
+        ("rtx 4070 super", "8.9"),
+        ("RTX 4070 Ti SUPER", "8.9"),
+        ("RTX 4090 Laptop GPU", "8.9"),
+        ("RTX 3080 Mobile", "8.6"),
+        ("GTX 1080", "6.1"),
+        ("GeForce GTX 1080 Ti", "6.1"),
+        ("GTX 980", "5.2"),
+        ("GTX 750 Ti", "5.0"),
+        ("GT 1030", "6.1"),
+        ("GT 710", "3.5"),
+        ("K80", "3.7"),
+        ("Tesla K80", "3.7"),
+        ("P40", "6.1"),
+        ("P100", "6.0"),
+        ("V100", "7.0"),
+        ("Tesla V100-SXM2-16GB", "7.0"),
+        ("T4", "7.5"),
+        ("TITAN RTX", "7.5"),
+        ("A100", "8.0"),
+        ("NVIDIA A100-SXM4-80GB", "8.0"),
+        ("A10", "8.6"),
+        ("RTX A6000", "8.6"),
+        ("L4", "8.9"),
+        ("L40S", "8.9"),
+        ("RTX 6000 Ada", "8.9"),
+        ("H100", "9.0"),
+        ("NVIDIA H100 80GB HBM3", "9.0"),
+        ("H200", "9.0"),
+        ("GH200", "9.0"),
+        ("B200", "10.0"),
+        ("RTX PRO 6000", "12.0"),
+        ("GB10", "12.1"),
+        ("Jetson AGX Thor", "11.0"),
+        ("MX450", "7.5"),
+        ("GM107", "5.0"),
+        ("Quadro RTX 8000", "7.5"),
+        ("GeForce GTX 1080 with Max-Q Design", "6.1"),
+        ("NVIDIA TITAN X (Pascal)", "6.1"),
+        ("GTX TITAN X", "5.2"),
+    ],
+)
+def test_a_gpu_is_found_by_its_name(name: str, capability: str) -> None:
+    assert found(name) == capability
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("nvidia_h100_80gb_hbm3", "9.0"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0"),
+        ("NVIDIA-A100-SXM4-80GB-SHARED", "8.0"),
+        ("nvidia-geforce-rtx-4090", "8.9"),
+        ("rtx_4070_ti_super", "8.9"),
+        ("A100 80 GB PCIe", "8.0"),
+        ("H100 NVL", "9.0"),
+        ("A10G", "8.6"),
+        ("RTX 3050", "8.6"),
+        ("NVIDIA GeForce RTX 3050 Laptop GPU", "8.6"),
+        ("NVIDIA GeForce RTX 3050 A Laptop GPU", "8.9"),
+        ("GTX 750", "5.0"),
+        ("M2000", "5.2"),
+        ("Quadro M2000M", "5.0"),
+        ("Quadro A6000", "8.6"),
+        ("Tesla K40", "3.5"),
+        ("RTX 8000", "7.5"),
+        ("RTX 6000 Pro", "12.0"),
+        ("RTX 6000 Blackwell", "12.0"),
+        ("NVIDIA GeForce GTX 1650 Ti with Max-Q Design", "7.5"),
+        ("GeForce RTX 2080 Super with Max-Q Design", "7.5"),
+        ("4090D", "8.9"),
+    ],
+)
+def test_a_name_is_read_as_labels_shops_and_habit_write_it(name: str, capability: str) -> None:
+    assert found(name) == capability
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("DGX Spark", "12.1"),
+        ("RTX Spark", "12.1"),
+        ("DGX A100", "8.0"),
+        ("HGX H100", "9.0"),
+        ("Grace Hopper", "9.0"),
+        ("Jetson Orin", "8.7"),
+        ("Jetson AGX Orin 64GB", "8.7"),
+        ("NVIDIA Jetson AGX Orin Developer Kit", "8.7"),
+        ("Jetson Orin Nano Super Developer Kit", "8.7"),
+        ("Orin (nvgpu)", "8.7"),
+        ("Jetson AGX Thor", "11.0"),
+        ("NVIDIA Thor", "11.0"),
+        ("Jetson Xavier NX", "7.2"),
+        ("Jetson TX2", "6.2"),
+        ("Jetson Nano", "5.3"),
+        ("Hopper", "9.0"),
+        ("Turing", "7.5"),
+    ],
+)
+def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name: str, capability: str) -> None:
+    assert found(name) == capability
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("A100 MIG 1g.5gb", "8.0"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "9.0"),
+        ("H100 1g.10gb+me", "9.0"),
+        ("A100 MIG 1c.3g.20gb", "8.0"),
+        ("GRID A100-10C", "8.0"),
+        ("GRID A100-3-20C", "8.0"),
+        ("GRID A100X-20C", "8.0"),
+        ("GRID A100DX-1-10CME", "8.0"),
+        ("GRID V100D-8Q", "7.0"),
+        ("GRID T4-16Q", "7.5"),
+        ("GRID M60-8Q", "5.2"),
+        ("NVIDIA A40-48Q", "8.6"),
+        ("NVIDIA A16-2B", "8.6"),
+        ("NVIDIA RTXA6000-48Q", "8.6"),
+        ("NVIDIA RTX6000-Ada-12Q", "8.9"),
+        ("NVIDIA L40S-24Q", "8.9"),
+        ("NVIDIA H100XM-80C", "9.0"),
+        ("GRID RTX6000-24Q", "gpu-ambiguous"),
+        ("MIG 1g.5gb", "gpu-unknown"),
+    ],
+)
+def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name: str, capability: str) -> None:
+    assert found(name) == capability
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce RTX 4...", "8.9"),
+        ("NVIDIA GeForce RTX 5...", "12.0"),
+        ("GeForce RTX 208...", "7.5"),
+        ("Tesla V100-SXM2...", "7.0"),
+        ("NVIDIA A100-SXM…", "8.0"),
+        ("NVIDIA H100 80G...", "9.0"),
+        ("Quadro RTX 6000...", "7.5"),
+        ("NVIDIA RTX 6000...", "gpu-ambiguous"),
+        ("RTX 5...", "gpu-ambiguous"),
+        ("NVIDIA GeForce GTX 1...", "gpu-ambiguous"),
+        ("NVIDIA GeForce RTX 2...", "gpu-ambiguous"),
+        ("NVIDIA GeForce ...", "gpu-ambiguous"),
+        ("Voodoo 2...", "gpu-unknown"),
+        ("...", "gpu-unknown"),
+    ],
+)
+def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(name: str, capability: str) -> None:
+    assert found(name) == capability
+
+
+def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name() -> None:
+    names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb", "NVIDIA GeForce RTX 4..."]
+
+    assert [find_product(name).name for name in names] == [
+        "GeForce RTX 5090",
+        "A100-80GB-PCIe",
+        "A100 MIG 1g.5gb",
+        "GeForce RTX 4...",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hints"),
+    [
+        ("RTX 6000", ['"Quadro RTX 6000" (sm_75)', '"RTX 6000 Ada Generation" (sm_89)', "RTX PRO 6000"]),
+        ("RTX 4000", ["sm_75", "sm_89", "sm_120"]),
+        ("Blackwell", ["sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]),
+        ("GTX 860M", ["--gpu GK104 (sm_30)", "--gpu GM107 (sm_50)"]),
+        ("Titan X", ["--gpu GM200 (sm_52)", "--gpu GP102 (sm_61)"]),
+        ("DGX Station", ["sm_70", "sm_80", "sm_103"]),
+        ("GT 730", ["sm_30", "sm_35"]),
+        ("M4", ['"Tesla M4"']),
+    ],
+)
+def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name: str, hints: list[str]) -> None:
+    error = refused(name)
+
+    assert (error.code, error.exit_code) == ("gpu-ambiguous", 2)
+    assert [hint for hint in hints if hint not in (error.hint or "")] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA Graphics Device",
+        "Graphics Device",
+        "NVIDIA",
+        "GeForce",
+        "Quadro",
+        "Tesla",
+        "RTX",
+        "Titan",
+        "Jetson",
+        "Laptop GPU",
+        "80GB",
+        "2",
+        "A",
+        "",
+        "RTX 50",
+        "RTX 5090 Ti",
+        "RTX 3090, RTX 3090",
+        "GTX 580",
+        "Voodoo 2",
+    ],
+)
+def test_a_name_of_no_one_gpu_is_never_guessed(name: str) -> None:
+    assert refused(name).code == "gpu-unknown"
+
+
+@pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "GeForce", "Quadro", "RTX"])
+def test_a_name_that_is_no_gpu_s_says_how_to_read_the_name_and_the_capability(name: str) -> None:
+    assert "nvidia-smi -L" in (refused(name).hint or "")
+    assert "compute_cap" in (refused(name).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("RTX 5095", "RTX 5090"), ("GTX 1085", "GTX 1080"), ("RTX 409", "RTX 4090")]
+)
+def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+    assert refused(name).code == "gpu-unknown"
+    assert near in (refused(name).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("RX 7900 XTX", "AMD"),
+        ("AMD Radeon RX 6800", "AMD"),
+        ("rx7900xtx", "AMD"),
+        ("MI300X", "AMD"),
+        ("AMD Instinct MI250X", "AMD"),
+        ("Radeon VII", "AMD"),
+        ("Ryzen AI Max+ 395", "AMD"),
+        ("gfx1100", "AMD"),
+        ("gfx90a", "AMD"),
+        ("Arc B580", "Intel"),
+        ("Intel Arc A770", "Intel"),
+        ("Intel(R) UHD Graphics 630", "Intel"),
+        ("Data Center GPU Max 1550", "Intel"),
+        ("Apple M3 Max", "Apple"),
+        ("M2 Ultra", "Apple"),
+        ("M1", "Apple"),
+    ],
+)
+def test_a_gpu_of_another_maker_says_whose_it_is_and_what_to_do(name: str, maker: str) -> None:
+    with pytest.raises(NoBuildError) as caught:
+        find_product(name)
+
+    assert (caught.value.code, caught.value.exit_code) == ("gpu-not-supported", 3)
+    assert f"is {maker}'s" in caught.value.message
+    assert "gpuinstall install" in (caught.value.hint or "")
+
+
+def bare(name: str) -> str:
+    return " ".join(word for word in name.split() if word.lower() not in brands())
+
+
+def spellings(name: str) -> set[str]:
+    """A listed name in lower case, with underscores, with hyphens, with the maker's words and without."""
+    low = {name.lower(), bare(name).lower(), f"nvidia {bare(name)}".lower()}
+    return {name, *low, *(text.replace(" ", "_") for text in low), *(text.replace(" ", "-") for text in low)}
+
+
+def letters(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())
+
+
+def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
+    sold = defaultdict(set)  # the capabilities of the products with these letters, derived without the reader
+    for product in products():
+        sold[letters(bare(product.name))].add(str(product.capability))
+    wrong = {
+        spelling: outcome
+        for name in {product.name for product in products()}
+        for spelling in spellings(name) - {"m4"}  # which is Apple's too
+        if (outcome := found(spelling))
+        and {outcome} != (theirs if len(theirs := sold[letters(bare(name))]) == 1 else {"gpu-ambiguous"})
+    }
+
+    assert wrong == {}
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_gpu_or_an_error_that_says_why(text: str) -> None:
+    errors = {"gpu-unknown", "gpu-ambiguous", "gpu-not-supported"}
+
+    assert found(text) in {*errors, *(str(product.capability) for product in products())}
+
+
+def test_what_stands_beside_an_arm_processor_is_known() -> None:
+    names = ["DGX Spark", "Jetson Orin", "GH200", "GB200", "GB300", "H100", "B200", "RTX 5090"]
+
+    assert [find_product(name).arm for name in names] == [True] * 5 + [False] * 3
+
+
+def test_a_chip_s_capability_is_the_one_of_its_products() -> None:
+    assert find_product("GB10").capability == ComputeCapability(12, 1)
+    assert find_product("GB10B").capability == ComputeCapability(11, 0)

@@ -1,0 +1,129 @@
+"""Small wheels with GPU code in them, as bytes, and the ways to read them."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import requests
+
+from gpuinstall.wheels import HttpRanges
+from tests.lab.host import Answer, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from requests import Response
+
+FLAGS = b"sm_75 sm_80 sm_90"
+ROW = ("sm_75", "sm_80", "sm_90")
+PYTHON_LIBRARY = "torch/lib/libtorch_python.so"
+CUDA_LIBRARY = "torch/lib/libtorch_cuda.so"
+_WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
+
+
+def filler(size: int, seed: int = 0) -> bytes:
+    """Bytes that pack about as well as a library."""
+    dice = random.Random(seed)
+    text = b"\0".join(dice.choice(_WORDS) + dice.randbytes(3) for _ in range(size // 8))
+    return text[:size].ljust(size, b"\1")
+
+
+def library(string: bytes = b"\0" + FLAGS + b"\0", size: int = 400_000, at: float = 0.6) -> bytes:
+    """A library that holds ``string`` at a fraction of its size."""
+    before = filler(int(size * at))
+    return before + string + filler(size - len(before), seed=1)
+
+
+def fatbin(*entries: tuple[int, int, int], body: int = 300) -> bytes:
+    """A container of (kind, architecture, flags)."""
+    held = b"".join(
+        struct.pack("<HHIQ12xI8xQ16x", kind, 0x101, 64, body, architecture, flags) + filler(body)
+        for kind, architecture, flags in entries
+    )
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(held)) + held
+
+
+def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip file."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", method) as packed:
+        for name, data in files.items():
+            packed.writestr(name, data)
+    return held.getvalue()
+
+
+def version_py(cuda: str | None = "13.0") -> bytes:
+    """torch/version.py as it has been since 2.10."""
+    return (
+        "from typing import Optional\n\n__version__ = '2.16.0+cu130'\ndebug = False\n"
+        f"cuda: Optional[str] = {cuda!r}\ngit_version = 'd0f2af8b'\nhip: Optional[str] = None\n"
+    ).encode()
+
+
+def torch_files(**more: bytes) -> dict[str, bytes]:
+    """The files of a wheel of torch that matter; ``more`` by the ends of their names."""
+    metadata = b"Metadata-Version: 2.4\nName: torch\nVersion: 2.16.0\nRequires-Dist: triton==3.9.0\n\nTensors\n"
+    return {
+        "torch/_C.so": filler(2000),
+        "torch/version.py": version_py(),
+        PYTHON_LIBRARY: library(),
+        "torch-2.16.0+cu130.dist-info/METADATA": metadata,
+        "torch-2.16.0+cu130.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: cp312-cp312-manylinux_2_28_x86_64\n",
+    } | more
+
+
+@dataclass
+class Bytes:
+    """A file in memory."""
+
+    data: bytes
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+        self.asked.append((start, end))
+        for first in range(start, end, 16384):
+            yield self.data[first : min(end, first + 16384)]
+
+
+@contextmanager
+def server(respond: Callable[[str, dict[str, str]], Answer]) -> Iterator[Host]:
+    """A host on loopback."""
+    host = Host("wheels", respond)
+    yield host
+    host.close()
+
+
+def serving(data: bytes, **headers: str) -> Callable[[str, dict[str, str]], Answer]:
+    """Answer every address with ``data``."""
+    return lambda _path, _asked: Answer(body=data, headers=headers)
+
+
+@contextmanager
+def over_http(
+    url: str, *, hosts: tuple[str, ...] = (), seconds: float = 20.0, certificates: str | None = None
+) -> Iterator[HttpRanges]:
+    """Open a file at an address; credentials go along as ``me:secret`` where they may."""
+    with requests.Session() as session:
+
+        def ask(url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+            return session.get(
+                url,
+                headers=dict(headers),
+                auth=("me", "secret") if login and url.startswith("http://127.0.0.1") else None,
+                timeout=(3, 2),
+                stream=True,
+                allow_redirects=False,
+                verify=certificates or True,
+            )
+
+        yield HttpRanges(ask, url, hosts=hosts, seconds=seconds)

@@ -1,0 +1,120 @@
+"""Which architectures the packages beside torch have code for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tomli
+
+import gpuinstall.wheels
+from gpuinstall.wheels import WheelReader, read_companion
+from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.fatbins import read_containers, read_fatbins
+from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
+
+A, F = 0x100000, 0x200000
+BASE = fatbin((2, 75, 0), (2, 90, A), (2, 100, F), (1, 100, 0), (1, 120, F))
+BASE_NAMES = ("sm_75", "sm_90a", "sm_100f", "compute_100", "compute_120f")
+
+
+def _pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def _code(files: dict[str, bytes], package: str, cuda: str | None = None) -> tuple[str | None, tuple[str, ...]]:
+    code = read_companion(WheelReader(Bytes(archive(files))), package, cuda)
+    return code.member, code.architectures
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
+def test_containers_are_read_however_they_come(size: int) -> None:
+    data = filler(5000) + BASE + filler(100) + fatbin((2, 80, 0)) + BASE
+    found = list(read_containers(_pieces(data, size)))
+    assert found == [frozenset(BASE_NAMES), frozenset({"sm_80"}), frozenset(BASE_NAMES)]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        BASE[:-1],  # cut
+        BASE[:8] + (len(BASE) - 17).to_bytes(8, "little") + BASE[16:],  # shorter than its entries
+        BASE[:8] + (1 << 62).to_bytes(8, "little") + BASE[16:],  # endless
+        fatbin((3, 75, 0)),
+        fatbin((2, 7500, 0)),
+        BASE[:16],
+        fatbin(),
+    ],
+)
+def test_what_only_looks_like_a_container_counts_for_nothing(broken: bytes) -> None:
+    assert list(read_containers([broken])) == []
+
+
+def test_single_kernels_for_other_architectures_do_not_count() -> None:
+    odd, small = fatbin((2, 70, 0), (2, 75, 0)), fatbin((2, 90, A))
+    assert read_fatbins([odd, small, BASE, BASE, small, BASE, small]) == BASE_NAMES
+    assert read_fatbins([BASE, BASE, small]) == BASE_NAMES
+    assert read_fatbins([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("package", "member"),
+    [
+        ("nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn_cnn.so.9"),
+        ("nvidia-cudnn-cu13", "nvidia/cudnn/bin/cudnn_cnn64_9.dll"),
+        ("nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn_cnn_infer.so.8"),
+        ("nvidia-nccl-cu13", "nvidia/nccl/lib/libnccl.so.2"),
+        ("torchvision", "torchvision/_C_stable.so"),
+        ("torchvision", "torchvision/_C.pyd"),
+        ("torchaudio", "torchaudio/lib/libtorchaudio.so"),
+        ("xformers", "xformers/_C.so"),
+        ("vllm", "vllm/_C_stable_libtorch.abi3.so"),
+        ("vllm", "vllm/_C.abi3.so"),
+    ],
+)
+def test_the_library_that_answers_for_a_package(package: str, member: str) -> None:
+    other = library(fatbin((2, 90, A)) * 3)
+    assert _code({"larger.so": other, member: BASE * 3}, package) == (member, BASE_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "chosen"), [("12.6", 126), ("12.9", 128), ("12.0", 118 + 3), ("13.0", 130), ("13.2", 130)]
+)
+def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
+    files = {
+        f"bitsandbytes/libbitsandbytes_cuda{number}.so": fatbin((2, number - 50, 0))
+        for number in (118, 121, 126, 128, 130)
+    }
+    assert _code(files, "bitsandbytes", cuda) == (
+        f"bitsandbytes/libbitsandbytes_cuda{chosen}.so",
+        (f"sm_{chosen - 50}",),
+    )
+
+
+@pytest.mark.parametrize("cuda", ["14.0", None, "", "twelve", "12", "9" * 5000 + ".8"])
+def test_no_library_for_this_cuda(cuda: str | None) -> None:
+    assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (None, ())
+
+
+def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code() -> None:
+    files = {
+        "some/fa3/flash_attn_3_cuda.so": library(fatbin((2, 90, A)), 90_000),
+        "some.libs/libjpeg-1.so.8": library(b"", 60_000),
+        "some/_C.abi3.so": library(BASE, 40_000),
+        "some/small.so": fatbin((2, 80, 0)),
+        "some/data.bin": library(fatbin((2, 80, 0)), 80_000),
+    }
+    assert _code(files, "some") == ("some/_C.abi3.so", BASE_NAMES)
+
+
+def test_a_package_without_gpu_code() -> None:
+    assert _code({"some/_C.so": library(b""), "some/__init__.py": b""}, "some") == (None, ())
+
+
+def test_every_row_has_its_evidence() -> None:
+    table = tomli.loads((Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8"))
+    rows = [*table["members"], *table["optional"]]
+    assert {row["evidence"] for row in rows} == set(table["evidence"])
+    assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
+    assert len(load_members().rows) == len(table["members"])

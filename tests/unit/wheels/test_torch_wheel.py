@@ -1,0 +1,161 @@
+"""What is read of wheels of torch."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels import FileRanges, WheelError, WheelReader, read_torch
+from tests.unit.wheels.made import (
+    CUDA_LIBRARY,
+    FLAGS,
+    PYTHON_LIBRARY,
+    ROW,
+    Bytes,
+    archive,
+    fatbin,
+    library,
+    over_http,
+    server,
+    serving,
+    torch_files,
+    version_py,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.wheels import TorchCode
+
+GENCODE = b";".join(b"-gencode;arch=compute_%b,code=sm_%b" % (arch, arch) for arch in (b"75", b"80", b"90"))
+CODE = [fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))] * 4
+CUDA = library(b"\0" + GENCODE + b"\0", 50_000) + b"".join(CODE)
+LINUX_PYTHON = "libtorch_python.so"
+
+
+def _read(files: dict[str, bytes], witnesses: int = 1) -> TorchCode:
+    return read_torch(WheelReader(Bytes(archive(files))), witnesses=witnesses)
+
+
+def _flags(string: bytes) -> tuple[str, ...]:
+    return _read(torch_files() | {PYTHON_LIBRARY: library(string)}).architectures
+
+
+def test_a_build_is_read_over_http_without_its_rest() -> None:
+    data = archive(torch_files())
+    with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
+        wheel = WheelReader(ranges)
+        code = read_torch(wheel)
+    assert (code.architectures, code.cuda, code.hip, code.version) == (ROW, "13.0", None, "2.16.0+cu130")
+    assert code.witnesses[0][:2] == ("flags", PYTHON_LIBRARY)
+    assert (wheel.requests, len(host.log)) == (4, 4)
+    assert {asked.status for asked in host.log} == {206}
+    assert {asked.method for asked in host.log} == {"GET"}
+    assert host.log[0].range == "bytes=0-0"
+    assert {asked.headers["accept-encoding"] for asked in host.log} == {"identity"}
+
+
+def test_a_library_is_read_no_further_than_its_string() -> None:
+    ranges = Bytes(archive(torch_files() | {PYTHON_LIBRARY: library(size=3_000_000)}))
+    wheel = WheelReader(ranges)
+    read_torch(wheel)
+    assert 0.5 < wheel.bytes_read / ranges.size < 0.75
+
+
+def test_a_local_file_is_read_alike(tmp_path: Path) -> None:
+    path = tmp_path / "torch.whl"
+    path.write_bytes(archive(torch_files()))
+    assert read_torch(WheelReader(FileRanges(path))).architectures == ROW
+
+
+@pytest.mark.parametrize(
+    ("string", "expected"),
+    [
+        (b"std::string ipc_hsm_70 sm_75\0", ("sm_70", "sm_75")),  # torch 2.9.1: no NUL before it
+        (b"\0sm_80 sm_75 compute_80 sm_90a sm_103f\0", ("sm_75", "sm_80", "sm_90a", "sm_103f", "compute_80")),
+        (b"\0gfx1100 gfx90a gfx942\0", ("gfx1100", "gfx90a", "gfx942")),
+        (b"\0sm_90\0", ("sm_90",)),
+        (b"\0sm_90\0 and\nsm_80\0", ()),
+        (b"\0sm_75 sm_80 \0 sm_75  sm_80\0sm_7 sm_8\0", ()),
+        (b"\0sm_75,sm_80\0-gencode;arch=compute_90,code=sm_90\0", ()),
+        (b"", ()),
+    ],
+)
+def test_the_string_of_architectures(string: bytes, expected: tuple[str, ...]) -> None:
+    assert _flags(string) == expected
+
+
+@pytest.mark.parametrize("at", [(1 << 20) + shift for shift in range(-24, 8, 5)])
+def test_a_string_across_two_pieces(at: int) -> None:
+    data = b"\0" * at + FLAGS + b"\0" * 100
+    assert _read(torch_files() | {PYTHON_LIBRARY: data}).architectures == ROW
+
+
+def test_a_windows_build() -> None:
+    files = torch_files() | {"torch/lib/torch_python.dll": library()}
+    del files[PYTHON_LIBRARY]
+    code = _read(files)
+    assert (code.architectures, code.witnesses[0].member) == (ROW, "torch/lib/torch_python.dll")
+
+
+def test_a_cpu_build_is_known_by_its_version_alone() -> None:
+    ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
+    code = read_torch(wheel := WheelReader(ranges))
+    assert (code.cuda, code.architectures, code.witnesses, code.agree) == (None, (), (), True)
+    assert wheel.requests == 3
+
+
+def test_an_older_version_file() -> None:
+    old = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version = 'a8e7c98c'\nhip = None\n"
+    code = _read(torch_files() | {"torch/version.py": old})
+    assert (code.version, code.cuda, code.hip, code.git_version) == ("2.1.2+cu121", "12.1", None, "a8e7c98c")
+
+
+def test_a_macos_build_has_no_library_of_cuda() -> None:
+    files = torch_files() | {"torch/version.py": version_py(None)}
+    del files[PYTHON_LIBRARY]
+    assert _read(files).architectures == ()
+
+
+def test_three_witnesses_agree() -> None:
+    code = _read(torch_files() | {CUDA_LIBRARY: CUDA}, witnesses=3)
+    assert [witness.name for witness in code.witnesses] == ["flags", "gencode", "fatbins"]
+    assert (code.agree, code.architectures) == (True, ROW)
+
+
+@pytest.mark.parametrize(("string", "witness"), [(b"\0" + GENCODE + b"\0", "gencode"), (b"", "fatbins")])
+def test_the_next_witness_is_heard_where_one_has_no_answer(string: bytes, witness: str) -> None:
+    cuda = library(string, 50_000) + b"".join(CODE)
+    code = _read(torch_files() | {PYTHON_LIBRARY: library(b""), CUDA_LIBRARY: cuda})
+    assert (code.architectures, [heard.name for heard in code.witnesses]) == (ROW, [witness])
+
+
+def test_witnesses_that_disagree_are_an_answer_without_architectures() -> None:
+    other = library(b"\0sm_75 sm_80\0")
+    code = _read(torch_files() | {PYTHON_LIBRARY: other, CUDA_LIBRARY: CUDA}, witnesses=3)
+    assert (code.agree, code.architectures) == (False, ())
+    assert [witness.architectures for witness in code.witnesses] == [("sm_75", "sm_80"), ROW, ROW]
+
+
+def test_a_build_that_says_nothing_has_no_architectures() -> None:
+    code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
+    assert (code.cuda, code.architectures, code.witnesses) == ("13.0", (), ())
+
+
+def test_metadata_and_tags() -> None:
+    wheel = WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))
+    assert wheel.metadata()["Requires-Dist"] == "triton==3.9.0"
+    assert wheel.metadata("WHEEL")["Tag"] == "cp312-cp312-manylinux_2_28_x86_64"
+
+
+@pytest.mark.parametrize("files", [{}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}])
+def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
+    with pytest.raises(WheelError, match="files METADATA"):
+        WheelReader(Bytes(archive(files))).metadata()
+
+
+def test_another_package_is_no_torch() -> None:
+    with pytest.raises(WheelError, match=r"version\.py"):
+        _read({"numpy/version.py": b""})

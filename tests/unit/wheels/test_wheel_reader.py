@@ -1,0 +1,219 @@
+"""Zip files that are not what they say."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+import tracemalloc
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels import Limits, WheelError, WheelReader, read_torch
+from tests.unit.wheels.made import PYTHON_LIBRARY, ROW, Bytes, archive, library, torch_files
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+SOUND = archive(torch_files())
+END = SOUND.rindex(b"PK\5\6")
+DIRECTORY = struct.unpack_from("<I", SOUND, END + 16)[0]
+
+
+def _with(data: bytes, at: int, form: str, *values: int) -> bytes:
+    """Overwrite numbers."""
+    new = struct.pack(form, *values)
+    return data[:at] + new + data[at + len(new) :]
+
+
+def _entry(name: str) -> int:
+    """Where the directory's entry of a file begins."""
+    return SOUND.rindex(name.encode(), DIRECTORY) - 46
+
+
+def _code(data: bytes) -> str:
+    with pytest.raises(WheelError) as caught:
+        read_torch(WheelReader(Bytes(data)))
+    return caught.value.code
+
+
+def _zip64(data: bytes) -> bytes:
+    """Keep the place of the directory and the sizes of the library in zip64's fields, as files above 4 GB do."""
+    entry = _entry(PYTHON_LIBRARY)
+    packed, size = struct.unpack_from("<2I", data, entry + 20)
+    start = struct.unpack_from("<I", data, entry + 42)[0]
+    extra = struct.pack("<HHHHHHQQQ", 0x5455, 4, 0, 0, 1, 24, size, packed, start)
+    name_end = entry + 46 + len(PYTHON_LIBRARY)
+    changed = _with(
+        _with(_with(data, entry + 20, "<2I", *[0xFFFFFFFF] * 2), entry + 42, "<I", 0xFFFFFFFF),
+        entry + 30,
+        "<H",
+        len(extra),
+    )
+    directory = changed[DIRECTORY:name_end] + extra + changed[name_end:END]
+    count = struct.unpack_from("<H", data, END + 10)[0]
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(directory), DIRECTORY)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, DIRECTORY + len(directory), 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    return data[:DIRECTORY] + directory + record + locator + end
+
+
+def test_zip64() -> None:
+    data = _zip64(SOUND)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        assert file.read(PYTHON_LIBRARY) == library()
+    assert read_torch(WheelReader(Bytes(data))).architectures == ROW
+
+
+def test_zip64_with_its_record_elsewhere() -> None:
+    data = _zip64(SOUND)
+    at = data.rindex(b"PK\6\7")
+    for place in (0, at, 1 << 62):
+        assert _code(_with(data, at + 8, "<Q", place)) == "wheel-malformed"
+
+
+def test_a_comment_behind_the_directory() -> None:
+    data = _with(SOUND, END + 20, "<H", 300) + b"PK\5\6".ljust(300, b".")
+    with pytest.raises(WheelError):
+        WheelReader(Bytes(data))
+    assert WheelReader(Bytes(_with(SOUND, END + 20, "<H", 300) + b"." * 300)).members
+
+
+def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
+    ranges = Bytes(archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)}))
+    wheel = WheelReader(ranges)
+    assert read_torch(wheel).architectures == ROW
+    assert wheel.requests == 5
+    assert ranges.asked[1][1] == ranges.asked[0][0]
+
+
+def test_a_stored_file() -> None:
+    assert read_torch(WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures == ROW
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK",
+        b"\0" * 100_000,
+        SOUND[:-1],
+        SOUND[: END + 4],
+        SOUND[:DIRECTORY] + SOUND[END:],  # the directory is gone
+        SOUND[: DIRECTORY + 100] + SOUND[DIRECTORY + 101 :],  # a byte of it
+        SOUND[5000:],  # the beginning
+        _with(SOUND, END + 16, "<I", 0),
+        _with(SOUND, END + 16, "<I", 0xFFFFFFFE),
+        _with(SOUND, END + 12, "<I", 50),
+        _with(SOUND, END + 4, "<H", 1),
+        _with(SOUND, END + 10, "<H", 2),
+        _with(SOUND, DIRECTORY + 28, "<H", 0xFFFF),
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 8, "<H", 1),  # encrypted
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 10, "<H", 93),  # packed by zstd
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 20, "<I", 0x7FFFFFFF),
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 20, "<I", 0xFFFFFFFF),  # in zip64, where there is none
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 20, "<I", 1000),
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 24, "<I", 1000),
+        _with(SOUND, _entry(PYTHON_LIBRARY) + 42, "<I", 0),  # at the place of another
+        _with(SOUND, _entry("torch/version.py") + 16, "<I", 7),  # another checksum
+        _with(SOUND, _entry("torch/version.py") + 24, "<I", 5),
+        SOUND.replace(b"torch/version.py", b"torch/Version.py", 1),
+    ],
+)
+def test_a_malformed_wheel_is_one_clear_error(data: bytes) -> None:
+    assert _code(data) == "wheel-malformed"
+
+
+def test_a_name_twice_is_an_error() -> None:
+    data = archive({"torch/a": b"", "torch/b": b""}).replace(b"torch/b", b"torch/a")
+    assert _code(data) == "wheel-malformed"
+
+
+def test_a_million_files_are_not_read() -> None:
+    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 6, 0, 0, 0, 1, *[0] * 4, 0, 0) + b"a"
+    data = entry * 1_000_000
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 10**6, 10**6, len(data), 0)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(data), 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    ranges = Bytes(data + record + locator + end)
+    with pytest.raises(WheelError) as caught:
+        WheelReader(ranges)
+    assert caught.value.code == "wheel-too-large"
+    assert len(ranges.asked) == 1
+
+
+def _bomb(inflated: int) -> bytes:
+    """Zeros, packed a thousand to one."""
+    engine = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = bytes(1 << 20)
+    return b"".join(engine.compress(block) for _ in range(inflated >> 20)) + engine.flush()
+
+
+def _holding(packed: bytes, size: int) -> bytes:
+    """A wheel of torch in which the library is ``packed`` and says that it has ``size`` bytes."""
+    held = archive(torch_files() | {PYTHON_LIBRARY: packed}, zipfile.ZIP_STORED)
+    entry = held.rindex(PYTHON_LIBRARY.encode()) - 46
+    local = struct.unpack_from("<I", held, entry + 42)[0]
+    return _with(_with(_with(held, entry + 24, "<I", size), entry + 10, "<H", 8), local + 8, "<H", 8)
+
+
+@pytest.mark.parametrize(("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")])
+def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str) -> None:
+    data = _holding(_bomb(64 << 20), size)
+    tracemalloc.start()
+    with pytest.raises(WheelError) as caught:
+        read_torch(WheelReader(Bytes(data), Limits(inflated=32 << 20)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.code == code
+    assert peak < 20 << 20
+
+
+@pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(requests=3), Limits(inflated=100_000)])
+def test_limits(limits: Limits) -> None:
+    with pytest.raises(WheelError) as caught:
+        read_torch(WheelReader(Bytes(SOUND), limits))
+    assert caught.value.code == "wheel-too-large"
+    assert caught.value.seen
+
+
+class _Endless(Bytes):
+    """Never stops sending."""
+
+    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+        yield from super().stream(start, end)
+        while True:
+            yield b"\0" * 1000
+
+
+class _Short(Bytes):
+    """Stops a byte early."""
+
+    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+        yield from super().stream(start, end - 1)
+
+
+@pytest.mark.parametrize("kind", [_Endless, _Short])
+def test_more_or_less_than_was_asked_for(kind: type[Bytes]) -> None:
+    with pytest.raises(WheelError) as caught:
+        WheelReader(kind(SOUND))
+    assert caught.value.code == "wrong-range"
+
+
+def test_a_large_text_is_not_read() -> None:
+    wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
+    with pytest.raises(WheelError, match="5242880"):
+        wheel.read("a/b")
+
+
+def test_a_stream_that_is_left_early_asks_for_no_more() -> None:
+    ranges = Bytes(archive({"a.so": bytes(12 << 20)}, zipfile.ZIP_STORED))
+    stream = WheelReader(ranges).stream("a.so")
+    before = time.monotonic()
+    next(stream)
+    stream.close()
+    assert len(ranges.asked) == 2
+    assert time.monotonic() - before < 5

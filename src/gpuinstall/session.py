@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``."""
+    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
+
+    ``code_check`` says that every package has to have code for the GPUs.
+    """
 
     sources: Sources
     client: Client
@@ -34,6 +37,7 @@ class Session:
     reporter: Reporter
     patience: Patience = USUAL
     folder: Path = field(default_factory=Path.cwd)
+    code_check: bool = True
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
@@ -55,7 +59,9 @@ class Session:
 
 
 @contextmanager
-def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
+def open_session(
+    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True
+) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
@@ -70,7 +76,7 @@ def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False)
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
         python, cache = Path(sys.executable), WheelCache(cache_folder())
-        yield Session(sources, client, cache, variables | logins, python, reporter, patience)
+        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check=code_check)
 
 
 @contextmanager

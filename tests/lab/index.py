@@ -124,6 +124,8 @@ class StandInIndex:
         match parts:
             case ["whl", tag, ""] if self._wheels(tag):
                 return self._flat_page(tag) if self.habits.flat else self._packages_page(tag)
+            case ["whl", package, ""] if package == "torch" and not self.habits.flat:
+                return self._union_page(package)
             case ["whl", tag, package, ""] if self._wheels(tag, package) and not self.habits.flat:
                 return self._package_page(tag, package, headers)
             case ["whl", tag, package, ""] if package.startswith(_COPIED) and not self.habits.flat:
@@ -169,6 +171,12 @@ class StandInIndex:
         if self.habits.json and JSON in headers.get("accept", ""):
             return _json(package, [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels])
         return _html(f"    <h1>Links for {package}</h1>\n" + "".join(self._link(tag, wheel) for wheel in wheels))
+
+    def _union_page(self, package: str) -> Answer:
+        """List a package for all tags."""
+        tags = sorted(folder.name for folder in (self.folder / "whl").iterdir())
+        links = (self._link(tag, wheel) for tag in tags for wheel in self._wheels(tag, package))
+        return _html(f"    <h1>Links for {package}</h1>\n" + "".join(links))
 
     def _link(self, tag: str, wheel: Path) -> str:
         base = self.r2.url if self.habits.absolute else ""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
+@options.code_check
 @options.offline
 @framed("lock")
 def command(
@@ -55,20 +56,22 @@ def command(
     packages: tuple[str, ...],
     diff: tuple[str, str] | None,
     download: Path | None,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
-    from gpuinstall.catalog import load_catalog
+    from gpuinstall.learned import known_catalog
     from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.inputs import digest_files, plain
+    from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    folder, catalog = Path.cwd(), load_catalog()
+    folder, catalog = Path.cwd(), known_catalog()
     config = _settings(request, folder, catalog)
     sources = read_sources(request.torch_index, os.environ, folder, configured=config.torch_index)
     catalog = replace(catalog, torch_index=sources.torch_index)
@@ -78,7 +81,8 @@ def command(
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
     files = digest_files(request.read_files, folder)
-    with open_session(sources, terminal, offline=offline) as session:
+    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
+        catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:
             told = request.has_requirements

@@ -28,6 +28,9 @@ venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
 )
 offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+code_check = click.option(
+    "--code-check/--no-code-check", default=True, help="Take only packages that have code for the GPUs (they are read)."
+)
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )

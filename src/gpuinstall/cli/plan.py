@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -53,8 +52,7 @@ def command(
     config = options.read_project_config()
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
-    index = request.torch_index or config.torch_index
-    catalog = _of_index(index) if index else load_catalog()
+    catalog = _catalog(request.torch_index or config.torch_index)
     if live:
         catalog = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
     plan = _with_what_is_open(choose(meant, wanted, catalog))
@@ -137,11 +135,14 @@ def _with_what_is_open(plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
 
 
-def _of_index(index: str) -> Catalog:
+def _catalog(index: str | None) -> Catalog:
+    """The catalogue with what was learned from the index that is meant."""
+    from gpuinstall.learned import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
-    return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
+    base = sources_of(index, {}, Indexes()).torch_index
+    return replace(known_catalog(base), torch_index=base)
 
 
 def _live(
@@ -156,7 +157,7 @@ def _live(
     import os
     from pathlib import Path
 
-    from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.learned import learned_catalog
     from gpuinstall.patience import read_patience
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client
@@ -164,7 +165,7 @@ def _live(
     sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
     sources.announce(terminal)
     with Client(sources.certificates, logins=sources.logins, patience=read_patience(os.environ)) as client:
-        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+        return learned_catalog(catalog, machine, request, terminal, sources=sources, client=client)
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

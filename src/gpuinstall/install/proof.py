@@ -50,7 +50,12 @@ def prove(found: Fit, venv: Path, options: InstallOptions, session: Session) -> 
     gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if options.here else None
     for_cpu = found.plan.status == "cpu"
     verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=session.reporter
+        interpreter(venv),
+        machine,
+        asked_cpu=for_cpu,
+        gpus=gpus or None,
+        meant=found.choice.build,
+        reporter=session.reporter,
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":

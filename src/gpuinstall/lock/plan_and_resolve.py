@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError, InternalError, NoBuildError
+from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.request import is_torch, plan_locks
 from gpuinstall.lock.resolution import Resolution, check_resolution, resolve
@@ -44,7 +45,8 @@ def plan_and_resolve(
     requests, unreachable = read_live_index(requests, session)
     pins = (pins or VersionPins()).within(requests[0].request.constraints)
     if unreachable is None:
-        agreed = _agree(requests, session, pins, newest=newest)
+        agree = partial(_agree, session=session, newest=newest)
+        agreed = with_code(agree, requests, pins, session)
     else:
         agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
     for resolution in agreed:
@@ -79,14 +81,14 @@ def _agree_from_cache(
     except InstallationError:
         raise unreachable from None
     try:
-        agreed = _agree(requests, session.from_cache(), pins, newest=newest)
+        agreed = _agree(requests, pins, session.from_cache(), newest=newest)
     except (InstallationError, NoBuildError):
         raise unreachable from None
     session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
     return agreed
 
 
-def _agree(requests: Sequence[LockRequest], session: Session, pins: VersionPins, *, newest: bool) -> list[Resolution]:
+def _agree(requests: Sequence[LockRequest], pins: VersionPins, session: Session, *, newest: bool) -> list[Resolution]:
     """Plan and resolve; where other packages demand a torch of their own, again with that one."""
 
     def resolve_within(planned: PlannedLock, bounds: tuple[str, ...] = ()) -> Resolution | ConflictError:

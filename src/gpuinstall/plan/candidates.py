@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.plan.companions import pinned, shared_pythons
-from gpuinstall.plan.rules import NOT_THERE, broken_rule
+from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read
 from gpuinstall.plan.values import Choice, Reason, Rejection
 from gpuinstall.vendors.protocol import Code
 
@@ -71,12 +71,15 @@ def judge(build: Build, context: PlanContext) -> Candidate | Rejection:
 
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
-    """Apply the rules that do not depend on a GPU."""
+    """Apply the rules that do not depend on a GPU's code; what nobody has read is asked for last."""
     reason = broken_rule(build, context)
     if reason is not None:
         return Rejection(build, *reason)
     python = context.python(shared_pythons(build, context))
-    return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
+    if isinstance(python, Reason):
+        return Rejection(build, *python)
+    unread = is_read(build, context)
+    return Rejection(build, *unread) if unread else Candidate(build, python)
 
 
 def judge_all(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:

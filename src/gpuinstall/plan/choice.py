@@ -11,7 +11,7 @@ from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
 from gpuinstall.plan.newest import newest_reason
-from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, older, passed_over, reasons_for
+from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, learned_reason, older, passed_over, reasons_for
 from gpuinstall.plan.refusal import explained
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Rejection, Run
@@ -131,7 +131,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=(why, newest_reason(best, rejected, context)),
+        reasons=tuple(filter(None, (why, learned_reason(best, context), newest_reason(best, rejected, context)))),
         rejected=tuple(
             passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
         ),

@@ -26,7 +26,7 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
     if hidden := _newest_seen(best, newer, context):
         return hidden
     there = [found for found in newer if found.code not in NOT_THERE]
-    coded = [found for found in there if has_code(found.build, context)]
+    coded = [found for found in there if found.build.unread or has_code(found.build, context)]
     running = [found for found in coded if runs(found.build, context)]
     if blocking := closest((found for found in running if found.code not in _ASKED), context.rules):
         return _newest_but(best, blocking)
@@ -43,7 +43,7 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
 def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
     """Say that a newer one is unknown, or in no source that answers."""
     torch = best.build.torch
-    unknown = next((found.build.name for found in newer if found.build.unknown), None)
+    unknown = next((found.build.name for found in newer if found.code == "not-in-catalogue"), None)
     if unknown:
         known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
         return Reason("newest-known", f"{known}; {unknown} is on the index")

@@ -30,12 +30,22 @@ def reasons_for(
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
     found = (
         None if context.gpus else _no_gpu_here(context),
+        learned_reason(best, context),
         newest_reason(best, rejected, served),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
     )
     return tuple(reason for reason in found if reason is not None)
+
+
+def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
+    """Say of a build that the catalogue does not have where what is known of it comes from."""
+    build = best.build
+    if build.learned is None:
+        return None
+    known = f"the catalogue of {context.catalog.date} does not have it"
+    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
 
 
 def passed_over(
@@ -130,8 +140,10 @@ def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
+    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
+    unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
     companions = built_for_the_cpu(build, context)
-    found = (*context.rules.warnings(build, context.gpus), *filter(None, [companions]))
+    found = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
     return (*found, *_of_the_machine(context))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from gpuinstall.web.hosts import Cause, HostGate, UnreachableError
 from gpuinstall.web.page_cache import Page, PageCache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from requests import Response, Session
@@ -92,6 +93,13 @@ class Client:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
+    def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+        """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
+
+        ``login`` says whether the host's credentials go along.
+        """
+        return self._ask("GET", url, headers, login=login, redirects=False)
+
     def unreachable(self, url: str) -> UnreachableError | None:
         """What is known of the host of an address, where it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
@@ -137,28 +145,18 @@ class Client:
             self._pages.keep(url, page)
         return page
 
-    def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+    def _ask(
+        self, method: str, url: str, headers: Mapping[str, str], *, login: bool = True, redirects: bool = True
+    ) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self._patience))
-        return gate.ask(lambda: self._send(session, method, url, headers))
-
-    def _send(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        from requests.exceptions import ConnectionError as ConnectionFailed
-
-        try:
-            return self._send_once(session, method, url, headers)
-        except ConnectionFailed as error:
-            if "Connection aborted" not in str(error):
-                raise
-            return self._send_once(session, method, url, headers)
-
-    def _send_once(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        user, colon, password = self._logins.get(urlsplit(url).netloc, "").partition(":")
-        return session.request(
+        user, colon, password = self._logins.get(host if login else "", "").partition(":")
+        send = partial(
+            session.request,
             method,
             url,
             headers=headers,
@@ -166,8 +164,9 @@ class Client:
             timeout=(CONNECT_S, self._patience.silence),
             verify=self._certificates or True,
             stream=True,
-            allow_redirects=True,
+            allow_redirects=redirects,
         )
+        return gate.ask(lambda: _sent(send))
 
     def _opened(self) -> Session:
         """Import requests in one thread alone: where several do, CPython may find a deadlock between their imports."""
@@ -181,6 +180,18 @@ class Client:
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
             return self._session
+
+
+def _sent(send: Callable[[], Response]) -> Response:
+    """Send; once more where the host had closed a connection that was kept open."""
+    from requests.exceptions import ConnectionError as ConnectionFailed
+
+    try:
+        return send()
+    except ConnectionFailed as error:
+        if "Connection aborted" not in str(error):
+            raise
+        return send()
 
 
 def cache_folder() -> Path:

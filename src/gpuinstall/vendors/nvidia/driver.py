@@ -59,12 +59,27 @@ class MachineDriver:
         """The floor for the system whose driver counts: in WSL that of Windows."""
         return floor.windows if self.machine.os == "windows" or self.machine.environment.wsl else floor.linux
 
-    def serves(self, major: int) -> bool:
-        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides."""
+    @property
+    def is_unknown(self) -> bool:
+        """Say whether it is newer than every branch of the tables."""
+        return self.version is not None and self.version.branch > self.tables.branches[-1][0]
+
+    def serves(self, toolkit: tuple[int, int]) -> bool:
+        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides.
+
+        A major without a floor is newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
+        """
+        floor = self.floors.get(toolkit[0])
+        if floor is None:
+            return self.cuda is not None and self.cuda >= toolkit
         if self.version is None and self.cuda is not None:
-            return self.cuda.major >= major
-        floor = self.floors.get(major)
-        return floor is not None and self._reaches(floor)
+            return self.cuda.major >= toolkit[0]
+        return self._reaches(floor)
+
+    def needed(self, toolkit: tuple[int, int]) -> str:
+        """The driver that a toolkit needs, for people: ``driver 580 or newer``."""
+        floor = self.floors.get(toolkit[0])
+        return f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
 
     def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Unusable | None:
         """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation.

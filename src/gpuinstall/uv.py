@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 # What a user may set for uv that changes where and how fast, never what is installed.
@@ -25,6 +25,7 @@ _KEPT = (
     "UV_SYSTEM_CERTS",
 )
 _INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
+_FAMILY = ("--index", "./family")
 
 
 @cache
@@ -62,18 +63,18 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
 
 
-def compile_lock(python: Path, version: str, platform: str) -> list[str]:
+def compile_lock(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
     """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock.
 
-    The folder's own index, ``family``, comes first.
+    The folder's own index, ``family``, comes first; ``wheels_only`` are never built from source.
     """
     form = ["--format", "pylock.toml", "--no-annotate"]
-    return [*_compile(python, version, platform), "--index", "./family", *form, "pyproject.toml"]
+    return [*_compile(python, version, platform, wheels_only), *form, "pyproject.toml"]
 
 
-def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
+def compile_with_reasons(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
-    return [*_compile(python, version, platform), "--annotation-style", "line", "pyproject.toml"]
+    return [*_compile(python, version, platform, wheels_only), "--annotation-style", "line", "pyproject.toml"]
 
 
 def look(python: Path) -> list[str]:
@@ -96,9 +97,10 @@ def fetch_python(version: str) -> list[str]:
     return [str(uv()), "python", "install", "--no-bin", version]
 
 
-def _compile(python: Path, version: str, platform: str) -> list[str]:
+def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[str]) -> list[str]:
     target = ["--python-version", version, "--python-platform", platform]
-    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt"]
+    wheels = [word for name in sorted(wheels_only) for word in ("--only-binary", name)]
+    return [*_pip("compile", python), *target, *wheels, "--no-header", "--constraints", "constraints.txt", *_FAMILY]
 
 
 def _pip(command: str, python: Path) -> list[str]:

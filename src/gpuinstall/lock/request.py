@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
 
 
@@ -58,18 +58,19 @@ class LockRequest:
         request = replace(self.request, requirements=requirements, python=python or self.request.python)
         return replace(self, request=request)
 
-    def plan(self) -> Plan:
+    def plan(self, settled: Settled | None = None) -> Plan:
         """Choose for it."""
-        return choose(self.machine, self.request, self.catalog)
+        return choose(self.machine, self.request, self.catalog, settled)
 
 
 @dataclass(frozen=True)
 class PlannedLock:
-    """A lock request with the plan that serves it, and the choice in it."""
+    """A lock request with the plan that serves it, and the choice in it; ``settled`` is what its programs came to."""
 
     request: LockRequest
     plan: Plan
     choice: Choice
+    settled: Settled | None = None
 
     @property
     def target(self) -> Target:
@@ -85,12 +86,12 @@ def machine_for_target(target: Target) -> Machine:
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def plan_lock(request: LockRequest) -> PlannedLock:
+def plan_lock(request: LockRequest, settled: Settled | None = None) -> PlannedLock:
     """Choose for one lock; raise what a refused plan says."""
-    plan = request.plan()
+    plan = request.plan(settled)
     if plan.choice is None:
         raise refusal(plan, request.machine)
-    return PlannedLock(request, plan, plan.choice)
+    return PlannedLock(request, plan, plan.choice, settled)
 
 
 def refusal(plan: Plan, machine: Machine) -> GpuInstallError:

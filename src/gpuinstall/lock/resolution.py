@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import DEFAULT_INDEX
@@ -13,7 +15,8 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolver import ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.programs import list_programs, programs_first
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, is_unknown, resolve_project
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.fetch import Hashes
     from gpuinstall.lock.request import PlannedLock
-    from gpuinstall.lock.resolver import VersionPins
+    from gpuinstall.lock.resolver import ResolvedVersions, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
@@ -64,16 +67,63 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
 
     expected = expected_family(choice.requirements, target.backend, family)
     pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
-    project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
+    programs = list_programs(choice.requirements, family, target, choice.python, session)
+    wheels_only = family | {program.name for program in programs if program.needs_no_building}
+    requirements = programs_first(choice.requirements, family)
+    project = ResolverProject(requirements, choice.python, target, pages, pins, frozenset(wheels_only))
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
         document, project = resolve_project(project, family, wheels_of, session)
     files = locked_files(document)
     check_provenance(files, project.pages)
+    _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
     return Resolution(planned, target, document, files, hashes)
+
+
+def resolve_for_here(
+    planned: PlannedLock, pins: VersionPins, session: Session, hoped: ResolvedVersions | None = None
+) -> Resolution | ConflictError:
+    """Resolve what was chosen, or say why not.
+
+    Where a package has wheels for newer systems alone, or a program would be older than was hoped for, what this very
+    machine's glibc can run is allowed.
+    """
+    target = planned.target
+    answer = _answer(planned, target, pins, session)
+    newer = target.up_to(planned.request.machine.glibc)
+    if newer == target or (isinstance(answer, Resolution) and not _disappoints(answer, hoped or {})):
+        return answer
+    again = _answer(planned, newer, pins, session)
+    return again if isinstance(again, Resolution) else answer
+
+
+def _answer(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution | ConflictError:
+    try:
+        return resolve(planned, target, pins, session)
+    except ConflictError as conflict:
+        return conflict
+
+
+def _disappoints(resolution: Resolution, hoped: ResolvedVersions) -> bool:
+    named = {parse_requirement(text).name for text in resolution.planned.choice.requirements}
+    return resolution.builds_from_source or any(
+        Version(version) < Version(hoped[name][0])
+        for name, version in resolution.versions.items()
+        if name in named and name in hoped and name not in resolution.planned.request.catalog.family
+    )
+
+
+def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
+    """Raise ConflictError for a companion that does not load beside the build."""
+    build, bound = planned.choice.build, planned.request.catalog.backend_bound
+    for package in document.get("packages", ()):
+        name, version = package["name"], package.get("version", "").partition("+")[0]
+        if build.backend not in bound.get((name, version), {build.backend}):
+            message = f"{name} {version} does not load beside torch {build.name}"
+            raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
 
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:

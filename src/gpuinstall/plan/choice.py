@@ -6,11 +6,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import Candidate, NoCandidate, best_cover, judge_all, judge_request, preferred
+from gpuinstall.plan.candidates import (
+    Candidate,
+    NoCandidate,
+    best_cover,
+    is_settled,
+    judge_all,
+    judge_request,
+    preference,
+    preferred,
+)
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
-from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, newest_reason, older, passed_over, reasons_for
+from gpuinstall.plan.reasons import (
+    cpu_warnings,
+    gpu_warnings,
+    held_back,
+    lesser,
+    newest_reason,
+    passed_over,
+    reasons_for,
+)
 from gpuinstall.plan.refusal import explained
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Rejection, Run
@@ -24,17 +41,21 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
     from gpuinstall.plan.gpus import LeftOut
+    from gpuinstall.plan.values import Settled
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
-    """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
+def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan:
+    """Choose the build for a machine, with reasons; raise UsageError for a malformed request.
+
+    The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
+    """
 
     def attempt(asked: Request) -> Plan | NoCandidate:
         demand = parse_request(asked, catalog.family, machine)
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
         gpus = asked_gpus(machine, demand.gpus, rules)
-        return _attempt(PlanContext(machine, demand, catalog, rules, gpus))
+        return _attempt(PlanContext(machine, demand, catalog, rules, gpus, settled))
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
@@ -69,7 +90,10 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         return NoCandidate(context, tuple(rejected), left_out)
     cover = best_cover((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    best = preferred(fitting, context)
+    settled = [candidate for candidate in fitting if is_settled(candidate, context)]
+    if not settled:
+        return NoCandidate(context, tuple(rejected), left_out)
+    best = preferred(settled, context)
     rest = passed_over(best, candidates, rejected, context)
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
@@ -79,6 +103,7 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
         warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
+        runnable=tuple(one.build for one in sorted(fitting, key=lambda one: preference(one, context))),
     )
 
 
@@ -104,19 +129,21 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     if not candidates and all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected):
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
-    if not candidates:
+    best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)
+    if best is None:
         return NoCandidate(context, tuple(rejected))
-    best, *others = candidates
-    passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    passed = {id(found.build): found for found in (*rejected, *others)}
     return Plan(
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=(why, newest_reason(best, rejected, context)),
+        reasons=(why, newest_reason(best, (*rejected, *others), context), *held_back(context)),
         rejected=tuple(
             passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
         ),
         warnings=cpu_warnings(best.build, why, context),
+        runnable=tuple(candidate.build for candidate in candidates),
     )
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
-_NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed"}
+_NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed", "programs-conflict"}
+HELD_BACK = "held-back"
+"""The code of a build that would run, but is newer than the torch that the programs want."""
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
@@ -32,6 +34,7 @@ def reasons_for(
     found = (
         None if context.gpus else _no_gpu_here(context),
         newest_reason(best, rejected, served),
+        *held_back(context),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
@@ -43,6 +46,9 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
+    free = next((found for found in newer if found.code == HELD_BACK), None)
+    if free:
+        return Reason(HELD_BACK, f"{free.message}; without it torch {free.build.torch} would run here")
     unknown = next((found.build.name for found in newer if found.build.unknown), None)
     if unknown:
         known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
@@ -60,24 +66,30 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
     return Reason(f"newest-but-{blocking.code}", message)
 
 
+def held_back(context: PlanContext) -> list[Reason]:
+    """Say which programs could not be the newest."""
+    return [Reason("program-held-back", text) for text in (context.settled.held_back if context.settled else ())]
+
+
 def passed_over(
     best: Candidate, candidates: list[Candidate], rejected: list[Rejection], context: PlanContext
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
-    others = [_lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
     return tuple(sorted((*rejected, *others), key=lambda found: context.positions[id(found.build)]))
 
 
-def older(candidate: Candidate, best: Candidate) -> Rejection:
-    """Reject a build that fits because a newer torch does too."""
-    return Rejection(candidate.build, "older-torch", f"{best.build.name} fits too and is newer")
-
-
-def _lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+    """Reject a build that runs too: the programs want another torch or cannot have it, or the best is better."""
+    build, settled = candidate.build, context.settled
+    if settled and build.torch > settled.torch:
+        return Rejection(build, HELD_BACK, settled.why)
+    if settled and build.torch == settled.torch and build.backend.tag in settled.unserved:
+        return Rejection(build, "programs-conflict", settled.unserved[build.backend.tag])
     if candidate.covers != best.covers:
         return Rejection(candidate.build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
     if candidate.build.torch < best.build.torch:
-        return older(candidate, best)
+        return Rejection(build, "older-torch", f"{best.build.name} fits too and is newer")
     return Rejection(
         candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
     )
@@ -122,7 +134,7 @@ def _backend(
 ) -> Reason | None:
     torch = best.build.torch
     for found in rejected:
-        if found.build.torch == torch and found.code in {"no-companion", "not-allowed"}:
+        if found.build.torch == torch and found.code in {"no-companion", "not-allowed", "programs-conflict"}:
             return Reason("backend", f"not {found.build.name}: {found.message}")
     rivals = [
         other

@@ -71,12 +71,13 @@ def _served(
 
 
 def _with_best_build(planned: PlannedLock, request: OpenRequest, proposal: Proposal) -> Resolution | ConflictError:
-    """Resolve with the best build of a torch that the programs can be had with."""
+    """Resolve with the best build of a torch that the programs can be had with, as new as they were proposed."""
+    pins = request.pins.within(request.bounds(proposal) if planned is request.planned else ())
     conflicts: dict[str, ConflictError] = {}
     for backend in [build.backend.tag for build in planned.plan.runnable if build.torch == proposal.torch]:
         unserved = {tag: shortened(conflict.why or conflict.message) for tag, conflict in conflicts.items()}
         settled = plan_lock(planned.request, Settled(proposal.torch, "", unserved))
-        answer = resolve_for_here(settled, request.pins, request.session, proposal.versions)
+        answer = resolve_for_here(settled, pins, request.session, tuple(proposal.versions))
         if isinstance(answer, Resolution):
             return answer
         conflicts[backend] = answer

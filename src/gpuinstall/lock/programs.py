@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from gpuinstall.catalog.pages import SourceRelease, Wheel, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from packaging.tags import Tag
-    from packaging.version import Version
 
     from gpuinstall.lock.target import Target
     from gpuinstall.plan.requirement import Asked
@@ -49,6 +49,10 @@ class ListedProgram:
         """Say whether no source is newer than its wheels."""
         return self._wheel_version is not None and self._wheel_version == self.newest
 
+    def is_newer_than(self, version: str) -> bool:
+        """Say whether there is a newer release."""
+        return self.newest is not None and self.newest > Version(version)
+
     @property
     def _wheel_version(self) -> Version | None:
         return self.wheel.version if self.wheel else None
@@ -73,7 +77,7 @@ def list_programs(
     requirements: Iterable[str], family: Collection[str], target: Target, python: str, session: Session
 ) -> list[ListedProgram]:
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
-    asked = [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_settled(one)]
+    asked = [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_exact(one)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(partial(_listed, tags=target.tags(python), python=python, session=session), asked))
 
@@ -93,10 +97,9 @@ def torch_wanted(url: str, target: Target, python: str, session: Session) -> Spe
     return SpecifierSet(",".join(str(one.specifier) for one in of_torch if one.specifier)) if of_torch else None
 
 
-def _is_settled(asked: Asked) -> bool:
-    return asked.url is not None or any(
-        one.operator == "==" and "*" not in one.version for one in asked.specifier or ()
-    )
+def _is_exact(asked: Asked) -> bool:
+    exact = (one.operator == "==" and "*" not in one.version for one in asked.specifier or ())
+    return asked.url is not None or any(exact)
 
 
 def _listed(asked: Asked, tags: list[Tag], python: str, session: Session) -> ListedProgram:

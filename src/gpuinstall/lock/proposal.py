@@ -78,6 +78,11 @@ class OpenRequest:
                 kept.append(f"{program.name}>={versions[program.name][0]}")
         return replace(_proposal(versions), obstacles=obstacles) if versions else proposal
 
+    def bounds(self, proposal: Proposal) -> tuple[str, ...]:
+        """The constraints that keep the programs as new as they are in a proposal."""
+        there = [program.name for program in self.programs if program.name in proposal.versions]
+        return tuple(f"{name}>={proposal.versions[name][0]}" for name in there)
+
     @cached_property
     def programs(self) -> tuple[ListedProgram, ...]:
         """What the default index lists of the programs, in the order of asking."""

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
-
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import DEFAULT_INDEX
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.fetch import Hashes
     from gpuinstall.lock.request import PlannedLock
-    from gpuinstall.lock.resolver import ResolvedVersions, VersionPins
+    from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
@@ -57,16 +55,21 @@ class Resolution:
         return any(not file.name.endswith(".whl") for file in self.files)
 
 
-def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution:
-    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot."""
+def resolve(
+    planned: PlannedLock, target: Target, pins: VersionPins, session: Session, expected: Collection[str] = ()
+) -> Resolution:
+    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot.
+
+    ``expected`` are packages that will turn up, as far as that is known.
+    """
     choice, family = planned.choice, planned.request.catalog.family
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(_listed(planned, package, session), target.backend, tags)
 
-    expected = expected_family(choice.requirements, target.backend, family)
-    pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
+    members = sorted({*expected_family(choice.requirements, target.backend, family), *family.intersection(expected)})
+    pages = {package: wheels for package in members if (wheels := wheels_of(package))}
     programs = list_programs(choice.requirements, family, target, choice.python, session)
     wheels_only = family | {program.name for program in programs if program.needs_no_building}
     requirements = programs_first(choice.requirements, family)
@@ -84,36 +87,26 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
 
 
 def resolve_for_here(
-    planned: PlannedLock, pins: VersionPins, session: Session, hoped: ResolvedVersions | None = None
+    planned: PlannedLock, pins: VersionPins, session: Session, expected: Collection[str] = ()
 ) -> Resolution | ConflictError:
     """Resolve what was chosen, or say why not.
 
-    Where a package has wheels for newer systems alone, or a program would be older than was hoped for, what this very
-    machine's glibc can run is allowed.
+    Where a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
     """
+
+    def answer_for(target: Target) -> Resolution | ConflictError:
+        try:
+            return resolve(planned, target, pins, session, expected)
+        except ConflictError as conflict:
+            return conflict
+
     target = planned.target
-    answer = _answer(planned, target, pins, session)
+    answer = answer_for(target)
     newer = target.up_to(planned.request.machine.glibc)
-    if newer == target or (isinstance(answer, Resolution) and not _disappoints(answer, hoped or {})):
+    if newer == target or (isinstance(answer, Resolution) and not answer.builds_from_source):
         return answer
-    again = _answer(planned, newer, pins, session)
+    again = answer_for(newer)
     return again if isinstance(again, Resolution) else answer
-
-
-def _answer(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution | ConflictError:
-    try:
-        return resolve(planned, target, pins, session)
-    except ConflictError as conflict:
-        return conflict
-
-
-def _disappoints(resolution: Resolution, hoped: ResolvedVersions) -> bool:
-    named = {parse_requirement(text).name for text in resolution.planned.choice.requirements}
-    return resolution.builds_from_source or any(
-        Version(version) < Version(hoped[name][0])
-        for name, version in resolution.versions.items()
-        if name in named and name in hoped and name not in resolution.planned.request.catalog.family
-    )
 
 
 def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:

@@ -125,10 +125,9 @@ def resolve_versions(
     family: Collection[str],
     wheels_of: Callable[[str], tuple[Wheel, ...]],
     session: Session,
-) -> tuple[ResolvedVersions, ResolverProject]:
+) -> ResolvedVersions:
     """The same for the versions alone, with who asked for each."""
-    resolved, project = _resolved_from_sources(project, family, wheels_of, session, reasons=True)
-    return parse_versions(resolved), project
+    return parse_versions(_resolved_from_sources(project, family, wheels_of, session, reasons=True)[0])
 
 
 def _resolved_from_sources(

@@ -46,9 +46,14 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
     """Say that it is the newest torch, or what keeps a newer one away."""
     torch = best.build.torch
     newer = [found for found in rejected if found.build.torch > torch]
-    free = next((found for found in newer if found.code == HELD_BACK), None)
-    if free:
-        return Reason(HELD_BACK, f"{free.message}; without it torch {free.build.torch} would run here")
+    for found in newer:
+        if found.code == HELD_BACK:
+            return Reason(HELD_BACK, f"{found.message}; without it torch {found.build.torch} would run here")
+    return _newest_that_runs(best, newer, context)
+
+
+def _newest_that_runs(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason:
+    torch = best.build.torch
     unknown = next((found.build.name for found in newer if found.build.unknown), None)
     if unknown:
         known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"

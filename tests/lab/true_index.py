@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.metadata import Metadata
+from packaging.specifiers import SpecifierSet
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import family_wheels
@@ -68,8 +69,9 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
             bound = catalog.backend_bound.get((package, version))
             if (found := needs.get((package, version))) and (bound is None or build.backend in bound):
                 make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
-    if triton and (found := needs.get(("triton", triton.lstrip("=~")))):
-        make_wheel(folder, "triton", triton.lstrip("=~"), tag, requires=found.requires)
+    for (package, version), found in needs.items():
+        if package == "triton" and triton and SpecifierSet(triton).contains(version):
+            make_wheel(folder, package, version, tag, requires=found.requires)
 
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:

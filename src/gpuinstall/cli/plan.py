@@ -38,7 +38,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
-@click.option("--live", is_flag=True, help="Ask the indexes what they list today.")
+@click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -56,8 +56,9 @@ def command(
     index = options.named_torch_index(request, config)
     catalog = _of_index(index) if index else load_catalog()
     if live:
-        catalog = _live(catalog, meant, wanted, index, terminal)
-    plan = _with_what_is_open(choose(meant, wanted, catalog))
+        plan = _live(catalog, meant, wanted, index, terminal)
+    else:
+        plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -127,13 +128,14 @@ def answer(question: str, plan: Plan) -> str:
 
 
 def _with_what_is_open(plan: Plan) -> Plan:
-    """Warn that what other packages demand of torch is known only after resolving."""
+    """Warn that the programs, which come before torch, have not been looked at."""
     asked = plan.choice.requirements if plan.choice else ()
-    others = ", ".join(text for text in asked if normalised(re.split(r"[^\w.-]", text)[0]) not in PAIRED)
-    if not others:
+    programs = [name for text in asked if (name := normalised(re.split(r"[^\w.-]", text)[0])) not in PAIRED]
+    if not programs:
         return plan
-    message = f"not looked at: what {others} demands of torch; install and lock resolve it"
-    return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
+    were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
+    message = f"{', '.join(programs)} {were} not looked at: plan --live resolves {them} and may choose an older torch"
+    return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
 def _of_index(index: str) -> Catalog:
@@ -143,17 +145,25 @@ def _of_index(index: str) -> Catalog:
     return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
 
 
-def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
+def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Plan:
+    """Choose as install does: from what the sources list today, with the programs resolved."""
     import os
     from pathlib import Path
 
     from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.reporter import SilentReporter
+    from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
-    from gpuinstall.web import Client
 
     sources = read_sources(index, os.environ, Path.cwd())
-    with Client(sources.certificates, logins=sources.logins) as client:
-        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+    with open_session(sources, terminal) as session:
+        narrowed = live_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=session.client)
+        plan = choose(machine, request, narrowed)
+        if plan.choice is None:
+            return plan
+        return plan_and_resolve([LockRequest(machine, request, catalog)], session)[0].planned.plan
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

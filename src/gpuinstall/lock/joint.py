@@ -17,7 +17,6 @@ from gpuinstall.plan.values import Settled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.programs import ListedProgram
     from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.session import Session
 
@@ -45,7 +44,7 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
         failed = [answer for answer in answers if isinstance(answer, ConflictError)]
         if not failed:
             done = (answer for answer in answers if isinstance(answer, Resolution))
-            return [_explained(one, proposal, request.programs, session) for one in done]
+            return [_explained(one, proposal, request) for one in done]
         conflicts += failed[:1]
         torches -= {proposal.torch}
     raise conflicts[0]
@@ -84,14 +83,12 @@ def _with_best_build(planned: PlannedLock, request: OpenRequest, proposal: Propo
     return next(iter(conflicts.values()))
 
 
-def _explained(
-    resolution: Resolution, proposal: Proposal, programs: Sequence[ListedProgram], session: Session
-) -> Resolution:
+def _explained(resolution: Resolution, proposal: Proposal, request: OpenRequest) -> Resolution:
     """Say in the plan who wants this torch, and what could not be the newest."""
     planned, settled = resolution.planned, resolution.planned.settled
     if settled is None:
         return resolution
-    held = proposal.torch < planned.plan.runnable[0].torch
-    why = who_wants(resolution, proposal, programs, session) if held else ""
-    told = replace(settled, why=why, held_back=tuple(held_back(resolution, proposal, programs, session)))
-    return replace(resolution, planned=plan_lock(planned.request, told))
+    older = proposal.torch < planned.plan.runnable[0].torch and "torch" in proposal.versions
+    why = who_wants(proposal, request.programs) if older else ""
+    told = tuple(held_back(resolution.versions, proposal, request.programs))
+    return replace(resolution, planned=plan_lock(planned.request, replace(settled, why=why, held_back=told)))

@@ -1,57 +1,45 @@
-"""Who wants the torch that was taken, and what kept a program from being the newest: the sentences of the plan."""
+"""Who wants the torch that was taken, and what kept a program from being the newest: uv's account, in few words."""
 
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-from gpuinstall.lock.programs import ListedProgram, torch_wanted
+from packaging.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from packaging.version import Version
-
+    from gpuinstall.lock.programs import ListedProgram
     from gpuinstall.lock.proposal import Proposal
-    from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
 
-AT_ONCE = 16
 LONGEST = 240
 MOST_NAMES = 3
 
 
-def who_wants(resolution: Resolution, proposal: Proposal, programs: Sequence[ListedProgram], session: Session) -> str:
-    """Name the packages that do not go with the newest torch, those that were asked for where there are such."""
-    newest = resolution.planned.plan.runnable[0].torch
-    _, asking = proposal.versions.get("torch", ("", ()))
-    named = [program.name for program in programs if program.name in asking]
-    urls = {file.package: file.url for file in resolution.files}
-
-    def refuses(name: str) -> bool:
-        python = resolution.planned.choice.python
-        wanted = torch_wanted(urls[name], resolution.target, python, session) if name in urls else None
-        return wanted is not None and not wanted.contains(newest)
-
-    for names in (named, [name for name in asking if name not in named]):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            refusing = [name for name, no in zip(names, pool.map(refuses, names), strict=True) if no]
-        if refusing:
-            return _wants(refusing, resolution)
-    return _wants(named or asking or [program.name for program in programs], resolution)
+def who_wants(proposal: Proposal, programs: Sequence[ListedProgram]) -> str:
+    """Name the packages that go with no newer torch, those that were asked for where there are such."""
+    torch, asking = proposal.versions["torch"]
+    told = proposal.obstacles.get("torch", "")
+    refusing = [name for name in asking if any(_needs(told, name, proposal.versions[name][0], "torch"))]
+    named = [program.name for program in programs]
+    names = [name for name in refusing if name in named] or refusing
+    who = [f"{name} {proposal.versions[name][0]}" for name in names[:MOST_NAMES]]
+    who += [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    if not who:
+        return f"{' and '.join(named[:MOST_NAMES]) or 'what is asked for'} goes with no torch newer than {torch}"
+    return f"{_listed(who)} {'want' if len(names) > 1 else 'wants'} torch {torch.partition('+')[0]}"
 
 
-def held_back(
-    resolution: Resolution, proposal: Proposal, programs: Sequence[ListedProgram], session: Session
-) -> Iterator[str]:
+def held_back(versions: dict[str, str], proposal: Proposal, programs: Sequence[ListedProgram]) -> Iterator[str]:
     """Say of each program that is not at its newest what is against that."""
     for program in programs:
-        version = resolution.versions.get(program.name)
+        version = versions.get(program.name)
         if version and program.is_newer_than(version):
-            why = _against(program, resolution, session) or _in_uvs_words(program, proposal)
+            told = proposal.obstacles.get(program.name, "")
+            need = next(_needs(told, program.name, str(program.newest)), None)
+            why = f", which needs {need}" if need else f": {shortened(told)}" if told else ""
             yield f"{program.name} is {version} and not {program.newest}{why}"
 
 
@@ -60,36 +48,21 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _wants(names: Sequence[str], resolution: Resolution) -> str:
-    who = [f"{name} {resolution.versions.get(name, '')}".strip() for name in names[:MOST_NAMES]]
-    who += [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    listed = " and ".join(filter(None, (", ".join(who[:-1]), who[-1]))) if who else "what is asked for"
-    return f"{listed} {'want' if len(who) > 1 else 'wants'} torch {resolution.planned.choice.build.torch}"
+def _needs(told: str, name: str, version: str, of: str = "") -> Iterator[str]:
+    """Find in uv's account what a version of a package depends on, of one package alone where it is named."""
+    plain = re.sub(r"\{[^}]*\}", "", told)
+    subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
+    for match in re.finditer(rf"{subject}({re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*)", plain):
+        if any(_covers(spec.removeprefix(name), version) for spec in match[1].split()):
+            yield match[2].rstrip(",")
 
 
-def _against(program: ListedProgram, resolution: Resolution, session: Session) -> str:
-    """Say which torch the newest release wants, where that is not the one that was taken."""
-    planned = resolution.planned
-    wheel = program.wheel if program.needs_no_building else None
-    wanted = torch_wanted(wheel.url, resolution.target, planned.choice.python, session) if wheel else None
-    if wanted is None or wanted.contains(planned.choice.build.torch):
-        return ""
-    runs = any(wanted.contains(build.torch) for build in planned.plan.runnable)
-    return f", which wants torch{wanted}{'' if runs else ': that does not run here'}"
-
-
-def _in_uvs_words(program: ListedProgram, proposal: Proposal) -> str:
-    """Find in uv's account what the newest release needs."""
-    told = proposal.obstacles.get(program.name, "")
-    clause = rf"\b{re.escape(program.name)}(\S*) ((?:depends on|has no|needs) .+?)(?: and |, we can | And because |$)"
-    for match in re.finditer(clause, told):
-        if program.newest and _covers(match[1], program.newest):
-            return f", which {match[2].rstrip(',')}"
-    return f": {shortened(told)}" if told else ""
-
-
-def _covers(specifier: str, version: Version) -> bool:
+def _covers(specifier: str, version: str) -> bool:
     try:
-        return SpecifierSet(specifier).contains(version)
+        return SpecifierSet(specifier.rstrip(",")).contains(Version(version), prereleases=True)
     except InvalidSpecifier:
         return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

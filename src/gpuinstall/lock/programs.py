@@ -51,7 +51,7 @@ class ListedProgram:
 
     def is_newer_than(self, version: str) -> bool:
         """Say whether there is a newer release."""
-        return self.newest is not None and self.newest > Version(version)
+        return self.newest is not None and self.newest > Version(version.partition("+")[0])
 
     @property
     def _wheel_version(self) -> Version | None:
@@ -80,21 +80,6 @@ def list_programs(
     asked = [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_exact(one)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(partial(_listed, tags=target.tags(python), python=python, session=session), asked))
-
-
-def torch_wanted(url: str, target: Target, python: str, session: Session) -> SpecifierSet | None:
-    """Read which torch the wheel at ``url`` wants; None where it wants none, or its index does not say."""
-    from packaging.metadata import Metadata
-
-    page = None
-    with suppress(InstallationError):
-        page = session.client.page(f"{url}.metadata")
-    if page is None:
-        return None
-    environment = {**target.environment(python), "extra": ""}
-    required = Metadata.from_email(page.text, validate=False).requires_dist or []
-    of_torch = [one for one in required if one.name == "torch" and (not one.marker or one.marker.evaluate(environment))]
-    return SpecifierSet(",".join(str(one.specifier) for one in of_torch if one.specifier)) if of_torch else None
 
 
 def _is_exact(asked: Asked) -> bool:

@@ -60,28 +60,29 @@ class OpenRequest:
         return _proposal(self._resolve(self.project))
 
     def improve(self, proposal: Proposal) -> Proposal:
-        """Ask of each program that is not at its newest whether it can be newer, the others before it kept.
+        """Ask of each program, and of torch after them, whether it can be newer with those before it kept.
 
         uv turns to old versions of a program where others of its demands were in the way several times.
         """
         versions, kept, obstacles = proposal.versions, list[str](), dict[str, str]()
-        for program in self.programs if versions else ():
+        torch = ListedProgram("torch", None, max(self.torches))
+        for program in (*self.programs, torch) if versions else ():
             try:
                 for _ in range(IMPROVEMENTS):
                     if not self._may_be_newer(program, versions):
                         break
-                    newer = f"{program.name}>{versions[program.name][0]}"
+                    newer = _bound(program.name, ">", versions)
                     versions = self._resolve(replace(self.project, pins=self.pins.within((*kept, newer))))
             except ConflictError as error:
                 obstacles[program.name] = error.why or error.message
             if program.name in versions:
-                kept.append(f"{program.name}>={versions[program.name][0]}")
+                kept.append(_bound(program.name, ">=", versions))
         return replace(_proposal(versions), obstacles=obstacles) if versions else proposal
 
     def bounds(self, proposal: Proposal) -> tuple[str, ...]:
         """The constraints that keep the programs as new as they are in a proposal."""
         there = [program.name for program in self.programs if program.name in proposal.versions]
-        return tuple(f"{name}>={proposal.versions[name][0]}" for name in there)
+        return tuple(_bound(name, ">=", proposal.versions) for name in there)
 
     @cached_property
     def programs(self) -> tuple[ListedProgram, ...]:
@@ -145,6 +146,11 @@ class OpenRequest:
         of_default = build.source == DEFAULT_INDEX
         here = [wheel for wheel in listed if (wheel.source == DEFAULT_INDEX) == of_default]
         yield from fitting(here, build.backend.tag, self._target.tags(self.planned.choice.python))
+
+
+def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
+    """Write a constraint; uv allows no local version in one."""
+    return f"{name}{operator}{versions[name][0].partition('+')[0]}"
 
 
 def _proposal(versions: ResolvedVersions) -> Proposal:

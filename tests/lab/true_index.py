@@ -69,9 +69,12 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
             bound = catalog.backend_bound.get((package, version))
             if (found := needs.get((package, version))) and (bound is None or build.backend in bound):
                 make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
-    for (package, version), found in needs.items():
-        if package == "triton" and triton and SpecifierSet(triton).contains(version):
-            make_wheel(folder, package, version, tag, requires=found.requires)
+    if triton:
+        known = [
+            version for package, version in needs if package == "triton" and SpecifierSet(triton).contains(version)
+        ]
+        for version in known or [triton.lstrip("=~")]:
+            make_wheel(folder, "triton", version, tag, requires=needs.get(("triton", version), Needs(())).requires)
 
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:

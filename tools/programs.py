@@ -79,9 +79,8 @@ def by_us(words: tuple[str, ...], gpu: str, driver: str, session: Session) -> An
         found = plan_and_resolve([request], session)[0]
     except GpuInstallError as error:
         return Answer(f"refused: {error.message}", "", time.perf_counter() - began, (error.why or "",))
-    reasons = [reason.message for reason in found.planned.plan.reasons if reason.code in _REMARKABLE]
     torch = found.versions["torch"]
-    return Answer(_said(words, found.versions), torch, time.perf_counter() - began, tuple(reasons))
+    return Answer(_said(words, found.versions), torch, time.perf_counter() - began, found.planned.remarks)
 
 
 def by_uv(words: tuple[str, ...], session: Session) -> Answer:
@@ -131,9 +130,6 @@ def main() -> None:
 def _said(words: tuple[str, ...], versions: dict[str, str]) -> str:
     names = [parse_requirement(text).name for text in programs_first(words, load_catalog().family)]
     return ", ".join(f"{name} {versions[name]}" for name in names if name in versions and name != "torch")
-
-
-_REMARKABLE = {"held-back", "program-held-back", "backend"}
 
 
 if __name__ == "__main__":

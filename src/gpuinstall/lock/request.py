@@ -13,6 +13,7 @@ from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.reasons import PROGRAM_REASONS
 from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class PlannedLock:
     plan: Plan
     choice: Choice
     settled: Settled | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said of its programs: who wants an older torch, and what could not be the newest."""
+        return tuple(reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS)
 
     @property
     def target(self) -> Target:

@@ -23,6 +23,8 @@ _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
 _NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed", "programs-conflict"}
 HELD_BACK = "held-back"
 """The code of a build that would run, but is newer than the torch that the programs want."""
+PROGRAM_HELD_BACK = "program-held-back"
+PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
@@ -73,7 +75,7 @@ def _newest_that_runs(best: Candidate, newer: list[Rejection], context: PlanCont
 
 def held_back(context: PlanContext) -> list[Reason]:
     """Say which programs could not be the newest."""
-    return [Reason("program-held-back", text) for text in (context.settled.held_back if context.settled else ())]
+    return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
 
 
 def passed_over(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,7 +65,6 @@ class Answer(NamedTuple):
 
     said: str
     torch: str
-    seconds: float
     remarks: tuple[str, ...] = ()
 
 
@@ -74,25 +72,23 @@ def by_us(words: tuple[str, ...], gpu: str, driver: str, session: Session) -> An
     """Choose and resolve for a machine."""
     machine = machine_in_words((gpu,), driver, None, None)
     request = LockRequest(machine, Request(words, python=PYTHON), load_catalog())
-    began = time.perf_counter()
     try:
         found = plan_and_resolve([request], session)[0]
     except GpuInstallError as error:
-        return Answer(f"refused: {error.message}", "", time.perf_counter() - began, (error.why or "",))
+        return Answer(f"refused: {error.message}", "", (error.why or "",))
     torch = found.versions["torch"]
-    return Answer(_said(words, found.versions), torch, time.perf_counter() - began, found.planned.remarks)
+    return Answer(_said(words, found.versions), torch, found.planned.remarks)
 
 
 def by_uv(words: tuple[str, ...], session: Session) -> Answer:
     """Ask uv alone."""
     platform = ["--python-version", PYTHON, "--python-platform", "x86_64-manylinux_2_28"]
     command = [str(uv.uv()), "pip", "compile", "-q", *platform, "--annotation-style", "line", "-"]
-    began = time.perf_counter()
     done = process.run(command, env=session.environment, text="\n".join(words))
     found: ResolvedVersions = parse_versions(done.out)
     versions = {name: version for name, (version, _) in found.items()}
     said = _said(words, versions) if done.ok else "refused"
-    return Answer(said, versions.get("torch", ""), time.perf_counter() - began)
+    return Answer(said, versions.get("torch", ""))
 
 
 def table(programs: Iterable[str], session: Session) -> Iterator[str]:
@@ -100,11 +96,11 @@ def table(programs: Iterable[str], session: Session) -> Iterator[str]:
     for program in programs:
         words = tuple(program.split())
         beside = by_uv(words, session)
-        yield f"\n## {program}\n\n| machine | versions | torch | seconds |\n|---|---|---|---|"
-        yield f"| uv alone | {beside.said} | {beside.torch} | {beside.seconds:.1f} |"
+        yield f"\n## {program}\n\n| machine | versions | torch |\n|---|---|---|"
+        yield f"| uv alone | {beside.said} | {beside.torch} |"
         answers = [(f"{gpu}, {driver.split('.')[0]}", by_us(words, gpu, driver, session)) for gpu, driver in MACHINES]
         for name, answer in answers:
-            yield f"| {name} | {answer.said} | {answer.torch} | {answer.seconds:.1f} |"
+            yield f"| {name} | {answer.said} | {answer.torch} |"
         remarks = [f"- {name}: {remark}" for name, answer in answers for remark in answer.remarks]
         yield "\n" + "\n".join(remarks) if remarks else ""
 

@@ -157,3 +157,13 @@ def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> 
     (warning,) = plan["warnings"]
     assert warning["code"] == "programs-not-looked-at"
     assert warning["message"].startswith("painter, singer were not looked at: plan --live resolves them")
+
+
+def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(
+    workshop: Workshop, simple: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.15.0"])
+    done = workshop.run("plan", "--live", "painter", *RTX_4090)
+    assert done.status == 3
+    assert "torch==2.15.0 and driver 535.183.01 disagree" in done.err
+    assert "painter" in done.err

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.lock.obstacles import held_back, shortened, who_wants
+from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.proposal import OpenRequest, Proposal
-from gpuinstall.lock.request import PlannedLock, plan_lock
+from gpuinstall.lock.request import PlannedLock, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import Resolution, resolve_for_here
 from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.values import Settled
@@ -39,6 +39,8 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
             proposal = request.propose()
         except ConflictError as error:
             conflicts.append(error)
+            if len(conflicts) == 1:
+                _refuse_for_the_machine(error, opened[0])
             break
         proposal, answers = _served(request, proposal, opened)
         failed = [answer for answer in answers if isinstance(answer, ConflictError)]
@@ -54,6 +56,22 @@ def _opened(planned: PlannedLock) -> PlannedLock:
     """The same with its Python fixed, and with every torch that runs."""
     request = planned.request
     return plan_lock(replace(request, request=replace(request.request, python=planned.choice.python)))
+
+
+def _refuse_for_the_machine(conflict: ConflictError, planned: PlannedLock) -> None:
+    """Where the machine runs none of the torches that are wanted, raise why it does not."""
+    asked = planned.request.request
+    others = tuple(text for text in asked.requirements if not is_torch(text))
+    refusals = []
+    for specifier in torches_wanted(conflict.why or ""):
+        wanting = replace(planned.request, request=replace(asked, requirements=(f"torch{specifier}", *others)))
+        plan = wanting.plan()
+        if plan.choice is not None:
+            return
+        refusals.append(refusal(plan, planned.request.machine))
+    if refusals:
+        refusals[0].why = conflict.why
+        raise refusals[0]
 
 
 def _served(

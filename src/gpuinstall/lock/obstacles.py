@@ -20,7 +20,7 @@ MOST_NAMES = 3
 
 def who_wants(proposal: Proposal, programs: Sequence[ListedProgram]) -> str:
     """Name the packages that go with no newer torch, those that were asked for where there are such."""
-    torch, asking = proposal.versions["torch"]
+    torch, asking = str(proposal.torch), proposal.versions["torch"][1]
     told = proposal.obstacles.get("torch", "")
     refusing = [name for name in asking if any(_needs(told, name, proposal.versions[name][0], "torch"))]
     named = [program.name for program in programs]
@@ -29,7 +29,7 @@ def who_wants(proposal: Proposal, programs: Sequence[ListedProgram]) -> str:
     who += [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     if not who:
         return f"{' and '.join(named[:MOST_NAMES]) or 'what is asked for'} goes with no torch newer than {torch}"
-    return f"{_listed(who)} {'want' if len(names) > 1 else 'wants'} torch {torch.partition('+')[0]}"
+    return f"{_listed(who)} {'want' if len(names) > 1 else 'wants'} torch {torch}"
 
 
 def held_back(versions: dict[str, str], proposal: Proposal, programs: Sequence[ListedProgram]) -> Iterator[str]:
@@ -41,6 +41,12 @@ def held_back(versions: dict[str, str], proposal: Proposal, programs: Sequence[L
             need = next(_needs(told, program.name, str(program.newest)), None)
             why = f", which needs {need}" if need else f": {shortened(told)}" if told else ""
             yield f"{program.name} is {version} and not {program.newest}{why}"
+
+
+def torches_wanted(told: str) -> list[str]:
+    """Find in uv's account which torch the packages want, as specifiers."""
+    wanted = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", told)
+    return list(dict.fromkeys(specifier.rstrip(",") for who, specifier in wanted if who != "the-request"))
 
 
 def shortened(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuinstall.backend import CPU
+
 
 @dataclass(frozen=True)
 class Request:
@@ -22,3 +24,13 @@ class Request:
     allowed_backends: tuple[str, ...] | None = None
     preferred_pythons: tuple[str, ...] = ()
     managed_pythons: bool = True
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Say whether the CPU's build is asked for by name."""
+        return self.backend == CPU.tag
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Say whether a build for GPUs is asked for by name."""
+        return self.backend is not None and not self.is_for_cpu

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import read_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,7 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> list[str]:
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
     try:
-        lines = path.read_text("utf-8-sig").replace("\\\n", " ").splitlines()
+        lines = read_document(path).replace("\\\n", " ").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.patience import USUAL, Patience, read_patience
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -30,6 +32,7 @@ class Session:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+    patience: Patience = USUAL
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
@@ -58,12 +61,15 @@ def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False)
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
-    variables = environment(os.environ, sources.environment(), offline=offline)
+    sources.announce(reporter)
+    patience = read_patience(os.environ)
+    variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (
         _logins(sources.logins) as logins,
-        Client(sources.certificates, logins=sources.logins, offline=offline) as client,
+        Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        yield Session(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
+        python, cache = Path(sys.executable), WheelCache(cache_folder())
+        yield Session(sources, client, cache, variables | logins, python, reporter, patience)
 
 
 @contextmanager

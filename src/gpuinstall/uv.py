@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,12 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
 
 def default_index(variables: Mapping[str, str]) -> str | None:
     """Ask uv for the address of its default index."""
+    from pathlib import Path
+
     from gpuinstall.process import run
 
-    said = run([uv(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url", "-"], env=variables, text="").out
+    command = [*_pip("compile", Path(sys.executable)), "--quiet", "--no-header", "--emit-index-url", "-"]
+    said = run(command, env=variables, text="").out  # without --python uv would run the folder's .venv
     option, _, address = said.strip().partition(" ")
     return address if option == "--index-url" else None
 

@@ -66,8 +66,8 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
     make_wheel(folder, "torch", f"{build.torch}{label}", tag, requires=requires, requires_python=own.requires_python)
     for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         for version in versions:
-            bound = catalog.backend_bound.get((package, version))
-            if (found := needs.get((package, version))) and (bound is None or build.backend in bound):
+            known = catalog.companions.get((package, version))
+            if (found := needs.get((package, version))) and (known is None or known.loads_in(build)):
                 make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
     if triton:
         known = [

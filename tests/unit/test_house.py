@@ -15,8 +15,8 @@ ARROWS = """
 __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
-config -> errors
-doctor -> catalog environments errors facts failures lock probe request verify
+config -> errors files
+doctor -> catalog environments errors facts failures files lock probe request verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -25,25 +25,27 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors export facts files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
 machine -> errors fields versions
+patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
-process -> interruption
+process -> interruption watch
 reporter ->
-request ->
-requirements_file -> errors
-session -> uv web
-sources -> errors
+request -> backend
+requirements_file -> errors files
+session -> patience uv web
+sources -> errors files
 support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine versions
 verify -> backend catalog environments errors facts failures process reporter vendors
 versions ->
-web -> errors files gpuinstall interruption
+watch -> errors patience
+web -> errors files gpuinstall interruption patience units
 wheels -> errors
 words -> catalog errors machine support versions
 """

@@ -51,6 +51,17 @@ class Build:
         """The build as people write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
 
+    @cached_property
+    def platform(self) -> str:
+        """Its operating system and processor as the catalogue names them: ``linux_x86_64``."""
+        return f"{self.os}_{self.arch}"
+
+    def is_called(self, name: str) -> bool:
+        """Say whether a name means this build: its backend, its torch (``2.13`` is every 2.13) or both."""
+        torch, _, backend = name.partition("+")
+        torches = f"{self.torch}."
+        return name == self.backend.tag or (torches.startswith(f"{torch}.") and backend in {"", self.backend.tag})
+
     def index(self, base: str) -> str | None:
         """The address or folder of its family, where ``base`` is the torch index; None is the default index."""
         if self.source == DEFAULT_INDEX:

@@ -49,14 +49,14 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
 
 
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
-    """Map each companion and backend that was asked for to the versions that the sources list for a platform."""
+    """Map each companion and backend asked for to the versions, with labels, that are listed for a platform."""
     found: dict[tuple[str, str], set[str]] = {
         (package, backend): set() for package in listing.packages - {"torch"} for backend in listing.backends
     }
     for wheel in listing.wheels:
         versions = found.get((wheel.package, wheel.backend or ""))
         if versions is not None and (os, arch) in platforms(wheel.tags):
-            versions.add(wheel.version.public)
+            versions.add(str(wheel.version))
     return {key: frozenset(versions) for key, versions in found.items()}
 
 

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.config import Config
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
     from gpuinstall.sources import Sources
@@ -33,15 +31,13 @@ if TYPE_CHECKING:
 @options.machine_options
 @options.venv
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
-@click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
+@install_options.replacing
 @click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
-@click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
-@click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+@install_options.verify
+@install_options.keep
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
-)
+@install_options.wait
 @options.offline
 @framed("install")
 def command(
@@ -94,12 +90,12 @@ def _options(
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
+    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,
         meant,
-        None if machine.is_other or _is_builder(meant.gpus, asked_for.backend) else meant,
+        None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant,
         asked_for,
         exact=request.names_requirements(config),
         files=digest_files(request.files, paths.folder),
@@ -121,16 +117,6 @@ def _check_platform(meant: Machine) -> None:
         )
 
 
-def named(request: options.RequestOptions, config: Config) -> bool:
-    """Say whether somebody named the requirements."""
-    return bool(request.requirements or request.files or config.requirements)
-
-
-def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
-    """Say whether a build for GPUs is asked for on a machine that was given none."""
-    return not gpus and backend is not None and backend != "cpu"
-
-
 def _install(
     terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
 ) -> Outcome:
@@ -141,7 +127,7 @@ def _install(
         with open_session(sources, terminal, offline=offline) as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and wanted.request.backend != "cpu":
+        if wanted.machine.gpus and not wanted.request.is_for_cpu:
             error.hint = _or_for_the_cpu(error.hint)
         raise
     warn_of_unproven(terminal, done)

@@ -70,7 +70,7 @@ def command(
 
     folder, catalog = Path.cwd(), load_catalog()
     config = _settings(request, folder, catalog)
-    sources = read_sources(options.named_torch_index(request, config), os.environ, folder)
+    sources = read_sources(request.torch_index, os.environ, folder, configured=config.torch_index)
     catalog = replace(catalog, torch_index=sources.torch_index)
     wanted = options.build_request(request, config, machine=described)
     plain(wanted.requirements)  # a malformed one is refused before anything is asked

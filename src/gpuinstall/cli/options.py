@@ -151,11 +151,6 @@ def build_request(selected: RequestOptions, config: Config, *, machine: MachineO
     )
 
 
-def named_torch_index(selected: RequestOptions, config: Config) -> str | None:
-    """Return the base of the torch index that the user names, if any: option, variable, project."""
-    return selected.torch_index or config.torch_index
-
-
 def read_project_config() -> Config:
     """Read the settings of the project in the working folder."""
     return read_config(Path.cwd())

@@ -53,10 +53,10 @@ def command(
     config = options.read_project_config()
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
-    index = options.named_torch_index(request, config)
+    index = request.torch_index or config.torch_index
     catalog = _of_index(index) if index else load_catalog()
     if live:
-        plan = _live(catalog, meant, wanted, index, terminal)
+        plan = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
     else:
         plan = _with_what_is_open(choose(meant, wanted, catalog))
 
@@ -114,15 +114,16 @@ def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
+    name = _normal(question)
+    if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
+    asked = [found for found in plan.rejected if found.build.is_called(name)]
     if asked:
         best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
-    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
+    if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
@@ -145,7 +146,15 @@ def _of_index(index: str) -> Catalog:
     return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
 
 
-def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Plan:
+def _live(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    terminal: Terminal,
+    *,
+    named: str | None,
+    configured: str | None,
+) -> Plan:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     import os
     from pathlib import Path
@@ -157,7 +166,7 @@ def _live(catalog: Catalog, machine: Machine, request: Request, index: str | Non
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    sources = read_sources(index, os.environ, Path.cwd())
+    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
     with open_session(sources, terminal) as session:
         narrowed = live_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=session.client)
         plan = choose(machine, request, narrowed)
@@ -176,8 +185,9 @@ def _show_table(plan: Plan, terminal: Terminal) -> None:
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 
-def _names(torch: object, backend: str) -> tuple[str, ...]:
-    return str(torch), backend, f"{torch}+{backend}"
+def _normal(question: str) -> str:
+    """Write a question as builds are named: ``torch==2.13.*+CU130`` as ``2.13+cu130``."""
+    return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
 
 
 def _more(plan: Plan) -> str:

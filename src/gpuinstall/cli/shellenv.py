@@ -28,12 +28,12 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     """Print the variables."""
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.export.constraints import NAME
+    from gpuinstall.environments.pip_settings import CONSTRAINTS
     from gpuinstall.sources import read_sources
 
     sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
     place = EnvironmentPaths.at(Path(venv))
-    marker, constraints = read_marker(place.venv), place.venv / NAME
+    marker, constraints = read_marker(place.venv), place.venv / CONSTRAINTS
     backend = marker.backend if marker else planned_backend(sources, terminal)
     said = variables(backend, sources, constraints if marker and constraints.is_file() else None)
     for omission in omissions(backend, sources):

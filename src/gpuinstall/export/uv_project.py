@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.pins import backend_of, family_versions
+from gpuinstall.export.pins import backend_of
 from gpuinstall.export.toml_lines import ADDED, append, put, restored
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def unpatched(text: str) -> str:
 def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
     held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
-        for package, version in family_versions(lock, family).items():
+        for package, version in lock.versions_of(family).items():
             held[package, version.partition("+")[0]].append(lock)
     requirements = [
         f"{package}=={version}{_marker(package, holders, locks)}" for (package, version), holders in held.items()

@@ -10,6 +10,7 @@ from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
+from gpuinstall.files import holds
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
@@ -104,8 +105,7 @@ def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:
-    path = folder / lock.name
-    return path.is_file() and path.read_text(encoding="utf-8") == lock.text
+    return holds(folder / lock.name, lock.text)
 
 
 def _mark(venv: Path, found: Fit, verdict: dict[str, Any], options: InstallOptions) -> None:

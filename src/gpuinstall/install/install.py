@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.files import remove
 from gpuinstall.install.decision import Resolve, decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, show
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
-from gpuinstall.install.swap import discard
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.plan import choose
 
@@ -81,7 +81,7 @@ def _attempt(
     try:
         return execute(decision, options, catalog, session)
     except KernelFailedError as failed:
-        discard(options.paths.staging)
+        remove(options.paths.staging)
         rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
         if rest is None:
             raise
@@ -97,7 +97,7 @@ def _preflighted(options: InstallOptions, session: Session) -> InstallOptions:
     """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
     from gpuinstall.probe.preflight import preflight
 
-    if options.here is None or not options.here.gpus or options.request.backend == "cpu":
+    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
         return options
     found = preflight(options.here, session.reporter)
     return replace(options, machine=options.machine.with_problems(found.problems))

@@ -36,6 +36,8 @@ class PricedLock:
 def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
     """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
     _say_build(found.choice, session)
+    if unserved := found.lock.unserved:
+        session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
     price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
     return PricedLock(found, price.fetch, price.caches)

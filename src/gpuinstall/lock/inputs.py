@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli
 from packaging.errors import ExceptionGroup
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.requirements_file import read_requirements
@@ -64,7 +64,7 @@ def changed_inputs(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
 def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:
     """Read those of the project in ``folder``, none where there is no project; raise UsageError for malformed ones."""
     path = folder / "pyproject.toml"
-    return parse_dependencies(tomli.loads(path.read_text("utf-8-sig")), family) if path.is_file() else ()
+    return parse_dependencies(parse_toml(read_document(path, folder)), family) if path.is_file() else ()
 
 
 def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) -> tuple[str, ...]:

@@ -7,18 +7,19 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import tomli
 import tomli_w
+from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from packaging.pylock import Package, PackageWheel, Pylock
@@ -67,6 +68,10 @@ class Lock:
         """The version of each package."""
         found = {package.name: _version(package) for package in self.pylock.packages}
         return {name: version for name, version in found.items() if version}
+
+    def versions_of(self, names: Collection[str]) -> dict[str, str]:
+        """The versions of those of ``names``, canonical ones, that it holds, in order."""
+        return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
 
     @property
     def unpinned(self) -> tuple[str, ...]:
@@ -117,7 +122,7 @@ class Lock:
 
     def made_from(self, files: Mapping[str, str]) -> Lock:
         """The same, said to be made from other requirements files."""
-        document = tomli.loads(self.text)
+        document = parse_toml(self.text)
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
         document["tool"]["gpuinstall"] = own | ({"requirements-files": dict(files)} if files else {})
         return parse(self.name, render(document))
@@ -126,7 +131,7 @@ class Lock:
 def read_lock(path: Path) -> Lock:
     """Read a lock; raise LockError where it is missing, unreadable, malformed or of another version."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -140,13 +145,13 @@ def parse(name: str, text: str) -> Lock:
     from packaging.pylock import Pylock, PylockValidationError
 
     try:
-        document = tomli.loads(text)
+        document = parse_toml(text)
         _check_version(name, document.get("lock-version", "1.0"))
         pylock = Pylock.from_dict(document)
-    except tomli.TOMLDecodeError as error:
-        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
+    except ValueError as error:
+        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
@@ -182,8 +187,11 @@ def _check_package(name: str, package: Package) -> None:
     entries: list[PackageWheel | Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
     for entry in entries:
         for path in filter(None, (entry.path, getattr(entry, "name", None))):
-            if ".." in PurePosixPath(path.replace("\\", "/")).parts:
+            if {"..", "/"} & {*PurePosixPath(path.replace("\\", "/")).parts} or PureWindowsPath(path).drive:
                 raise _traversal(name, package.name, path)
+        if "@" in urlsplit(entry.url or "").netloc:
+            message = f"{name}: the address of {package.name} holds a user name or password"
+            raise LockError("lock-credentials", message, hint="gpuinstall lock --upgrade makes it without")
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
             message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
             raise LockError("lock-malformed", message, hint=_RESTORE)

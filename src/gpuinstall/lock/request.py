@@ -13,8 +13,7 @@ from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.reasons import PROGRAM_REASONS
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.values import PROGRAM_REASONS, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,11 +123,12 @@ def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list
 
 
 def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
-    """Replace what is asked of torch by one version."""
-    asked = tuple(requirements)
-    extras = sorted(set().union(*(Requirement(text).extras for text in asked if is_torch(text))))
+    """Replace what is asked of torch by one version, except what is asked under a marker."""
+    parsed = [(text, Requirement(text)) for text in requirements]
+    replaced = [one for text, one in parsed if is_torch(text) and one.marker is None]
+    extras = sorted(set().union(*(one.extras for one in replaced)))
     wanted = f"torch[{','.join(extras)}]" if extras else "torch"
-    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text in asked if not is_torch(text)))
+    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text, one in parsed if one not in replaced))
 
 
 def is_torch(requirement: str) -> bool:
@@ -153,19 +153,20 @@ def _all_planned(requests: Sequence[LockRequest], torches: Sequence[str], python
 
 
 def _torches(request: LockRequest) -> set[Version]:
-    demand = parse_request(request.request, request.catalog.family, request.machine)
-    return {torch for torch in {build.torch for build in request.builds} if demand.wants(torch)}
+    demands = parse_request(request.request, request.catalog.family, request.machine)
+    return {build.torch for build in request.builds if any(demand.wants(build.torch) for demand in demands)}
 
 
 def _pythons(requests: Sequence[LockRequest]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     first = requests[0]
-    demand = parse_request(first.request, first.catalog.family, first.machine)
-    every = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
-    newest_first = sorted(every, key=lambda python: int(python.partition(".")[2]), reverse=True)
+    demands = parse_request(first.request, first.catalog.family, first.machine)
+    known = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
+    newest_first = sorted(known, key=lambda python: int(python.partition(".")[2]), reverse=True)
     tried = dict.fromkeys((*first.request.preferred_pythons, first.catalog.settled_python, *newest_first))
-    fixed = [demand.python] if isinstance(demand.python, str) else tried
-    return [python for python in fixed if demand.suits(python)]
+    fixed = demands[0].python
+    every = [fixed] if isinstance(fixed, str) else list(tried)
+    return [python for python in every if any(demand.suits(python) for demand in demands)]
 
 
 def _no_common_python() -> NoBuildError:

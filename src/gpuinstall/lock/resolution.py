@@ -111,10 +111,11 @@ def resolve_for_here(
 
 def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
     """Raise ConflictError for a companion that does not load beside the build."""
-    build, bound = planned.choice.build, planned.request.catalog.backend_bound
+    build, companions = planned.choice.build, planned.request.catalog.companions
     for package in document.get("packages", ()):
         name, version = package["name"], package.get("version", "").partition("+")[0]
-        if build.backend not in bound.get((name, version), {build.backend}):
+        known = companions.get((name, version))
+        if known and not known.loads_in(build):
             message = f"{name} {version} does not load beside torch {build.name}"
             raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
 

@@ -102,7 +102,7 @@ class ResolverProject:
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         command += ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        return process.run(command, env=session.environment, cwd=folder)
+        return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
 
 
 def resolve_project(
@@ -199,7 +199,7 @@ def explain_failure(message: str) -> GpuInstallError:
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
-            "the requirements contradict each other or this machine",
+            "the requirements do not go together, or not with this machine",
             why=cause,
             hint="ask for fewer versions: gpuinstall install torch",
         )

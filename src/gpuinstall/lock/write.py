@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import write_atomically
+from gpuinstall.files import holds, write_atomically
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, best, judge, read_locks
@@ -122,7 +122,7 @@ def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already."""
     path, private = options.folder / lock.name, private_sources(lock, session.sources)
-    if path.is_file() and path.read_text("utf-8", "replace") == lock.text:
+    if holds(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
     return Written(path, lock, "written", private=private)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -26,7 +28,7 @@ _PROCESSORS = {
     ("windows", "aarch64"): "ARM64",
     ("windows", "arm64"): "ARM64",
 }
-_MINORS = range(7, 30)
+_CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 
 
 class Asked(NamedTuple):
@@ -44,12 +46,11 @@ class Asked(NamedTuple):
         return self.specifier is None or self.specifier.contains(version)
 
     def narrowed(self, other: Asked) -> Asked:
-        """Join two requirements of one package."""
-        extras = self.extras or other.extras
-        if self.specifier is None or other.specifier is None:
-            return (self if other.specifier is None else other)._replace(extras=extras)
-        both = self.specifier & other.specifier
-        return self._replace(text=f"{self.name}{extras}{both}", extras=extras, specifier=both)
+        """Join two requirements of one package: the extras of both, the versions that both allow."""
+        extras = _brackets({*_names(self.extras), *_names(other.extras)})
+        said = [one.specifier for one in (self, other) if one.specifier is not None]
+        both = said[0] & said[-1] if said else None
+        return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
 def parse_requirement(text: str) -> Asked:
@@ -66,7 +67,7 @@ def parse_requirement(text: str) -> Asked:
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
-    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    extras = _brackets(parsed.extras)
     return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
 
 
@@ -82,9 +83,23 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def holds(marker: Marker, machine: Machine) -> bool:
-    """Say whether a marker holds on a machine, with whatever Python (which is still to be chosen)."""
+def holds(marker: Marker, machine: Machine, python: str) -> bool:
+    """Say whether a marker holds on a machine with the CPython ``X.Y``."""
     processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
-    values = {**_SYSTEMS[machine.os], "platform_machine": processor}
-    pythons = ({"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in _MINORS)
-    return any(marker.evaluate({**values, **python}) for python in pythons)
+    version = python.removesuffix("t")
+    values = {
+        **_CPYTHON,
+        **_SYSTEMS[machine.os],
+        "platform_machine": processor,
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+    }
+    return marker.evaluate(values)
+
+
+def _brackets(extras: Collection[str]) -> str:
+    return f"[{','.join(sorted(extras))}]" if extras else ""
+
+
+def _names(brackets: str) -> list[str]:
+    return brackets.strip("[]").split(",") if brackets else []

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "Plan", "Reason", "Rejection", "Run", "Settled", "Status", "error_of"]
 
 SCHEMA = "gpuinstall.plan/1"
+HELD_BACK = "held-back"
+"""The code of a build that would run, but is newer than the torch that the programs want."""
+PROGRAM_HELD_BACK = "program-held-back"
+PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
+"""The codes of what is to be said of the programs that were asked for."""
 
 Status = Literal["ok", "partial", "cpu", "refused"]
 

@@ -126,7 +126,7 @@ def test_companions_are_offered_by_backend_and_platform() -> None:
     listing = Listing(wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"}))
     assert offered(listing, "linux", "x86_64") == {
         ("torchvision", "cpu"): frozenset(),
-        ("torchvision", "cu126"): {"0.29.1"},
+        ("torchvision", "cu126"): {"0.29.1+cu126"},
     }
 
 

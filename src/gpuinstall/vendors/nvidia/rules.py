@@ -13,7 +13,7 @@ from gpuinstall.vendors.protocol import Code, Reason, Unusable
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
@@ -73,7 +73,7 @@ class NvidiaRules:
         if chip is None:
             message = f"the compute capability of {gpu.label} is not known: its driver tells it"
             return Unusable(Reason("unknown-gpu", message), "install a driver that drives it, then try again")
-        return self._driver.ignores(chip, gpu.label)
+        return self._driver.ignores(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of its SASS, ``sm_89``."""
@@ -87,12 +87,7 @@ class NvidiaRules:
     def ever_served(self, gpu: Gpu) -> bool:
         """Say whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
         chip = _chip(gpu)
-        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
-        return chip is None or any(
-            isinstance(code_for(build, chip, self.catalog.drivers, _ANY_CUDA), Code)
-            for build in builds
-            if build.backend.kind == self.kind
-        )
+        return chip is None or any(self._majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel."""
@@ -176,12 +171,19 @@ class NvidiaRules:
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            major = chip and self.catalog.drivers.compilers.get(chip)
-            if major and build.toolkit and build.toolkit[0] < major:
+            first = chip and self.catalog.drivers.compilers.get(chip)
+            if first and build.toolkit and build.toolkit < first:
                 compilers = f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)}"
-                message = f"{compilers} do not know {gpu.label}: torch.compile may fail"
+                message = f"{compilers} do not know {gpu.label}, those of {first} do: torch.compile may fail"
                 return Reason("run-time-compiler-too-old", message)
         return None
+
+    def _majors(self, chip: ComputeCapability) -> Iterator[int]:
+        """The CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
+        for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
+            served = build.backend.kind == self.kind and code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+            if build.toolkit and isinstance(served, Code):
+                yield build.toolkit[0]
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """The chips of the GPUs that a build was ever made for."""

@@ -70,10 +70,10 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
             if (found := needs.get((package, version))) and (known is None or known.loads_in(build)):
                 make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
     if triton:
-        known = [
+        released = [
             version for package, version in needs if package == "triton" and SpecifierSet(triton).contains(version)
         ]
-        for version in known or [triton.lstrip("=~")]:
+        for version in released or [triton.lstrip("=~")]:
             make_wheel(folder, "triton", version, tag, requires=needs.get(("triton", version), Needs(())).requires)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 # What a user may set for uv that changes where and how fast, never what is installed.
@@ -27,6 +27,7 @@ _KEPT = (
 )
 _SETTINGS = ("--config-file", "uv.toml")
 _INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
+_FAMILY = ("--index", "./family")
 
 
 @cache
@@ -67,18 +68,19 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
 
 
-def compile_lock(python: Path, version: str, platform: str) -> list[str]:
+def compile_lock(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
     """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
 
-    The folder's own index, ``family``, comes first; ``uv.toml`` holds its settings.
+    The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
+    built from source.
     """
     form = ["--format", "pylock.toml", "--no-annotate"]
-    return [*_compile(python, version, platform), "--index", "./family", *form]
+    return [*_compile(python, version, platform, wheels_only), *form]
 
 
-def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
+def compile_with_reasons(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
-    return [*_compile(python, version, platform), "--annotation-style", "line"]
+    return [*_compile(python, version, platform, wheels_only), "--annotation-style", "line"]
 
 
 def look(python: Path) -> list[str]:
@@ -101,9 +103,11 @@ def fetch_python(version: str) -> list[str]:
     return [str(uv()), "python", "install", "--no-bin", version]
 
 
-def _compile(python: Path, version: str, platform: str) -> list[str]:
+def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[str]) -> list[str]:
     target = ["--python-version", version, "--python-platform", platform]
-    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt", *_SETTINGS]
+    wheels = [word for name in sorted(wheels_only) for word in ("--only-binary", name)]
+    fixed = ["--no-header", "--constraints", "constraints.txt", *_SETTINGS, *_FAMILY]
+    return [*_pip("compile", python), *target, *wheels, *fixed]
 
 
 def _pip(command: str, python: Path) -> list[str]:

@@ -160,11 +160,11 @@ def test_why_knows_a_build_where_none_is_looked_at(change: dict[str, Any], answe
     assert done.stdout.startswith(answer)
 
 
-def test_what_other_packages_demand_is_said_not_to_be_known() -> None:
+def test_programs_are_said_not_to_have_been_looked_at() -> None:
     (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"]["warnings"]
 
-    assert warning["code"] == "not-resolved"
-    assert "what vllm==0.9.1 demands of torch" in warning["message"]
+    assert warning["code"] == "programs-not-looked-at"
+    assert warning["message"].startswith("vllm was not looked at: plan --live resolves it")
 
 
 def test_requirements_come_from_files_too(tmp_path: Path) -> None:

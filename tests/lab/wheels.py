@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import json
+import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -78,3 +81,18 @@ def _entry(name: str) -> zipfile.ZipInfo:
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
+
+
+def make_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = ()) -> Path:
+    """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it."""
+    stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
+    dependencies = json.dumps(list(requires))
+    project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
+    files = {"PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1), "pyproject.toml": project}
+    path = folder / f"{stem}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in files.items():
+            entry = tarfile.TarInfo(f"{stem}/{file}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path

@@ -37,7 +37,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
-@click.option("--live", is_flag=True, help="Ask the indexes what they list today.")
+@click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -54,8 +54,9 @@ def command(
     wanted = options.build_request(request, config, machine=machine)
     catalog = _catalog(request.torch_index or config.torch_index)
     if live:
-        catalog = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
-    plan = _with_what_is_open(choose(meant, wanted, catalog))
+        plan = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
+    else:
+        plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -126,13 +127,14 @@ def answer(question: str, plan: Plan) -> str:
 
 
 def _with_what_is_open(plan: Plan) -> Plan:
-    """Warn that what other packages demand of torch is known only after resolving."""
+    """Warn that the programs, which come before torch, have not been looked at."""
     asked = plan.choice.requirements if plan.choice else ()
-    others = ", ".join(text for text in asked if normalised(re.split(r"[^\w.-]", text)[0]) not in PAIRED)
-    if not others:
+    programs = [name for text in asked if (name := normalised(re.split(r"[^\w.-]", text)[0])) not in PAIRED]
+    if not programs:
         return plan
-    message = f"not looked at: what {others} demands of torch; install and lock resolve it"
-    return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
+    were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
+    message = f"{', '.join(programs)} {were} not looked at: plan --live resolves {them} and may choose an older torch"
+    return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
 def _catalog(index: str | None) -> Catalog:
@@ -153,19 +155,26 @@ def _live(
     *,
     named: str | None,
     configured: str | None,
-) -> Catalog:
+) -> Plan:
+    """Choose as install does: from what the sources list today, with the programs resolved."""
     import os
     from pathlib import Path
 
     from gpuinstall.learned import learned_catalog
-    from gpuinstall.patience import read_patience
+    from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.reporter import SilentReporter
+    from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
-    from gpuinstall.web import Client
 
     sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
-    sources.announce(terminal)
-    with Client(sources.certificates, logins=sources.logins, patience=read_patience(os.environ)) as client:
-        return learned_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+    with open_session(sources, terminal) as session:
+        client = session.client
+        narrowed = learned_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=client)
+        plan = choose(machine, request, narrowed)
+        if plan.choice is None:
+            return plan
+        return plan_and_resolve([LockRequest(machine, request, catalog)], session)[0].planned.plan
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

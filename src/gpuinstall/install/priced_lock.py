@@ -61,6 +61,8 @@ def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) ->
     resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
     plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
     _say_build(choice, session)
+    for remark in resolution.planned.remarks:
+        session.reporter.step("Build", remark)
     for warning in plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]

@@ -11,7 +11,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.values import PROGRAM_REASONS, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
 
 
@@ -60,18 +60,24 @@ class LockRequest:
         request = replace(self.request, requirements=requirements, python=python or self.request.python)
         return replace(self, request=request)
 
-    def plan(self) -> Plan:
+    def plan(self, settled: Settled | None = None) -> Plan:
         """Choose for it."""
-        return choose(self.machine, self.request, self.catalog)
+        return choose(self.machine, self.request, self.catalog, settled)
 
 
 @dataclass(frozen=True)
 class PlannedLock:
-    """A lock request with the plan that serves it, and the choice in it."""
+    """A lock request with the plan that serves it, and the choice in it; ``settled`` is what its programs came to."""
 
     request: LockRequest
     plan: Plan
     choice: Choice
+    settled: Settled | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said of its programs: who wants an older torch, and what could not be the newest."""
+        return tuple(reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS)
 
     @property
     def target(self) -> Target:
@@ -87,12 +93,12 @@ def machine_for_target(target: Target) -> Machine:
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def plan_lock(request: LockRequest) -> PlannedLock:
+def plan_lock(request: LockRequest, settled: Settled | None = None) -> PlannedLock:
     """Choose for one lock; raise what a refused plan says."""
-    plan = request.plan()
+    plan = request.plan(settled)
     if plan.choice is None:
         raise refusal(plan, request.machine)
-    return PlannedLock(request, plan, plan.choice)
+    return PlannedLock(request, plan, plan.choice, settled)
 
 
 def refusal(plan: Plan, machine: Machine) -> GpuInstallError:

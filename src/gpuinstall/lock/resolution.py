@@ -14,7 +14,8 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolver import ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.programs import list_programs, programs_first
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, is_unknown, resolve_project
 from gpuinstall.lock.source_builds import build_tools, check_builds, source_builds, this_site
 from gpuinstall.plan.requirement import parse_requirement
 
@@ -56,17 +57,25 @@ class Resolution:
         return any(not file.name.endswith(".whl") for file in self.files)
 
 
-def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution:
-    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot."""
+def resolve(
+    planned: PlannedLock, target: Target, pins: VersionPins, session: Session, expected: Collection[str] = ()
+) -> Resolution:
+    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot.
+
+    ``expected`` are packages that will turn up, as far as that is known.
+    """
     choice, family = planned.choice, planned.request.catalog.family
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(_listed(planned, package, session), target.backend, tags)
 
-    expected = expected_family(choice.requirements, target.backend, family)
-    pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
-    project = ResolverProject(choice.requirements, choice.python, target, pages, pins, session.folder)
+    members = sorted({*expected_family(choice.requirements, target.backend, family), *family.intersection(expected)})
+    pages = {package: wheels for package in members if (wheels := wheels_of(package))}
+    programs = list_programs(choice.requirements, family, target, choice.python, session)
+    wheels_only = family | {program.name for program in programs if program.needs_no_building}
+    requirements = programs_first(choice.requirements, family)
+    project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, frozenset(wheels_only))
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
@@ -77,6 +86,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     check_unbuilt(document, family)
     files = locked_files(document)
     check_provenance(files, project.pages)
+    _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
     return Resolution(planned, target, document, files, hashes)
@@ -88,6 +98,40 @@ def check_resolution(resolution: Resolution, session: Session) -> None:
     site = this_site(resolution.target.backend, resolution.versions, request.machine, session.environment)
     builds = source_builds(resolution.document)
     check_builds(builds, site, session.reporter, here=request.builds_here)
+
+
+def resolve_for_here(
+    planned: PlannedLock, pins: VersionPins, session: Session, expected: Collection[str] = ()
+) -> Resolution | ConflictError:
+    """Resolve what was chosen, or say why not.
+
+    Where a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
+    """
+
+    def answer_for(target: Target) -> Resolution | ConflictError:
+        try:
+            return resolve(planned, target, pins, session, expected)
+        except ConflictError as conflict:
+            return conflict
+
+    target = planned.target
+    answer = answer_for(target)
+    newer = target.up_to(planned.request.machine.glibc)
+    if newer == target or (isinstance(answer, Resolution) and not answer.builds_from_source):
+        return answer
+    again = answer_for(newer)
+    return again if isinstance(again, Resolution) else answer
+
+
+def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
+    """Raise ConflictError for a companion that does not load beside the build."""
+    build, companions = planned.choice.build, planned.request.catalog.companions
+    for package in document.get("packages", ()):
+        name, version = package["name"], package.get("version", "").partition("+")[0]
+        known = companions.get((name, version))
+        if known and not known.loads_in(build):
+            message = f"{name} {version} does not load beside torch {build.name}"
+            raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
 
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:

@@ -154,6 +154,8 @@ def _announce(resolutions: Sequence[Resolution], session: Session) -> None:
     for one in resolutions:
         choice = one.planned.choice
         session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}")
+    for remark in dict.fromkeys(remark for one in resolutions for remark in one.planned.remarks):
+        session.reporter.step("Build", remark)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))

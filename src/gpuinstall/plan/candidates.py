@@ -118,6 +118,12 @@ def merits(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
     return context.rules.preference(candidate.build, candidate.codes, context.gpus)
 
 
+def is_settled(candidate: Candidate, context: PlanContext) -> bool:
+    """Say whether a build is one that the programs of the request can be had with, as far as they were looked at."""
+    settled, build = context.settled, candidate.build
+    return settled is None or (build.torch == settled.torch and build.backend.tag not in settled.unserved)
+
+
 def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
     """Say for which GPU a build has no code."""
     for gpu, code in zip(gpus, candidate.codes, strict=True):

@@ -6,12 +6,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import Candidate, NoCandidate, best_cover, judge_all, judge_request, preferred, worth
+from gpuinstall.plan.candidates import (
+    Candidate,
+    NoCandidate,
+    best_cover,
+    is_settled,
+    judge_all,
+    judge_request,
+    preference,
+    preferred,
+    worth,
+)
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
 from gpuinstall.plan.newest import newest_reason
-from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, learned_reason, older, passed_over, reasons_for
+from gpuinstall.plan.reasons import (
+    cpu_warnings,
+    gpu_warnings,
+    held_back,
+    learned_reason,
+    lesser,
+    passed_over,
+    reasons_for,
+)
 from gpuinstall.plan.refusal import explained
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Rejection, Run
@@ -26,11 +44,15 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.gpus import LeftOut
+    from gpuinstall.plan.values import Settled
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
-    """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
+def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan:
+    """Choose the build for a machine, with reasons; raise UsageError for a malformed request.
+
+    The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
+    """
 
     def attempt(asked: Request) -> Plan | NoCandidate:
         contexts = [context(demand) for demand in parse_request(asked, catalog.family, machine)]
@@ -39,7 +61,7 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
 
     def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
-        return PlanContext(machine, demand, catalog, rules, asked_gpus(machine, demand.gpus, rules))
+        return PlanContext(machine, demand, catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
@@ -83,7 +105,10 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         return NoCandidate(context, tuple(rejected), left_out)
     cover = best_cover((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    best = preferred(fitting, context)
+    settled = [candidate for candidate in fitting if is_settled(candidate, context)]
+    if not settled:
+        return NoCandidate(context, tuple(rejected), left_out)
+    best = preferred(settled, context)
     rest = passed_over(best, candidates, rejected, context)
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
@@ -93,6 +118,7 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
         warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
+        runnable=tuple(one.build for one in sorted(fitting, key=lambda one: preference(one, context))),
     )
 
 
@@ -123,19 +149,26 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     if not candidates and in_no_source and not context.demand.backends:
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
-    if not candidates:
+    best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)
+    if best is None:
         return NoCandidate(context, tuple(rejected))
-    best, *others = candidates
-    passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    passed = {id(found.build): found for found in (*rejected, *others)}
     return Plan(
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=tuple(filter(None, (why, learned_reason(best, context), newest_reason(best, rejected, context)))),
+        reasons=(
+            why,
+            *filter(None, [learned_reason(best, context)]),
+            newest_reason(best, (*rejected, *others), context),
+            *held_back(context),
+        ),
         rejected=tuple(
             passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
         ),
         warnings=cpu_warnings(best.build, why, context),
+        runnable=tuple(candidate.build for candidate in candidates),
     )
 
 

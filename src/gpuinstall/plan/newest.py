@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.plan.candidates import closest, codes_of, has_code, runs
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Reason, Rejection
+from gpuinstall.plan.values import HELD_BACK, Reason, Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,8 +41,11 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
 
 
 def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
-    """Say that a newer one is unknown, or in no source that answers."""
+    """Say that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
+    for found in newer:
+        if found.code == HELD_BACK:
+            return Reason(HELD_BACK, f"{found.message}; without it torch {found.build.torch} would run here")
     unknown = next((found.build.name for found in newer if found.code == "not-in-catalogue"), None)
     if unknown:
         known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"

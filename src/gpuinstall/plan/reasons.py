@@ -9,7 +9,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import best_cover, codes_of, merits, missing_code, preference, preferred
 from gpuinstall.plan.companions import built_for_the_cpu
 from gpuinstall.plan.newest import newest_reason
-from gpuinstall.plan.values import Reason, Rejection
+from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, Reason, Rejection
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
@@ -32,6 +32,7 @@ def reasons_for(
         None if context.gpus else _no_gpu_here(context),
         learned_reason(best, context),
         newest_reason(best, rejected, served),
+        *held_back(context),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
@@ -48,24 +49,30 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
     return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
 
 
+def held_back(context: PlanContext) -> list[Reason]:
+    """Say which programs could not be the newest."""
+    return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
+
+
 def passed_over(
     best: Candidate, candidates: list[Candidate], rejected: list[Rejection], context: PlanContext
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
-    others = [_lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
     return tuple(sorted((*rejected, *others), key=lambda found: context.positions[id(found.build)]))
 
 
-def older(candidate: Candidate, best: Candidate) -> Rejection:
-    """Reject a build that fits because a newer torch does too."""
-    return Rejection(candidate.build, "older-torch", f"{best.build.name} fits too and is newer")
-
-
-def _lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+    """Reject a build that runs too: the programs want another torch or cannot have it, or the best is better."""
+    build, settled = candidate.build, context.settled
+    if settled and build.torch > settled.torch:
+        return Rejection(build, HELD_BACK, settled.why)
+    if settled and build.torch == settled.torch and build.backend.tag in settled.unserved:
+        return Rejection(build, "programs-conflict", settled.unserved[build.backend.tag])
     if candidate.covers != best.covers:
         return Rejection(candidate.build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
     if candidate.build.torch < best.build.torch:
-        return older(candidate, best)
+        return Rejection(build, "older-torch", f"{best.build.name} fits too and is newer")
     return Rejection(
         candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
     )
@@ -95,7 +102,7 @@ def _backend(
 ) -> Reason | None:
     torch = best.build.torch
     for found in rejected:
-        if found.build.torch == torch and found.code in {"no-companion", "not-allowed"}:
+        if found.build.torch == torch and found.code in {"no-companion", "not-allowed", "programs-conflict"}:
             return Reason("backend", f"not {found.build.name}: {found.message}")
     rivals = [
         other

@@ -93,13 +93,18 @@ class ProofContext:
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
     """Turn one child's report into a Device."""
-    checks = [_result(record, target, report, proof) for record in report.records]
+    checks = check_results(target, report, proof)
     if report.architecture and target.gpu:
         gpu = replace(target.gpu, architecture=report.architecture)
         checks.insert(2, _architecture_check(gpu, target, report, proof))
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return Device(target.index, target.name, tuple(checks), target.unproven or report.unproven)
+
+
+def check_results(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> list[CheckResult]:
+    """Turn what one child ran into results, the failed ones with cause and fix."""
+    return [_result(record, target, report, proof) for record in report.records]
 
 
 def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:

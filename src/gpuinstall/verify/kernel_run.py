@@ -68,12 +68,16 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``."""
+    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``.
+
+    ``program`` is the module of one package that is put to the proof instead.
+    """
 
     python: Path
     flags: tuple[str, ...]
     work: str
     seconds: float
+    program: str | None = None
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
@@ -99,6 +103,7 @@ class KernelRun:
             "gpus": max(1, len(target.visible)),
             "work": self.work,
             "seconds": self.seconds,
+            **({"program": self.program} if self.program else {}),
         }
         return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 

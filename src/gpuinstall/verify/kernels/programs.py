@@ -55,18 +55,26 @@ def program_check(module: str, device: str) -> Check:
 
 
 def _proven(row: Program, context: CheckContext) -> str:
-    module = _imported(row.module, context)
+    module = imported(row.module, context)
     row.run(context, module)
     return str(getattr(module, "__version__", ""))
 
 
-def _imported(name: str, context: CheckContext) -> Any:
+def imported(name: str, context: CheckContext) -> Any:
+    """Import a module; skip where all that it lacks is a GPU, or FFmpeg."""
     try:
         return import_module(name)
     except Exception as error:
         if not context.on_gpu and any(sign in str(error) for sign in GPU_WANTED):
             raise Skip(f"{name} can be imported only where a GPU is: {str(error).splitlines()[0]}") from None
+        if "FFmpeg" in str(error):
+            _demand_ffmpeg()
         raise
+
+
+def _demand_ffmpeg() -> None:
+    if find_library("avutil") is None:
+        raise Skip("torchcodec needs the libraries of FFmpeg (libavutil and others), and they are not there")
 
 
 def _nothing(_context: CheckContext, _module: Any) -> None:
@@ -106,7 +114,7 @@ def packed_attention(context: CheckContext, xformers: Any) -> None:
     try:
         _attend(context, attend)
     except NotImplementedError as error:
-        if "built with" in str(error) or "build with" in str(error):
+        if "with CUDA support" in str(error):
             raise
         raise Skip("xformers has no attention kernel for this card") from None
 
@@ -170,8 +178,7 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
 
 def sound(context: CheckContext, torchcodec: Any) -> None:
     """A wave written as a WAV file and read again (on the CPU)."""
-    if find_library("avutil") is None:
-        raise Skip("torchcodec needs the libraries of FFmpeg (libavutil) to read and write, and they are not there")
+    _demand_ffmpeg()
     encoders, decoders = (import_module(f"{torchcodec.__name__}.{name}") for name in ("encoders", "decoders"))
     wave = context.torch.linspace(-0.9, 0.9, 1600)[None]
     written = encoders.AudioEncoder(wave, sample_rate=16000).to_tensor("wav")

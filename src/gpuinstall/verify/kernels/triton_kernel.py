@@ -1,16 +1,15 @@
-"""A kernel in Triton's language; importing this needs triton, which reads the source from this file."""
+"""A kernel in Triton's language; importing this needs triton, which reads the source from this file, types and all."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 tl = import_module("triton.language")
 BLOCK = 256
 
 
-@import_module("triton").jit  # type: ignore[untyped-decorator]
-def kernel(numbers: Any, results: Any) -> None:
+@import_module("triton").jit
+def kernel(numbers, results):  # type: ignore[no-untyped-def]
     """Square and add one."""
     places = tl.arange(0, 256)
     x = tl.load(numbers + places)

@@ -53,8 +53,9 @@ PROGRAMS = """\
 What is installed is read from the records of the installations; nothing is imported that is not there. A package below
 does one small operation of its own on each GPU, and is imported where the operation has no meaning. So is, as
 `<package>-import`, every other package of torch's family, and every package that demands torch and has compiled code.
-Each has a process of its own and three minutes, so that one that crashes or hangs hides no other. Where no kernel can
-run (no GPU here, a busy one), programs are imported; one that can be imported only where a GPU is, is skipped.
+Each has a process of its own and three minutes, so that one that crashes or hangs hides no other. Where a device cannot
+be tried, programs are imported without it; one that can be imported only where a GPU is, is skipped. Where a check of
+torch itself failed, they are not tried.
 """
 
 OUTSIDE = """

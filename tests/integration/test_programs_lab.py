@@ -9,6 +9,7 @@ import pytest
 
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.versions import ComputeCapability
 from tests.lab.environments import small_package, small_torch
 
@@ -59,8 +60,8 @@ def verify(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verif
 
 def programs(device: Device) -> dict[str, CheckResult]:
     """The checks of programs, by their names."""
-    torch = [check.name for check in device.checks].index("temporary-files") if device.unproven is None else 1
-    return {check.name: check for check in device.checks[torch + 1 :]}
+    known = {name for row in PROGRAMS for name in (row.check, f"{row.package}-import")}
+    return {check.name: check for check in device.checks if check.name in known}
 
 
 def statuses(device: Device) -> dict[str, str]:
@@ -140,3 +141,10 @@ def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None
     verdict = verify(TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}})
     assert statuses(verdict.devices[0]) == {}
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
+
+
+def test_beside_a_gpu_that_others_use_programs_are_imported(verify: Verify) -> None:
+    busy = {"GPU-0": {"unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"}}
+    verdict = verify(TWO, {"torchvision": ""}, busy)
+    assert [device.status for device in verdict.devices] == ["unproven", "passed"]
+    assert statuses(verdict.devices[0]) == {"torchvision-import": "passed"}

@@ -47,16 +47,20 @@ def prove_programs(
     run: KernelRun,
     proof: ProofContext,
 ) -> list[Device]:
-    """Add the check of each program on every device where torch's own checks passed, each in a process of its own.
+    """Add the check of each program on every device where torch itself did not fail, each in a process of its own.
 
-    Where no kernel can run, the programs are imported.
+    Where a device could not be tried, its programs are imported without it.
     """
-    able = [number for number, report in enumerate(reports) if not (report.failed or report.unproven)]
-    modules = installed_programs(proof.torch.path) if able else ()
+    tried = {
+        number: replace(targets[number], device="none", visible=()) if report.unproven else targets[number]
+        for number, report in enumerate(reports)
+        if not report.failed
+    }
+    modules = installed_programs(proof.torch.path) if tried else ()
     found = list(devices)
-    for module_reports in _run_side_by_side(modules, [targets[number] for number in able], run):
-        for number, report in zip(able, module_reports, strict=True):
-            found[number] = found[number].with_checks(check_results(targets[number], report, proof))
+    for module_reports in _run_side_by_side(modules, list(tried.values()), run):
+        for (number, target), report in zip(tried.items(), module_reports, strict=True):
+            found[number] = found[number].with_checks(check_results(target, report, proof))
     return found
 
 

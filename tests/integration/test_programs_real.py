@@ -1,0 +1,113 @@
+"""The programs beside a real torch on the CPU: packages that compute rightly and wrongly, and those of the index."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+from gpuinstall import process
+from gpuinstall.machine import Machine
+from gpuinstall.verify import verify_environment
+from tests.lab.environments import copied, cpu_torch, packages, small_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.verify import CheckResult
+
+HERE = Machine("linux", "x86_64")
+ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"
+SHIFTED = """
+class functional:
+    quantize_blockwise = staticmethod(lambda x: (x, 0.1))
+    dequantize_blockwise = staticmethod(lambda x, shift: x + shift)
+"""
+FILTER = """
+import torch
+
+def lfilter(wave, a, b, clamp):
+    found = []
+    for i in range(len(wave)):
+        now = sum(b[k] * wave[i - k] for k in range(3) if k <= i)
+        found.append(now - sum(a[k] * found[i - k] for k in (1, 2) if k <= i))
+    return torch.stack(found)
+"""
+COMPILE = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from kernels.triton_kernel import kernel
+
+source = ASTSource(fn=kernel, signature={"numbers": "*fp32", "results": "*fp32"}, constexprs={})
+print(len(compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
+"""
+
+
+@pytest.fixture(scope="session")
+def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
+
+
+@pytest.fixture
+def environment(torch: Path, tmp_path: Path) -> Path:
+    return copied(torch, tmp_path / "env")
+
+
+def checks(environment: Path) -> dict[str, CheckResult]:
+    (device,) = verify_environment(environment / "bin" / "python", HERE).devices
+    return {check.name: check for check in device.checks}
+
+
+def test_a_right_answer_passes_and_a_wrong_one_fails(environment: Path) -> None:
+    site = packages(environment)
+    small_package(site, "torchvision", ALL_BOXES)
+    small_package(site, "bitsandbytes", SHIFTED)
+    small_package(site, "torchaudio")
+    (site / "torchaudio" / "functional.py").write_text(FILTER)
+    found = checks(environment)
+    boxes, quantized = found["torchvision-nms"], found["bitsandbytes-quantize"]
+    assert (boxes.status, boxes.message) == ("failed", "the result is not exactly the expected one")
+    assert (quantized.status, quantized.cause) == ("failed", "F71")
+    assert str(quantized.message).startswith("the result is off by ")
+    assert found["torchaudio-filter"].status == "passed"
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
+    environment: Path,
+) -> None:
+    install(environment, "bitsandbytes", "torchao", "triton", "torchvision", "torchaudio", "torchcodec", "numpy")
+    found = checks(environment)
+    assert {name: check.status for name, check in found.items() if check.cause is None} | {
+        "bitsandbytes-quantize": "passed",
+        "torchao-quantize": "passed",
+        "triton-import": "passed",
+    } == {name: check.status for name, check in found.items() if check.cause is None}
+    assert {name: check.cause for name, check in found.items() if check.status == "failed"} == {
+        "torchvision-nms": "F47",
+        "torchaudio-filter": "F48",
+        "torchcodec-sound": "F56",
+    }
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
+def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(environment: Path) -> None:
+    install(environment, "triton")
+    from gpuinstall.verify.kernel_run import KERNELS
+
+    program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
+    done = process.run([environment / "bin" / "python", "-c", program], seconds=120)
+    assert done.ok, done.err
+    assert int(done.out) > 0
+
+
+def install(environment: Path, *names: str) -> None:
+    """Install packages beside the torch that is there, without what they demand of another."""
+    install = [uv.find_uv_bin(), "pip", "install", "-q", "--no-deps", "--python", environment / "bin" / "python"]
+    done = process.run([*install, *names, "pillow", "packaging"], seconds=600)
+    assert done.ok, done.err

@@ -1,6 +1,7 @@
 """Run again every command whose output README.md and docs/ show, and write the pages that are made from data.
 
-A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``.
+A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs, a
+row ``| RTX 3090 (sm_86) | 610.43.02 | …`` has its third column filled: the build that these GPUs get with this driver.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from gpuinstall import load_catalog
+from gpuinstall import Machine, Request, choose, load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
 from tools.checks import checks_page
 from tools.documents import documents_page
@@ -23,6 +24,10 @@ from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")
+
+GETS = re.compile(
+    r"^(?P<head>\| [^|]+\((?P<chips>sm_[^)]+)\) \| (?P<driver>[\d.]+) \| )(?P<gets>[^|]+?) \|", re.MULTILINE
+)
 
 
 def main() -> None:
@@ -62,8 +67,23 @@ def pages() -> list[Path]:
 
 
 def refreshed(text: str) -> str:
-    """Replace the output below each command by what the command says now."""
-    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", text)
+    """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
+    told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", text)
+    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", told)
+
+
+def choice_of(chips: str, driver: str) -> str:
+    """Choose for GPUs of a table, ``sm_70, sm_120``, on Linux: ``2.10.0 cu129``."""
+    capabilities = [f"{chip[3:-1]}.{chip[-1]}" for chip in chips.split(", ")]
+    document = {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "driver": {"version": driver},
+        "gpus": [{"index": index, "compute_capability": chip} for index, chip in enumerate(capabilities)],
+    }
+    choice = choose(Machine.from_dict(document), Request(), load_catalog()).choice
+    return f"{choice.build.torch} {choice.build.backend}" if choice else "nothing"
 
 
 def output(command: str) -> str:

@@ -84,7 +84,7 @@ class LockError(GpuInstallError):
 
 
 class MachineError(GpuInstallError):
-    """A GPU is present but cannot be used; only mending or updating the machine helps."""
+    """A GPU is present but cannot be used; only repairing or updating the machine helps."""
 
     exit_code = 8
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuinstall.backend import CPU
+
 
 @dataclass(frozen=True)
 class Request:
     """A request for an environment.
 
-    ``requirements`` are ordinary requirements; ``python`` fixes the interpreter's ``X.Y``; ``backend`` forces a
-    tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of them).
-    ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
+    ``requirements`` are ordinary requirements, addresses and ``-e folder`` among them; ``constraints`` say which
+    versions may be taken of what turns up, and ask for nothing. ``python`` fixes the interpreter's ``X.Y``;
+    ``backend`` forces a tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of
+    them). ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
     before the newest that the machine has; ``managed_pythons`` says that others can be fetched.
     """
 
@@ -22,3 +25,14 @@ class Request:
     allowed_backends: tuple[str, ...] | None = None
     preferred_pythons: tuple[str, ...] = ()
     managed_pythons: bool = True
+    constraints: tuple[str, ...] = ()
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Say whether the CPU's build is asked for by name."""
+        return self.backend == CPU.tag
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Say whether a build for GPUs is asked for by name."""
+        return self.backend is not None and not self.is_for_cpu

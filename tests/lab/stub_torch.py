@@ -15,9 +15,12 @@ program beside torch is really imported, with all that comes of it; its operatio
 
 from __future__ import annotations
 
+from functools import cache
 from textwrap import dedent
 
-ARCHITECTURES = {"cu118": "50 60 70 75 80 86 90", "cu126": "50 60 70 75 80 86 90", "cu130": "75 80 86 90 100 120"}
+from tests.frozen import frozen_catalog
+
+USUAL = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 
 INIT = '''
 """A stand-in for torch."""
@@ -126,10 +129,18 @@ def _check(channel, name, told):
 
 def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    known = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    usual = _catalogued(version.partition("+")[0], backend) or tuple(USUAL)
     cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
+    named = list(architectures or (usual if cuda else ()))
     return {
-        "torch/__init__.py": INIT.format(architectures=known if cuda else list(architectures)).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=named).lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }
+
+
+@cache
+def _catalogued(torch: str, backend: str) -> tuple[str, ...]:
+    """What the catalogue says of the build for Linux x86_64, which is what runs here."""
+    builds = frozen_catalog().builds_for("linux", "x86_64")
+    return next((build.code for build in builds if build.name == f"{torch}+{backend}"), ())

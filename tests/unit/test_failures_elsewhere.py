@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpuinstall.catalog.listing import Listing
-from gpuinstall.doctor.environment import InstalledPackages, environment_findings
-from gpuinstall.doctor.project import read_project, uv_findings
-from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
+from gpuinstall.doctor.installed import InstalledPackages
+from gpuinstall.doctor.project import read_project
+from gpuinstall.doctor.shell import read_shell
 from gpuinstall.errors import InstallationError
 from gpuinstall.failures import FixContext
 from gpuinstall.failures.table import load_failures
@@ -33,6 +33,7 @@ from gpuinstall.vendors.nvidia.smi import parse
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording
 from tests.lab.smi_table import as_xml
+from tests.unit.doctor.evidence import found as found_in
 from tests.unit.lock.wheels_here import torch
 from tests.unit.plan.machines import jetson, machine
 from tests.unit.probe.test_failures import MADE as ON_THE_MACHINE
@@ -108,7 +109,7 @@ def found(findings: Iterable[Finding]) -> Signs:
 
 
 def packages(installed: InstalledPackages, on: Machine = ADA, **changes: Any) -> Callable[[Path], Signs]:
-    return lambda _: found(environment_findings(replace(installed, **changes), on))
+    return lambda _: found(found_in(on, installed=replace(installed, **changes)))
 
 
 def beside(*more: tuple[str, str], without: str = "") -> dict[str, Any]:
@@ -123,7 +124,7 @@ def shell(variable: str, *names: str) -> Callable[[Path], Signs]:
     def signs(folder: Path) -> Signs:
         for name in names:
             (folder / name).mkdir(parents=True)
-        return found(shell_findings(read_shell({variable: str(folder)}), HERE))
+        return found(found_in(shell=read_shell({variable: str(folder)})))
 
     return signs
 
@@ -131,7 +132,7 @@ def shell(variable: str, *names: str) -> Callable[[Path], Signs]:
 def project(text: str) -> Callable[[Path], Signs]:
     def signs(folder: Path) -> Signs:
         (folder / "pyproject.toml").write_text('[project]\nname = "app"\ndependencies = ["torch"]\n' + text)
-        return found(uv_findings(read_project(folder), "2.10.0+cu126", HERE))
+        return found(found_in(torch="2.10.0+cu126", project=read_project(folder)))
 
     return signs
 
@@ -139,7 +140,7 @@ def project(text: str) -> Callable[[Path], Signs]:
 def toolkit(version: str) -> Callable[[Path], Signs]:
     def signs(folder: Path) -> Signs:
         (folder / "version.json").write_text(json.dumps({"cuda": {"name": "CUDA SDK", "version": version}}))
-        return found(toolkit_findings(read_shell({"CUDA_HOME": str(folder)}), "2.10.0+cu126", HERE))
+        return found(found_in(torch="2.10.0+cu126", shell=read_shell({"CUDA_HOME": str(folder)})))
 
     return signs
 

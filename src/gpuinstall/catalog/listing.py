@@ -1,4 +1,4 @@
-"""What the sources list today: every page asked for at once, and a silent host asked only once."""
+"""What the sources list today: every page asked for at once, and a host that does not answer asked only once."""
 
 from __future__ import annotations
 

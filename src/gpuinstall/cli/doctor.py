@@ -12,6 +12,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.doctor.finding import exit_code
 from gpuinstall.errors import UsageError
+from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -32,7 +33,9 @@ def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
     found = examine(Path.cwd(), folder, terminal)
     if report:
-        _write(Path(report), found)
+        from gpuinstall.doctor.report import report as written
+
+        write_text(Path(report), written(found, __version__))
     code = exit_code(found.findings, found.machine.with_problems(found.preflight.problems))
     faults = [each for each in found.findings if each.blocking]
     return Outcome(
@@ -86,12 +89,3 @@ def _show_finding(terminal: Terminal, finding: Finding) -> None:
     word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
     terminal.line(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""))
     terminal.rows([("why", finding.why), ("do", finding.fix)])
-
-
-def _write(path: Path, found: Examination) -> None:
-    from gpuinstall.doctor.report import report
-
-    try:
-        path.write_text(report(found, __version__), encoding="utf-8")
-    except OSError as error:
-        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None

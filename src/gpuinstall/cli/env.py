@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import install_options, options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ def listed(_terminal: Terminal) -> Outcome:
 @command.command("remove", help="Remove the environment and its previous one; locks stay.")
 @options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
-)
+@install_options.wait
 @framed("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
     """Remove an environment."""
@@ -70,7 +67,7 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
     from gpuinstall.install.swap import size_of
 
     marker = read_marker(paths.venv)
-    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.previous.exists() else None
+    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.has_previous else None
     return {
         "path": str(paths.venv),
         "torch": marker and marker.torch,

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.config import Config
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
+    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
 
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
 @options.machine_options
 @options.venv
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
-@click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
+@install_options.replacing
 @click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
-@click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
-@click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+@install_options.verify
+@install_options.keep
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
-)
+@install_options.wait
+@options.code_check
 @options.offline
 @framed("install")
 def command(
@@ -58,26 +58,28 @@ def command(
     keep: bool,
     fallback: bool,
     wait: float,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
+    from gpuinstall.session import open_session
+
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
     wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
     wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
-    if dry_run:
-        return _dry_run(terminal, wanted, catalog, sources, offline=offline)
-    return _install(terminal, wanted, catalog, sources, offline=offline)
+    session = open_session(sources, terminal, offline=offline, code_check=code_check)
+    return (_dry_run if dry_run else _install)(session, wanted, catalog)
 
 
 def _options(
     terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.learned import known_catalog
     from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
@@ -87,22 +89,22 @@ def _options(
     if machine.is_other:
         _check_platform(meant)
     asked_for = options.build_request(request, config, machine=machine)
-    catalog = load_catalog()
+    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
+    catalog = known_catalog(sources.torch_index)
     parse_request(asked_for, catalog.family, meant)
     existing = read_marker(paths.venv)
     first = (existing.python,) if existing else ()
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,
         meant,
-        None if machine.is_other or _is_builder(meant.gpus, asked_for.backend) else meant,
+        None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant,
         asked_for,
         exact=request.names_requirements(config),
-        files=digest_files(request.files, paths.folder),
+        files=digest_files(request.read_files, paths.folder),
     )
     return wanted, replace(catalog, torch_index=sources.torch_index), sources
 
@@ -121,30 +123,18 @@ def _check_platform(meant: Machine) -> None:
         )
 
 
-def named(request: options.RequestOptions, config: Config) -> bool:
-    """Say whether somebody named the requirements."""
-    return bool(request.requirements or request.files or config.requirements)
-
-
-def _is_builder(gpus: tuple[object, ...], backend: str | None) -> bool:
-    """Say whether a build for GPUs is asked for on a machine that was given none."""
-    return not gpus and backend is not None and backend != "cpu"
-
-
-def _install(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import install
-    from gpuinstall.session import open_session
+    from gpuinstall.lock.source_builds import SourceBuildError
 
     try:
-        with open_session(sources, terminal, offline=offline) as session:
+        with opened as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and wanted.request.backend != "cpu":
+        if wanted.machine.gpus and not wanted.request.is_for_cpu and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
-    warn_of_unproven(terminal, done)
+    warn_of_unproven(session.reporter, done)
     status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 
@@ -177,13 +167,10 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
 
 
-def _dry_run(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _dry_run(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import dry_run
-    from gpuinstall.session import open_session
 
-    with open_session(sources, terminal, offline=offline) as session:
+    with opened as session:
         plan, commands = dry_run(wanted, catalog, session)
 
     def show(screen: Terminal) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -53,10 +52,9 @@ def command(
     config = options.read_project_config()
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
-    index = options.named_torch_index(request, config)
-    catalog = _of_index(index) if index else load_catalog()
+    catalog = _catalog(request.torch_index or config.torch_index)
     if live:
-        catalog = _live(catalog, meant, wanted, index, terminal)
+        catalog = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
     plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
@@ -113,15 +111,16 @@ def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
+    name = _normal(question)
+    if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
+    asked = [found for found in plan.rejected if found.build.is_called(name)]
     if asked:
         best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
-    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
+    if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
@@ -136,24 +135,37 @@ def _with_what_is_open(plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
 
 
-def _of_index(index: str) -> Catalog:
+def _catalog(index: str | None) -> Catalog:
+    """The catalogue with what was learned from the index that is meant."""
+    from gpuinstall.learned import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
-    return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
+    base = sources_of(index, {}, Indexes()).torch_index
+    return replace(known_catalog(base), torch_index=base)
 
 
-def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
+def _live(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    terminal: Terminal,
+    *,
+    named: str | None,
+    configured: str | None,
+) -> Catalog:
     import os
     from pathlib import Path
 
-    from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.learned import learned_catalog
+    from gpuinstall.patience import read_patience
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client
 
-    sources = read_sources(index, os.environ, Path.cwd())
-    with Client(sources.certificates, logins=sources.logins) as client:
-        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
+    sources.announce(terminal)
+    with Client(sources.certificates, logins=sources.logins, patience=read_patience(os.environ)) as client:
+        return learned_catalog(catalog, machine, request, terminal, sources=sources, client=client)
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:
@@ -166,8 +178,9 @@ def _show_table(plan: Plan, terminal: Terminal) -> None:
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 
-def _names(torch: object, backend: str) -> tuple[str, ...]:
-    return str(torch), backend, f"{torch}+{backend}"
+def _normal(question: str) -> str:
+    """Write a question as builds are named: ``torch==2.13.*+CU130`` as ``2.13+cu130``."""
+    return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
 
 
 def _more(plan: Plan) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install_view import show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import LockError
-from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 @options.venv
 @click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
-@click.option("--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too.")
-@click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
-@click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
-)
+@install_options.replacing
+@install_options.verify
+@install_options.keep
+@install_options.wait
 @options.offline
 @framed("sync")
 def command(
@@ -50,10 +47,10 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Sync."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.learned import known_catalog
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
@@ -72,7 +69,7 @@ def command(
     if named:
         wanted = _of_target(wanted, named, meant)
     with open_session(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as session:
-        done = install(wanted, load_catalog(), session)
+        done = install(wanted, known_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 
@@ -85,8 +82,9 @@ def _of_target(wanted: InstallOptions, target: Target, machine: Machine) -> Inst
             f"{target.filename} is for {target.os} {target.arch}, and this is {machine.os} {machine.arch}",
             hint="gpuinstall sync   picks the one that fits",
         )
-    here = wanted.here if machine.gpus or target.backend == "cpu" else None
-    return replace(wanted, target=str(target), request=replace(wanted.request, backend=target.backend), here=here)
+    request = replace(wanted.request, backend=target.backend)
+    here = wanted.here if machine.gpus or request.is_for_cpu else None
+    return replace(wanted, target=str(target), request=request, here=here)
 
 
 def _document(done: InstallResult) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, UsageError, VerificationError
+from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -44,10 +45,10 @@ def command(
     chart: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
+    from gpuinstall.environments.origin import read_origin
     from gpuinstall.probe import read_machine
     from gpuinstall.verify import verify_environment
     from gpuinstall.verify.measuring import bench_environment
-    from gpuinstall.verify.origin import read_origin
 
     if (against or save or chart) and not bench:
         raise UsageError("usage", "--against, --save and --chart belong to --bench", hint="gpuinstall verify --bench")
@@ -145,11 +146,4 @@ def _keep(run: Bench, save: str | None, chart: str | None) -> None:
     texts = ((save, json.dumps(run.to_dict(), indent=2) + "\n"), (chart, draw_chart(run)))
     for path, text in texts:
         if path:
-            _write(Path(path), text)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None
+            write_text(Path(path), text)

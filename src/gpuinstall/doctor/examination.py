@@ -6,18 +6,19 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import load_catalog
-from gpuinstall.doctor.environment import environment_findings, read_installed
+from gpuinstall.doctor.checks import look
+from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
-from gpuinstall.doctor.project import lock_findings, read_project, uv_findings
-from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
+from gpuinstall.doctor.installed import read_installed
+from gpuinstall.doctor.project import read_project
+from gpuinstall.doctor.shell import read_shell
+from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
-from gpuinstall.failures.problems import FixContext
+from gpuinstall.learned import known_catalog
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.origin import read_origin
 from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
@@ -65,33 +66,22 @@ def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
     """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``."""
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
-    environment, faults = _environment(venv, machine, reporter)
-    findings = (
-        *map(of_problem, (*machine.problems, *proof.problems)),
-        *faults,
-        *_project_findings(folder, venv, machine),
-    )
+    is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
+    shell = read_shell(os.environ if is_there else {})
+    seen = look(DoctorEvidence(machine, read_installed(venv), shell, read_project(folder), known_catalog()))
+    environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
+    findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
     return Examination(machine, proof, environment, ordered(findings))
 
 
-def _environment(
-    venv: Path, machine: Machine, reporter: Reporter
-) -> tuple[ExaminedEnvironment | None, tuple[Finding, ...]]:
-    python = interpreter(venv)
-    if not (python.exists() or (venv / "pyvenv.cfg").exists()):
-        return None, ()
-    installed, shell, context = read_installed(venv), read_shell(os.environ), FixContext.of_machine(machine)
-    listed = (
-        *environment_findings(installed, machine),
-        *shell_findings(shell, context),
-        *toolkit_findings(shell, installed.version("torch"), context),
-    )
+def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[ExaminedEnvironment, tuple[Finding, ...]]:
+    """Run kernels in an environment, and read the checks that failed as findings."""
     try:
-        verdict = _verdict(python, venv, machine, reporter)
+        verdict = _verdict(interpreter(venv), venv, machine, reporter)
     except UsageError as error:
         broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
-        return ExaminedEnvironment(venv, None), (*listed, broken)
-    return ExaminedEnvironment(venv, verdict), merged(listed, tuple(_failed(verdict)))
+        return ExaminedEnvironment(venv, None), (broken,)
+    return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
@@ -112,16 +102,12 @@ def _failed(verdict: Verdict) -> Iterator[Finding]:
             yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
-def merged(listed: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Let what the packages and variables show stand for the failed checks that it explains."""
     causes = {finding.id for finding in failed if finding.id}
-    kept = tuple(replace(finding, blocking=finding.blocking or finding.id in causes) for finding in listed)
-    explained = {finding.id for finding in kept}
+    kept = tuple(
+        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
+        for finding in seen
+    )
+    explained = {finding.id for finding in kept if finding.where == "environment"}
     return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
-
-
-def _project_findings(folder: Path, venv: Path, machine: Machine) -> Iterator[Finding]:
-    project = read_project(folder)
-    yield from uv_findings(project, read_installed(venv).version("torch"), FixContext.of_machine(machine))
-    if project.locks:
-        yield from lock_findings(project, machine, load_catalog())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.finding import Finding, finding
 from gpuinstall.errors import LockError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.fit import Misfit, fit
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.request import Request
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.failures.problems import FixContext
-    from gpuinstall.machine import Machine
+    from gpuinstall.doctor.evidence import DoctorEvidence
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 
@@ -33,41 +32,40 @@ class ProjectFolder:
 
 def read_project(folder: Path) -> ProjectFolder:
     """Read a project folder; what cannot be parsed is left to the tools that own it."""
-    import tomli
-
     try:
-        pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
+        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
     except (OSError, ValueError):
         pyproject = {}
     return ProjectFolder(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
 
 
-def uv_findings(project: ProjectFolder, torch: str | None, context: FixContext) -> Iterator[Finding]:
-    """Find a uv project whose next sync takes the CUDA build out again. Pure."""
-    local = (torch or "").partition("+")[2]
-    if not local.startswith("cu") or not _asks_for_torch(project.pyproject) or _names_index(project.pyproject):
+def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """A uv project whose next sync takes the CUDA build out again. Pure."""
+    pyproject, torch, context = evidence.project.pyproject, evidence.torch, evidence.context
+    local = torch.partition("+")[2]
+    if not local.startswith("cu") or not _asks_for_torch(pyproject) or _names_index(pyproject):
         return
     group = f"torch-{local}"
     title = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
     why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
-    if group in _table(project.pyproject, "dependency-groups"):
+    if group in _table(pyproject, "dependency-groups"):
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
         context = context.near("grouped")
     yield finding("project", "uv-undoes-build", title, why, context.knowing(group=group), entry="F44")
 
 
-def lock_findings(project: ProjectFolder, machine: Machine, catalog: Catalog) -> Iterator[Finding]:
-    """Find locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
-    misfits = []
-    request = Request(requirements=requirements(project.pyproject))
-    for path in project.locks:
+def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """Locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
+    misfits, locks = [], evidence.project.locks
+    request = Request(requirements=requirements(evidence.project.pyproject))
+    for path in locks:
         try:
-            found = fit(read_lock(path), machine, request, catalog)
+            found = fit(read_lock(path), evidence.machine, request, evidence.catalog)
         except LockError as error:
             yield Finding("project", error.code, error.message, error.why, error.hint, blocking=False)
             continue
         misfits += [found] if isinstance(found, Misfit) else []
-    if project.locks and len(misfits) == len(project.locks):
+    if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
         title = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
         yield Finding("project", f"lock-{reason.code}", title, None, "gpuinstall lock")

@@ -14,6 +14,7 @@ from gpuinstall.doctor.finding import Finding, finding
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gpuinstall.doctor.evidence import DoctorEvidence
     from gpuinstall.failures.problems import FixContext
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
@@ -54,34 +55,47 @@ def read_shell(environ: Mapping[str, str]) -> ShellVariables:
     )
 
 
-def shell_findings(shell: ShellVariables, context: FixContext) -> Iterator[Finding]:
-    """Find the variables that do harm. Pure."""
-    for folder, names in shell.libraries.items():
+def library_path(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """LD_LIBRARY_PATH leads to CUDA libraries."""
+    for folder, names in evidence.shell.libraries.items():
         if names:
             title = f"LD_LIBRARY_PATH leads to CUDA libraries of a toolkit: {folder}"
             why = f"{names[0]} there is loaded in place of the wheel's own"
-            yield _finding("library-path-poisoned", title, why, context, _entry(names))
-    for folder in shell.torch_folders:
+            yield _finding("library-path-poisoned", title, why, evidence.context, _entry(names))
+
+
+def python_path(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """PYTHONPATH leads to another torch."""
+    for folder in evidence.shell.torch_folders:
         why = "programs import it in place of the environment's"
-        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, context)
-    if "PYTHONHOME" in shell.variables:
+        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, evidence.context)
+
+
+def python_home(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """PYTHONHOME is set."""
+    if "PYTHONHOME" in evidence.shell.variables:
         why = "every Python looks for its library there"
-        yield _finding("python-home-set", "PYTHONHOME is set", why, context)
-    left = [name for name in DECIDES_OVER_BUILDS if name in shell.variables]
+        yield _finding("python-home-set", "PYTHONHOME is set", why, evidence.context)
+
+
+def overrides(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """Variables that decide for uv, pip or conda."""
+    left = [name for name in DECIDES_OVER_BUILDS if name in evidence.shell.variables]
     if left:
         title = f"{' and '.join(left)} {'decides' if len(left) == 1 else 'decide'} over builds in this shell"
         why = "uv, pip or conda may take another build than they would without"
-        yield _finding("override-left-behind", title, why, context.knowing(variables=" ".join(left)), "F32")
+        yield _finding("override-left-behind", title, why, evidence.context.knowing(variables=" ".join(left)), "F32")
 
 
-def toolkit_findings(shell: ShellVariables, torch: str, context: FixContext) -> Iterator[Finding]:
-    """Find a toolkit in CUDA_HOME with which no extension of ``torch``, a version, can be built. Pure."""
+def toolkit_differs(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """A toolkit in CUDA_HOME with which no extension of torch can be built."""
+    toolkit, torch = evidence.shell.toolkit, evidence.torch
     built = re.match(r"cu(\d\d)(\d)", torch.partition("+")[2])
-    if shell.toolkit and built and built[1] != shell.toolkit:
-        title = f"CUDA_HOME is a toolkit of CUDA {shell.toolkit}, torch {torch} is of CUDA {built[1]}"
+    if toolkit and built and built[1] != toolkit:
+        title = f"CUDA_HOME is a toolkit of CUDA {toolkit}, torch {torch} is of CUDA {built[1]}"
         why = "torch runs as it is, but refuses to compile extensions with it"
         words = {"cuda": f"{built[1]}.{built[2]}", "toolkit": f"{built[1]}-{built[2]}"}
-        yield _finding("toolkit-differs", title, why, context.knowing(**words), "F57")
+        yield _finding("toolkit-differs", title, why, evidence.context.knowing(**words), "F57")
 
 
 def _finding(code: str, title: str, why: str, context: FixContext, identity: str | None = None) -> Finding:

@@ -43,11 +43,6 @@ def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
         yield Pin(requirement + marker, tuple(sorted({str(file.hashes["sha256"]) for file in files})))
 
 
-def family_versions(lock: Lock, family: Collection[str]) -> dict[str, str]:
-    """The versions of the members of ``family`` that a lock holds."""
-    return {name: version for name, version in sorted(lock.versions.items()) if canonicalize_name(name) in family}
-
-
 def backend_of(lock: Lock) -> Backend:
     """The backend of a lock; raise UsageError where neither its name nor torch's version says it."""
     _, _, local = lock.versions.get("torch", "").partition("+")

@@ -13,11 +13,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tomli
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.pins import backend_of, family_versions
+from gpuinstall.export.pins import backend_of
 from gpuinstall.export.toml_lines import ADDED, append, put, restored
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def unpatched(text: str) -> str:
 def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
     held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
-        for package, version in family_versions(lock, family).items():
+        for package, version in lock.versions_of(family).items():
             held[package, version.partition("+")[0]].append(lock)
     requirements = [
         f"{package}=={version}{_marker(package, holders, locks)}" for (package, version), holders in held.items()
@@ -109,7 +108,7 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
 
 def _marker(package: str, holders: Sequence[Lock], locks: Sequence[Lock]) -> str:
     """Say where a requirement applies: everywhere, if it was asked for; else only where a lock holds it."""
-    asked = {canonicalize_name(Requirement(text).name) for lock in locks for text in (*lock.inputs, "torch")}
+    asked = {"torch"}.union(*(lock.asked for lock in locks))
     if package in asked and len(holders) == len(locks):
         return ""
     markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import VerificationError
+from gpuinstall.failures.table import load_failures
 from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.fit import Fit
     from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
-
-ARCHITECTURE = frozenset({"F37", "F38", "F40", "F55", "F67"})
-"""The build has no code for the GPU, or none that runs."""
-
-TOOLKIT = frozenset({"F02", "F19", "F39"})
-"""The driver does not serve the toolkit that the build was made with, or not all of it."""
 
 
 class KernelFailedError(VerificationError):
@@ -55,7 +50,12 @@ def prove(found: Fit, venv: Path, options: InstallOptions, session: Session) -> 
     gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if options.here else None
     for_cpu = found.plan.status == "cpu"
     verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=session.reporter
+        interpreter(venv),
+        machine,
+        asked_cpu=for_cpu,
+        gpus=gpus or None,
+        meant=found.choice.build,
+        reporter=session.reporter,
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
@@ -76,10 +76,11 @@ def summary(verdict: Verdict) -> str:
 def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
     """The catalogue without the builds that would fail as ``build`` did; None where another build would not help."""
     causes = {check.cause for device in verdict.devices for check in device.checks if check.status == "failed"}
-    if causes & ARCHITECTURE:
-        return replace(catalog, builds=tuple(other for other in catalog.builds if other.code != build.code))
-    if causes & TOOLKIT:
-        return replace(catalog, builds=tuple(other for other in catalog.builds if _toolkit(other) != _toolkit(build)))
+    other = {load_failures()[cause].another for cause in causes if cause}
+    if "code" in other:
+        return replace(catalog, builds=tuple(each for each in catalog.builds if each.code != build.code))
+    if "toolkit" in other:
+        return replace(catalog, builds=tuple(each for each in catalog.builds if _toolkit(each) != _toolkit(build)))
     return None
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError, InternalError, NoBuildError
+from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.request import is_torch, plan_locks
-from gpuinstall.lock.resolution import Resolution, resolve
+from gpuinstall.lock.resolution import Resolution, check_resolution, resolve
 from gpuinstall.lock.resolver import ConflictError, ResolverProject, VersionPins, demanded_torch
 
 if TYPE_CHECKING:
@@ -42,9 +43,15 @@ def plan_and_resolve(
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
     requests, unreachable = read_live_index(requests, session)
+    pins = (pins or VersionPins()).within(requests[0].request.constraints)
     if unreachable is None:
-        return _agree(requests, session, pins or VersionPins(), newest=newest)
-    return _agree_from_cache(requests, session, pins or VersionPins(), unreachable, newest=newest)
+        agree = partial(_agree, session=session, newest=newest)
+        agreed = with_code(agree, requests, pins, session)
+    else:
+        agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    for resolution in agreed:
+        check_resolution(resolution, session)
+    return agreed
 
 
 def align_versions(
@@ -74,14 +81,14 @@ def _agree_from_cache(
     except InstallationError:
         raise unreachable from None
     try:
-        agreed = _agree(requests, session.from_cache(), pins, newest=newest)
+        agreed = _agree(requests, pins, session.from_cache(), newest=newest)
     except (InstallationError, NoBuildError):
         raise unreachable from None
     session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
     return agreed
 
 
-def _agree(requests: Sequence[LockRequest], session: Session, pins: VersionPins, *, newest: bool) -> list[Resolution]:
+def _agree(requests: Sequence[LockRequest], pins: VersionPins, session: Session, *, newest: bool) -> list[Resolution]:
     """Plan and resolve; where other packages demand a torch of their own, again with that one."""
 
     def resolve_within(planned: PlannedLock, bounds: tuple[str, ...] = ()) -> Resolution | ConflictError:

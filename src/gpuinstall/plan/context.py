@@ -64,6 +64,11 @@ class PlanContext:
         return frozenset(one.version.lower() for one in self.demand.torch or () if one.operator == "!=")
 
     @cached_property
+    def suiting(self) -> dict[tuple[int, str], tuple[str, ...] | None]:
+        """The versions of each companion that suit a build, by the build's identity: each is looked up once."""
+        return {}
+
+    @cached_property
     def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
         """The Python to take of those that a build has wheels for, or why there is none; each is decided once."""
         return cache(partial(python_for, demand=self.demand, machine=self.machine, catalog=self.catalog))

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 LOOK = KERNELS / "look.py"
 SECONDS = 60.0
 OLDEST_PYTHON = (3, 8)
-PLAIN_IMPORT = "import torch\ntry:\n    import numpy\nexcept ModuleNotFoundError:\n    pass\n"
+LOADED = """
+import sys, torch
+try:
+    import numpy
+except ImportError:
+    pass
+print(*{"numpy"}.union(name.partition(".")[0] for name in sys.modules))
+"""
 
 
 @dataclass(frozen=True)
@@ -126,16 +133,16 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Interference | 
     if interpreter.shadow:
         return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
     shadowing = interpreter.plain.shadowing
-    return _failing_import(interpreter.path, shadowing) if imported and shadowing else None
+    return _taken_instead(interpreter, shadowing) if imported and shadowing else None
 
 
-def _failing_import(python: Path, shadowing: Sequence[str]) -> Interference | None:
-    """Import torch plainly: a module that stands before the interpreter's own may do no harm."""
-    done = process.run([python, "-B", "-c", PLAIN_IMPORT], seconds=SECONDS)
-    if done.ok:
+def _taken_instead(interpreter: Interpreter, shadowing: Sequence[str]) -> Interference | None:
+    """Find a module that stands before one that importing torch loads; it is a stranger's perhaps, and is not run."""
+    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=SECONDS).out.split()
+    taken = next((path for path in shadowing if Path(path).name.partition(".")[0] in loaded), None)
+    if taken is None:
         return None
-    guilty = next((path for path in shadowing if path in done.err), shadowing[0])
-    return _in_the_way(guilty, f"a program started in this folder cannot import torch ({last_words(done, SECONDS)})")
+    return _in_the_way(taken, "a program started in this folder that imports torch would import another module too")
 
 
 def _in_the_way(path: str, message: str) -> Interference:

@@ -11,7 +11,7 @@ import pytest
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.backend import CPU, Backend
+from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
@@ -68,7 +68,7 @@ def test_every_tag_agrees_with_its_toolkit() -> None:
             assert build.toolkit is None
         else:
             assert build.toolkit is not None
-            assert build.backend == Backend("cuda", ".".join(map(str, build.toolkit)))
+            assert build.backend.kind != "cuda" or build.backend.version == ".".join(map(str, build.toolkit))
 
 
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
@@ -77,7 +77,13 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     drivers = load_catalog().drivers
 
     assert code <= known
-    assert {*drivers.tegra, *drivers.compilers, *drivers.families, *drivers.unified_memory} <= known
+    assert {
+        *drivers.tegra,
+        *drivers.compilers,
+        *drivers.first_drivers,
+        *drivers.families,
+        *drivers.unified_memory,
+    } <= known
     assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory
 
 
@@ -151,6 +157,31 @@ def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) 
     assert (found and str(found)) == floor
 
 
+@pytest.mark.parametrize(
+    ("version", "cuda", "ceiling"),
+    [
+        ("8.5.0.96", 11, "8.9"),
+        ("8.7.0.84", 11, "9.0"),
+        ("8.9.2.26", 12, "9.0"),
+        ("9.1.0.70", 11, "9.0"),
+        ("9.1.0.70", 12, None),
+        ("9.28.0.42", 13, None),
+    ],
+)
+def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version: str, cuda: int, ceiling: str | None) -> None:
+    found = load_drivers().cudnn_ceiling(version, cuda)
+
+    assert (found and str(found)) == ceiling
+
+
+def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue() -> None:
+    catalog = load_catalog()
+    for release in catalog.releases.values():
+        for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
+            assert all((package, version) in catalog.companions for version in versions), release.torch
+        assert release.triton is None or ("triton", release.triton.lstrip("=~")) in catalog.companions
+
+
 def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
     partial = load_drivers().partially_supported
 
@@ -184,7 +215,8 @@ def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows()
 
 
 def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
-    majors = {build.toolkit[0] for build in load_catalog().builds if build.toolkit}
+    builds = load_catalog().builds
+    majors = {build.toolkit[0] for build in builds if build.toolkit and build.backend.kind == "cuda"}
 
     assert majors <= set(load_catalog().drivers.floors)
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.doctor.environment import InstalledPackages, environment_findings
+from gpuinstall.doctor.installed import InstalledPackages
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
+from tests.unit.doctor.evidence import found as found_in
 
 PASCAL = Machine(
     "linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),)
@@ -32,7 +33,7 @@ def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ..
 
 @pytest.mark.parametrize("machine", [PASCAL, ADA])
 def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
-    assert list(environment_findings(installed(), machine)) == []
+    assert found_in(machine, installed=installed()) == []
 
 
 @pytest.mark.parametrize(
@@ -56,34 +57,34 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
     ],
 )
 def test_each_fault_is_found_with_its_entry_and_a_command(found: InstalledPackages, code: str, identity: str) -> None:
-    (finding,) = environment_findings(found, ADA)
+    (finding,) = found_in(ADA, installed=found)
     assert (finding.code, finding.id, finding.blocking) == (code, identity, True)
     assert finding.fix
 
 
 def test_cudnn_without_code_for_the_card_is_found_only_with_such_a_card() -> None:
     lifted = installed(("nvidia-cudnn-cu12", "9.14.0.64"))
-    assert [finding.id for finding in environment_findings(lifted, PASCAL)] == ["F55"]
-    assert list(environment_findings(lifted, ADA)) == []
+    assert [finding.id for finding in found_in(PASCAL, installed=lifted)] == ["F55"]
+    assert found_in(ADA, installed=lifted) == []
 
 
 def test_torchvision_no_longer_minds_from_2_14_on() -> None:
-    assert list(environment_findings(installed(("torch", "2.14.1"), ("torchvision", "0.31.0")), ADA)) == []
+    assert found_in(ADA, installed=installed(("torch", "2.14.1"), ("torchvision", "0.31.0"))) == []
 
 
 def test_a_torch_from_before_numpy_2_is_older_on_linux_than_on_windows() -> None:
     between = InstalledPackages((("torch", "2.4.0"), ("numpy", "2.0.1")))
-    assert list(environment_findings(between, ADA)) == []
-    assert [found.id for found in environment_findings(between, replace(ADA, os="windows"))] == ["F66"]
+    assert found_in(ADA, installed=between) == []
+    assert [found.id for found in found_in(replace(ADA, os="windows"), installed=between)] == ["F66"]
 
 
 def test_a_conda_build_for_the_cpu_is_right_where_there_is_no_gpu() -> None:
     build = InstalledPackages((("torch", "2.5.1"),), conda=("pytorch-2.5.1-py3.12_cpu_0",))
-    assert [found.id for found in environment_findings(build, ADA)] == ["F45"]
-    assert list(environment_findings(build, replace(ADA, gpus=()))) == []
+    assert [found.id for found in found_in(ADA, installed=build)] == ["F45"]
+    assert found_in(replace(ADA, gpus=()), installed=build) == []
 
 
 def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> None:
     demands = (("xformers", "2.5"), ("torchvision", "2.5"), ("einops-gpu", "2.11"))
-    (note,) = environment_findings(replace(installed(), demands=demands), ADA)
+    (note,) = found_in(ADA, installed=replace(installed(), demands=demands))
     assert (note.code, note.id, note.blocking) == ("extension-mismatch", "F56", False)

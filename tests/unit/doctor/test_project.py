@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.project import lock_findings, read_project, requirements, uv_findings
-from gpuinstall.failures import FixContext
+from gpuinstall.doctor.project import read_project, requirements
 from gpuinstall.machine import Machine
-from tests.frozen import frozen_catalog
+from tests.unit.doctor.evidence import found as found_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,9 +54,7 @@ hashes = {sha256 = "{sha256}"}
 
 def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
     (folder / "pyproject.toml").write_text(text)
-    return [
-        (finding.code, finding.id) for finding in uv_findings(read_project(folder), torch, FixContext.of_machine(HERE))
-    ]
+    return [(finding.code, finding.id) for finding in found_in(HERE, torch, project=read_project(folder))]
 
 
 def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
@@ -85,13 +82,13 @@ def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path: Path, text: str
 
 def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(UV + EXPORTED)
-    (found,) = uv_findings(read_project(tmp_path), "2.14.1+cu126", FixContext.of_machine(HERE))
+    (found,) = found_in(HERE, "2.14.1+cu126", project=read_project(tmp_path))
     assert found.fix is not None
     assert found.fix.startswith("uv sync --group torch-cu126 ")
 
 
 def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
-    return [finding.code for finding in lock_findings(read_project(folder), machine, frozen_catalog())]
+    return [finding.code for finding in found_in(machine, project=read_project(folder))]
 
 
 def test_a_lock_that_fits_is_no_finding(tmp_path: Path) -> None:
@@ -116,7 +113,7 @@ def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> Non
 
 def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (finding,) = lock_findings(read_project(tmp_path), Machine("macos", "arm64"), frozen_catalog())
+    (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
     assert finding.fix == "gpuinstall lock"
     assert "pylock.cpu.toml" in finding.title
 

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.shell import read_shell, shell_findings, toolkit_findings
-from gpuinstall.failures import FixContext
+from gpuinstall.doctor.shell import read_shell
+from tests.unit.doctor.evidence import found as found_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
-HERE = FixContext(("linux",))
-
-
 def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
-    return [(finding.code, finding.id, finding.fix) for finding in shell_findings(read_shell(environ), HERE)]
+    return [(finding.code, finding.id, finding.fix) for finding in found_in(shell=read_shell(environ))]
 
 
 def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
@@ -79,7 +76,7 @@ def test_what_decides_over_builds_is_one_finding() -> None:
 )
 def test_a_toolkit_of_another_major_is_a_note(tmp_path: Path, version: str, torch: str, codes: list[str]) -> None:
     (tmp_path / "version.json").write_text(version)
-    findings = list(toolkit_findings(read_shell({"CUDA_HOME": str(tmp_path)}), torch, HERE))
+    findings = found_in(torch=torch, shell=read_shell({"CUDA_HOME": str(tmp_path)}))
     assert [finding.code for finding in findings] == codes
     assert not any(finding.blocking for finding in findings)
     assert all("cuda-12.6" in (finding.fix or "") for finding in findings)

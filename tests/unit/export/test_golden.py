@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.environments.pip_settings import constraints
 from gpuinstall.export.conda import conda
-from gpuinstall.export.constraints import constraints
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
 from gpuinstall.export.requirements import requirements
 from gpuinstall.export.uv_project import groups, patched
@@ -21,7 +21,7 @@ LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu
 PROJECT = '[project]\nname = "x"\nversion = "0"\n\n[tool.uv.sources]\ntorch = { index = "theirs" }  # theirs\n'
 TEXTS = {
     "requirements.txt": requirements(cuda_lock(), FAMILY),
-    "constraints.txt": constraints(cuda_lock(), FAMILY),
+    "constraints.txt": constraints(cuda_lock().name, cuda_lock().versions_of(FAMILY)),
     "environment.yml": conda(cuda_lock(), FAMILY),
     "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),

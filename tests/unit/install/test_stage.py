@@ -10,7 +10,7 @@ import tomli
 
 from gpuinstall import process, uv
 from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.install.stage import build_commands, failure, indexes_of, private, settle_activate, settle_pip
+from gpuinstall.install.stage import build_commands, failure, indexes_of, private, settle_activate
 from gpuinstall.lock.lock import parse
 from gpuinstall.plan.values import Choice
 from gpuinstall.web.wheel_cache import WheelCache
@@ -132,11 +132,3 @@ def test_activate_is_right_after_the_move(shell: str, command: list[str], moved:
 def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved: Path) -> None:
     done = process.run(["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent)
     assert done.out.strip() == str(moved / "bin" / "python")
-
-
-def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path: Path) -> None:
-    built, final = tmp_path / "staging", tmp_path / ".venv"
-    settle_pip(built, final, parse("pylock.cu126.toml", lock_text("2.14.1+cu126")))
-    configuration = built / ("pip.ini" if os.name == "nt" else "pip.conf")
-    assert (final / "constraints.txt").as_uri() in configuration.read_text(encoding="utf-8")
-    assert "torch==2.14.1+cu126\n" in (built / "constraints.txt").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.origin import Origin, read_origin
 from gpuinstall.machine import Gpu, Machine
-from gpuinstall.verify.origin import Origin, read_origin
 
 if TYPE_CHECKING:
     from pathlib import Path

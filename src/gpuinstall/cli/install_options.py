@@ -1,0 +1,16 @@
+"""The options of the commands that change an environment."""
+
+from __future__ import annotations
+
+import click
+
+from gpuinstall.install.environment_lock import WAIT_S
+
+replacing = click.option(
+    "--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too."
+)
+verify = click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
+keep = click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+wait = click.option(
+    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
+)

@@ -118,6 +118,6 @@ def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(envi
 
 def install(environment: Path, *names: str) -> None:
     """Install packages beside the torch that is there, without what they demand of another."""
-    install = [uv.find_uv_bin(), "pip", "install", "-q", "--no-deps", "--python", environment / "bin" / "python"]
-    done = process.run([*install, *names, "pillow", "packaging"], seconds=600)
+    into = ["--no-deps", "--python", str(environment / "bin" / "python")]
+    done = process.run([uv.find_uv_bin(), "pip", "install", "-q", *into, *names, "pillow", "packaging"], seconds=600)
     assert done.ok, done.err

@@ -1,7 +1,8 @@
 """Run again every command whose output README.md and docs/ show, and write the pages that are made from data.
 
-A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs, a
-row ``| RTX 3090 (sm_86) | 610.43.02 | …`` has its third column filled: the build that these GPUs get with this driver.
+A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
+the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. The arrows of
+docs/architecture.md are those of the imports.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 import shlex
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import click
+from tests.lab.source import room_graph
 
 from gpuinstall import Machine, Request, choose, load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
@@ -28,6 +31,8 @@ SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<c
 GETS = re.compile(
     r"^(?P<head>\| [^|]+\((?P<chips>sm_[^)]+)\) \| (?P<driver>[\d.]+) \| )(?P<gets>[^|]+?) \|", re.MULTILINE
 )
+
+ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
 
 
 def main() -> None:
@@ -69,7 +74,17 @@ def pages() -> list[Path]:
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
     told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", text)
-    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", told)
+    drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
+    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", drawn)
+
+
+def arrows() -> str:
+    """Write which room imports which, each below all that it imports."""
+    graph = {room: others for room, others in room_graph().items() if room not in {"cli", "__main__", "gpuinstall"}}
+    order = TopologicalSorter({room: sorted(others & graph.keys()) for room, others in sorted(graph.items())})
+    rows = [(room, " ".join(sorted(graph[room] & graph.keys()))) for room in order.static_order()]
+    alone = " ".join(sorted(room for room, others in rows if not others))
+    return "".join([f"{alone}\n", *(f"{room:17} -> {others}\n" for room, others in rows if others)])
 
 
 def choice_of(chips: str, driver: str) -> str:

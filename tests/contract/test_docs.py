@@ -9,6 +9,8 @@ import sys
 import pytest
 from tools.docs import GETS, ROOT, SHOWN, made, pages, refreshed
 
+from tests.lab.source import room_graph
+
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
 
@@ -72,3 +74,10 @@ def test_the_example_of_the_api_prints_what_the_page_says() -> None:
 def _printed(code: str) -> str:
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_the_architecture_has_a_row_for_every_room() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
+
+    assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {"plan", "__main__", "gpuinstall"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
 
-SECONDS = 8.0
+SECONDS = 15.0
 """More than any of these commands takes; what waits on a pipe takes for ever."""
 
 INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove"
@@ -226,6 +226,23 @@ REPOSITORIES = {
     "pyproject.toml that is deep": Hostile(
         lambda repository: deep(repository, "pyproject.toml"), ("plan", INSTALL), "pyproject.toml"
     ),
+    "uv.toml that chooses an index": Hostile(
+        lambda repository: repository.write("uv.toml", 'index-url = "https://me:secret@evil.example/simple"'),
+        (INSTALL,),
+        "Index       https://evil.example/simple, as",
+    ),
+    "pyproject.toml that chooses the torch index": Hostile(
+        lambda repository: repository.write(
+            "pyproject.toml", '[tool.gpuinstall]\ntorch-index = "https://evil.example"'
+        ),
+        (INSTALL,),
+        "Index       https://evil.example, as",
+    ),
+    "pip.conf of the environment that chooses an index": Hostile(
+        lambda repository: repository.write(".venv/pip.conf", "[global]\nindex-url = https://evil.example/simple"),
+        ("install --offline --replace",),
+        "Index       https://evil.example/simple, as",
+    ),
     "uv.toml that is a pipe": Hostile(lambda repository: repository.fifo("uv.toml"), (INSTALL,)),
     "uv.toml that is deep": Hostile(lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"),
     ".python-version that is a pipe": Hostile(lambda repository: repository.fifo(".python-version"), ("plan",)),
@@ -272,7 +289,9 @@ def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
 def run(repository: Repository, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the clone, as somebody whose home it lies in."""
     caches = repository.home / "caches"
-    workshop = Workshop(repository.folder, caches, {"HOME": str(repository.home), "UV_OFFLINE": "1"})
+    nothing = dict.fromkeys(("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), "")
+    person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "VIRTUAL_ENV": str(repository.venv)}
+    workshop = Workshop(repository.folder, caches, nothing | person)
     return subprocess.run(
         [*GPUINSTALL, *words],
         env=workshop.environment,

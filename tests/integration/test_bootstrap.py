@@ -60,7 +60,7 @@ def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(ve
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.12"])
+@pytest.mark.parametrize("version", ["3.8", pytest.param("3.12", marks=pytest.mark.heavy)])
 def test_a_clone_hands_over_and_stays_as_git_knows_it(version: str, person: Person, clone: Path) -> None:
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
@@ -70,6 +70,7 @@ def test_a_clone_hands_over_and_stays_as_git_knows_it(version: str, person: Pers
     assert subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True).stdout == b""
 
 
+@pytest.mark.heavy
 def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, clone: Path) -> None:
     newer = interpreter("3.12").parent.parent
     (person.home / ".pyenv" / "versions").mkdir(parents=True)
@@ -91,6 +92,7 @@ def test_the_second_run_is_instant_and_makes_nothing(equipped: Person, clone: Pa
     assert equipped.tools == [before]
 
 
+@pytest.mark.heavy
 def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
     equipped: Person, clone: Path, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clo
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path) -> None:
     python = Path("/usr/bin/python3")
     asked = "import pip, sysconfig; print(sysconfig.get_path('stdlib'))"
@@ -185,6 +188,7 @@ def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path
     assert len(person.tools) == 1
 
 
+@pytest.mark.heavy
 def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Path, tmp_path: Path) -> None:
     subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     done = person.run(tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", "--help")
@@ -322,7 +326,7 @@ def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path
     assert list(person.home.iterdir()) == []
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(equipped: Person, clone: Path, tmp_path: Path) -> None:
+def test_an_environment_whose_python_is_gone_is_made_again(equipped: Person, clone: Path, tmp_path: Path) -> None:
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
     (tool / "bin" / "python").unlink()

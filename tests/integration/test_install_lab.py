@@ -536,7 +536,9 @@ def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("SIGTERM", "SIGHUP"))]
+)
 def test_an_interrupted_run_leaves_nothing_behind(
     workshop: Workshop, stand_in: StandInIndex, play: Play, name: str
 ) -> None:

@@ -155,29 +155,24 @@ def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> 
     assert (data["chosen"], data["environment"]["torch"]) == ("pylock.toml", "2.10.0+cpu")
 
 
-@pytest.mark.parametrize(
-    ("edit", "code", "exit_code"),
-    [
-        (lambda text: text[:-200], "lock-malformed", 6),
-        (lambda text: text.replace('lock-version = "1.0"', 'lock-version = "9.0"'), "lock-version", 6),
-        (lambda text: text.replace("/torch-2", "/..%2F..%2Ftorch-2"), "lock-malformed", 6),
-        (lambda text: re.sub('sha256 = "....', 'sha256 = "0000', text, count=1), "hash-mismatch", 4),
-        (lambda text: re.sub('sha256 = "....', 'sha256 = "', text, count=1), "lock-malformed", 6),
-    ],
-)
-def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(
-    workshop: Workshop, play: Play, edit: object, code: str, exit_code: int
-) -> None:
+def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(workshop: Workshop, play: Play) -> None:
     play(A100)
     lock(workshop, "cu126", torch="torch==2.13.0")
     workshop.document("sync")
     lock(workshop, "cu126", torch="torch==2.14.1")
     path = workshop.folder / "pylock.cu126.toml"
-    assert callable(edit)
-    path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
-    envelope = workshop.document("sync", exit_code=exit_code)
-    assert envelope["errors"][0]["code"] == code
-    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    text = path.read_text(encoding="utf-8")
+    tampered = [
+        (text[:-200], "lock-malformed", 6),
+        (text.replace('lock-version = "1.0"', 'lock-version = "9.0"'), "lock-version", 6),
+        (text.replace("/torch-2", "/..%2F..%2Ftorch-2"), "lock-malformed", 6),
+        (re.sub('sha256 = "....', 'sha256 = "0000', text, count=1), "hash-mismatch", 4),
+        (re.sub('sha256 = "....', 'sha256 = "', text, count=1), "lock-malformed", 6),
+    ]
+    for changed, code, exit_code in tampered:
+        path.write_text(changed, encoding="utf-8")
+        assert workshop.document("sync", exit_code=exit_code)["errors"][0]["code"] == code
+        assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
 def test_a_folder_of_wheels_serves_without_a_network(

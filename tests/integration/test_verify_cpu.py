@@ -226,6 +226,7 @@ def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> 
     assert str(fault.message).startswith("the result is off by ")
 
 
+@pytest.mark.heavy
 def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
     numpy = packages(broken) / "numpy"
     for module in ("__init__.py", "_core/__init__.py", "_core/_multiarray_umath.py", "_core/multiarray.py"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
-_WORD = re.compile(r"[\w.+!-]{1,100}")
+_WORD = re.compile(r"[\w .+!-]{1,100}")
 
 
 @dataclass(frozen=True)

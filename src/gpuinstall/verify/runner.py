@@ -55,17 +55,14 @@ def verify_environment(
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch, ours=read_marker(python.parent.parent) is not None)
-    present = bool(machine.gpus or machine.refusing)
-    for_cpu = asked_cpu or machine.os == "macos" or (torch.backend in (None, CPU) and not present)
+    for_cpu = asked_cpu or _is_for_cpu(proof)
     targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
-    if present and not for_cpu and torch.kind and torch.kind not in _kinds(targets):
+    if not for_cpu and _is_for_others(proof, targets):
         devices = _refused([wrong_build(target, proof) for target in targets], proof)
         return Verdict(_tested(torch, ()), tuple(devices))
-    if tried := [target.name for target in targets if target.unproven is None]:
-        reporter.wait(f"running kernels on {', '.join(tried)}")
     work = "deep" if deep else "quick"
     run = KernelRun(python, interpreter.flags, work, seconds or SECONDS[work])
-    reports = run.run_all(targets)
+    reports = _run_kernels(run, targets, reporter)
     imported = all(report.architectures is not None for report in reports)
     if torch.torch and not imported:
         proof = replace(proof, missing=missing_files(interpreter))
@@ -81,6 +78,28 @@ def verify_environment(
     if found := interference(interpreter, imported=imported):
         devices = _interfered(devices, found, proof, reporter, fault=surroundings)
     return Verdict(tested, tuple(devices))
+
+
+def _is_for_cpu(proof: ProofContext) -> bool:
+    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is."""
+    return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(proof.machine))
+
+
+def _is_for_others(proof: ProofContext, targets: Sequence[DeviceTarget]) -> bool:
+    """Say whether torch was built for another maker's GPUs than those that are here, or for the CPU."""
+    kind = proof.torch.kind
+    return kind is not None and _has_gpus(proof.machine) and kind not in _kinds(targets)
+
+
+def _has_gpus(machine: Machine) -> bool:
+    """Say whether the machine has GPUs, be they usable or not."""
+    return bool(machine.gpus or machine.refusing)
+
+
+def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
+    if tried := [target.name for target in targets if target.unproven is None]:
+        reporter.wait(f"running kernels on {', '.join(tried)}")
+    return run.run_all(targets)
 
 
 def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:

@@ -135,13 +135,16 @@ def test_run_time_compilers_know_a_chip_from_a_minor_release_of_the_toolkit_on(
     assert ("run-time-compiler-too-old" not in {warning.code for warning in made.warnings}) == known
 
 
-def test_of_the_builds_of_one_torch_the_one_whose_compilers_know_the_chip_is_taken() -> None:
-    asked = plan(
-        machine("GB10", arch="aarch64"), allowed_backends=("cu126", "cu128", "cu129"), requirements=("torch<2.12",)
+def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_the_driver() -> None:
+    made = plan(
+        machine("GB10", arch="aarch64", cuda="12.8"),
+        allowed_backends=("cu128", "cu129"),
+        requirements=("torch==2.11.0",),
     )
 
-    assert build(asked) == "2.11.0+cu129"
-    assert "its run-time compilers know the GPU" not in str(asked.reasons)
+    assert build(made) == "2.11.0+cu129"
+    told = {found.build.name: found.message for found in made.rejected}
+    assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers know the GPU"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
 ``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
-a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends.
+a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends. A
+program beside torch is really imported, with all that comes of it; its operation is played.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ import time
 def answer(version, architectures):
     channel, options = _waiting()
     told = _told(version)
+    if options.program:
+        _program(channel, options, told)
     channel.send(name="import", status="passed", seconds=0.0, message=None)
     channel.send(architectures=architectures)
     if told.get("architecture"):
@@ -65,6 +68,18 @@ def answer(version, architectures):
             _end(told)
         if not _check(channel, check.name, told):
             break
+    os._exit(0)
+
+
+def _program(channel, options, told):
+    from kernels.context import CheckContext
+    from kernels.programs import imported, program_check
+
+    name = program_check(options.program, options.device).name
+    if told.get("at") == name:
+        _end(told)
+    imported(options.program, CheckContext(None, options.device))
+    _check(channel, name, told)
     os._exit(0)
 
 

@@ -39,7 +39,8 @@ class FoundTorch:
     """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it has lost since.
 
     ``toolkit`` is the kind and the version of the maker's toolkit that it was built with; None: of no maker it names.
-    ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name.
+    ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name,
+    ``path`` the folders that packages are found in.
     """
 
     python: str
@@ -50,6 +51,7 @@ class FoundTorch:
     missing: tuple[str, ...] = ()
     shadowing: tuple[str, ...] = ()
     is_32_bit: bool = False
+    path: tuple[str, ...] = ()
 
     @property
     def backend(self) -> Backend | None:
@@ -170,7 +172,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
         found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing")}
+        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing", "path")}
         toolkit = found.get("toolkit")
         return FoundTorch(**found | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
     except (StopIteration, TypeError):

@@ -16,6 +16,7 @@ from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_target
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
 from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.programs import prove_programs
 from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def verify_environment(
     if torch.torch and not imported:
         proof = replace(proof, missing=missing_files(interpreter))
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
+    devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
         devices = _deepened(devices, targets, run, proof)
     tested = _tested(torch, reports)

@@ -43,7 +43,7 @@ def main() -> None:
     sys.path[:] = PATH
     origin = _origin()
     found: dict[str, Any] = {"python": platform.python_version(), "torch": origin}
-    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing)
+    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
     if sys.argv[1:] == ["damage"]:

@@ -137,7 +137,7 @@ def _with_what_is_open(plan: Plan) -> Plan:
 
 def _catalog(index: str | None) -> Catalog:
     """The catalogue with what was learned from the index that is meant."""
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
@@ -157,7 +157,7 @@ def _live(
     import os
     from pathlib import Path
 
-    from gpuinstall.learned import learned_catalog
+    from gpuinstall.learned.live import learned_catalog
     from gpuinstall.patience import read_patience
     from gpuinstall.sources import read_sources
     from gpuinstall.web import Client

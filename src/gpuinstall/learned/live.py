@@ -1,4 +1,4 @@
-"""The catalogue with what was read from wheels: by runs before, or by this one where a new build may be the choice."""
+"""The catalogue as the sources have it today, with the new builds that may be the choice read from their wheels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
@@ -30,20 +29,6 @@ if TYPE_CHECKING:
 RELEASES = 3
 """How many new releases of torch to read, the newest first, before taking what is known."""
 AT_ONCE = 4
-
-
-def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:
-    """Load the catalogue as shipped, with what earlier runs learned: from ``torch_index``, or from anywhere."""
-    catalog = load_catalog()
-    told = {(build.torch, build.backend, build.os, build.arch) for build in catalog.builds}
-    rows = sorted((store or learned_store()).builds(), key=lambda row: row.learned, reverse=True)
-    new: dict[object, Build] = {}
-    for row in rows:
-        build = row.build()
-        key = build.torch, build.backend, build.os, build.arch
-        if key not in told and torch_index in {None, row.base or torch_index}:
-            new.setdefault(key, build)
-    return replace(catalog, builds=(*catalog.builds, *new.values())) if new else catalog
 
 
 def learned_catalog(

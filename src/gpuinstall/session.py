@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """``environment`` is uv's, ``python`` an interpreter for it to resolve with.
+    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
     ``code_check`` says that every package has to have code for the GPUs.
     """
@@ -36,6 +36,7 @@ class Session:
     python: Path
     reporter: Reporter
     patience: Patience = USUAL
+    folder: Path = field(default_factory=Path.cwd)
     code_check: bool = True
 
     def from_cache(self) -> Session:
@@ -75,7 +76,7 @@ def open_session(
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
         python, cache = Path(sys.executable), WheelCache(cache_folder())
-        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check)
+        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check=code_check)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ _KEPT = (
     "UV_REQUEST_TIMEOUT",
     "UV_SYSTEM_CERTS",
 )
+_SETTINGS = ("--config-file", "uv.toml")
 _INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
 
 
@@ -67,17 +68,17 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
 
 
 def compile_lock(python: Path, version: str, platform: str) -> list[str]:
-    """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock.
+    """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
 
-    The folder's own index, ``family``, comes first.
+    The folder's own index, ``family``, comes first; ``uv.toml`` holds its settings.
     """
     form = ["--format", "pylock.toml", "--no-annotate"]
-    return [*_compile(python, version, platform), "--index", "./family", *form, "pyproject.toml"]
+    return [*_compile(python, version, platform), "--index", "./family", *form]
 
 
 def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
-    return [*_compile(python, version, platform), "--annotation-style", "line", "pyproject.toml"]
+    return [*_compile(python, version, platform), "--annotation-style", "line"]
 
 
 def look(python: Path) -> list[str]:
@@ -90,9 +91,9 @@ def create(python: Path, folder: Path) -> list[str]:
     return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
 
 
-def sync(python: Path, lock: Path) -> list[str]:
-    """Make the environment of ``python`` hold exactly ``lock``."""
-    return [*_pip("sync", python), str(lock)]
+def sync(python: Path, lock: Path, settings: Path) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
+    return [*_pip("sync", python), "--config-file", str(settings), str(lock)]
 
 
 def fetch_python(version: str) -> list[str]:
@@ -102,7 +103,7 @@ def fetch_python(version: str) -> list[str]:
 
 def _compile(python: Path, version: str, platform: str) -> list[str]:
     target = ["--python-version", version, "--python-platform", platform]
-    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt"]
+    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt", *_SETTINGS]
 
 
 def _pip(command: str, python: Path) -> list[str]:

@@ -28,7 +28,7 @@ gpuinstall ->
 install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units web wheels
-lock -> backend catalog errors files learned machine plan process reporter requirements_file units uv vendors web wheels
+lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors
 plan -> backend catalog errors vendors
@@ -42,7 +42,7 @@ sources -> errors files
 support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine versions
+vendors -> catalog facts failures machine process versions
 verify -> backend catalog environments errors facts failures learned process reporter vendors
 versions ->
 watch -> errors patience

@@ -104,7 +104,7 @@ def _options(
         None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant,
         asked_for,
         exact=request.names_requirements(config),
-        files=digest_files(request.files, paths.folder),
+        files=digest_files(request.read_files, paths.folder),
     )
     return wanted, replace(catalog, torch_index=sources.torch_index), sources
 
@@ -125,12 +125,13 @@ def _check_platform(meant: Machine) -> None:
 
 def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import install
+    from gpuinstall.lock.source_builds import SourceBuildError
 
     try:
         with opened as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and not wanted.request.is_for_cpu:
+        if wanted.machine.gpus and not wanted.request.is_for_cpu and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
     warn_of_unproven(session.reporter, done)

@@ -27,7 +27,7 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
     venv = display_path(done.paths.venv)
     terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
+    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{_kept(done)}")
     if done.bytes:
         terminal.field("Cache", " and ".join(map(display_path, done.caches)))
     if done.previous:

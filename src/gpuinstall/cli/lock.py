@@ -80,12 +80,12 @@ def command(
     meant = [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
-    files = digest_files(request.files, folder)
+    files = digest_files(request.read_files, folder)
     with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
         catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:
-            told = bool(request.requirements or request.files)
+            told = request.has_requirements
             declared = DeclaredUse(tuple(chosen), tuple(meant), told, request.names_requirements(config))
             return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
@@ -115,7 +115,7 @@ def _lock_requests(
     from gpuinstall.lock.target import Target
 
     if len(machines) == 1 and not targets:
-        return (LockRequest(machines[0], request, catalog),)
+        return (LockRequest(machines[0], request, catalog, builds_here=False),)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
@@ -180,7 +180,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
     """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
     for each in made:
         count = len(each.lock.pylock.packages)
-        terminal.field("Lock", f"{each.path.name}: {count} packages, every file hashed ({each.status})")
+        terminal.field("Lock", f"{each.path.name}: {count} packages, {each.lock.pinned_by} ({each.status})")
     private: dict[str, list[str]] = {}
     for each in made:
         for source in each.private:

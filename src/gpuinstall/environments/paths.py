@@ -96,6 +96,11 @@ class EnvironmentPaths:
         return self.work / "pylock.private.toml"
 
     @property
+    def build_settings(self) -> Path:
+        """uv's settings for what it builds."""
+        return self.work / "uv.toml"
+
+    @property
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"
@@ -121,3 +126,8 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 def interpreter(venv: Path) -> Path:
     """The Python of an environment."""
     return venv / "Scripts" / "python.exe" if os.name == "nt" else venv / "bin" / "python"
+
+
+def site_packages(venv: Path, python: str) -> Path:
+    """The folder of an environment's packages, for Python ``X.Y``."""
+    return venv / "Lib" / "site-packages" if os.name == "nt" else venv / "lib" / f"python{python}" / "site-packages"

@@ -19,6 +19,7 @@ from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
+from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +84,8 @@ def show(
     if choice is None:
         raise refusal(source.plan, options.machine)
     planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
-    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform)
+    project = ResolverProject(choice.requirements, choice.python, planned.target)
+    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform) + project.inputs
     return source.plan, [resolve, *commands]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -12,14 +13,16 @@ import tomli_w
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.paths import interpreter, site_packages
 from gpuinstall.environments.pip_settings import write_pip_settings
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
+from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.source_builds import sync_settings, sync_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +43,7 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
     return [
         *([] if base else [uv.fetch_python(python)]),
         uv.create(base or Path(f"python{python}"), paths.staging),
-        uv.sync(interpreter(paths.staging), paths.private_lock),
+        uv.sync(interpreter(paths.staging), paths.private_lock, paths.build_settings),
     ]
 
 
@@ -48,14 +51,19 @@ def build(found: Fit, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
     start, paths = monotonic(), options.paths
     remove(paths.staging)
+    builds, site = builds_of(found, options.machine, session)
+    variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
+    building = replace(session, environment={**session.environment, **variables})
     indexes = indexes_of(found.lock, found.choice, session.default_index)
     write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
+    write_atomically(paths.build_settings, sync_settings(builds))
     try:
         create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
         _run(create, session)
-        _sync(sync, found, options, session)
+        _sync(sync, found, options, building)
     finally:
         paths.private_lock.unlink()
+        paths.build_settings.unlink()
     write_atomically(paths.staging / found.lock.name, found.lock.text)
     settle_activate(paths.staging, paths.venv)
     held = found.lock.versions_of(load_catalog().family)
@@ -79,6 +87,8 @@ def private(
     """
     document = parse_toml(lock.text)
     for package in document["packages"]:
+        if directory := package.get("directory"):
+            directory["path"] = str(folder / directory["path"])
         package.update({"index": index} if (index := (indexes or {}).get(package["name"])) else {})
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
             _prefer_local_file(entry, folder, cache, wheels)

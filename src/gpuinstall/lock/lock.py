@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,9 +75,24 @@ class Lock:
         return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
 
     @property
-    def unpinned(self) -> tuple[str, ...]:
-        """The packages that come from folders or repositories, which no hash can pin."""
-        return tuple(package.name for package in self.pylock.packages if package.directory or package.vcs)
+    def names(self) -> frozenset[str]:
+        """The name of every package; those from folders have no version."""
+        return frozenset(package.name for package in self.pylock.packages)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
+        return {package.name: _by_address(package) for package in self.pylock.packages if is_unhashed(package)}
+
+    @property
+    def unhashed(self) -> tuple[str, ...]:
+        """What those come from, for people."""
+        return tuple(_unhashed(package) for package in self.pylock.packages if is_unhashed(package))
+
+    @property
+    def pinned_by(self) -> str:
+        """How far its packages are pinned, for people."""
+        return f"no hash pins {', '.join(self.unhashed)}" if self.unhashed else "every file hashed"
 
     @property
     def unserved(self) -> tuple[str, ...]:
@@ -112,6 +128,23 @@ class Lock:
     def inputs(self) -> tuple[str, ...]:
         """The requirements that it was made from, where it says so."""
         said = self.evidence.get("inputs")
+        return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The names of what it was made from."""
+        return frozenset(parse_requirement(text).name for text in self.inputs)
+
+    @property
+    def meant_unhashed(self) -> frozenset[str]:
+        """The packages that it was made to take from folders and repositories."""
+        said = self.evidence.get("unhashed")
+        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints that it was made within, where it says so."""
+        said = self.evidence.get("constraints")
         return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
 
     @property
@@ -162,6 +195,11 @@ def render(document: Mapping[str, Any]) -> str:
     return tomli_w.dumps(document)
 
 
+def is_unhashed(package: Package) -> bool:
+    """Say whether a package comes from a folder or a repository."""
+    return bool(package.directory or package.vcs)
+
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
 
@@ -181,6 +219,28 @@ def _version(package: Package) -> str | None:
     with suppress(InvalidWheelFilename):
         return str(parse_wheel_filename(LockedFile(package.name, package.archive.url or "").name)[1])
     return None
+
+
+def _by_address(package: Package) -> str:
+    """Write a requirement that brings the very same again."""
+    if folder := package.directory:
+        return f"{'-e ' if folder.editable else ''}{package.name} @ {_relative(folder.path)}"
+    vcs = package.vcs
+    if vcs is None or not vcs.url:
+        return package.name
+    inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
+    return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
+
+
+def _unhashed(package: Package) -> str:
+    if folder := package.directory:
+        return f"{package.name} (the folder {folder.path}{', editable' if folder.editable else ''})"
+    vcs = package.vcs
+    return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})" if vcs else package.name
+
+
+def _relative(path: str) -> str:
+    return path if path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", path) else f"./{path}"
 
 
 def _check_package(name: str, package: Package) -> None:

@@ -13,7 +13,7 @@ from gpuinstall.errors import InstallationError, InternalError, NoBuildError
 from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.request import is_torch, plan_locks
-from gpuinstall.lock.resolution import Resolution, resolve
+from gpuinstall.lock.resolution import Resolution, check_resolution, resolve
 from gpuinstall.lock.resolver import ConflictError, ResolverProject, VersionPins, demanded_torch
 
 if TYPE_CHECKING:
@@ -43,10 +43,15 @@ def plan_and_resolve(
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
     requests, unreachable = read_live_index(requests, session)
+    pins = (pins or VersionPins()).within(requests[0].request.constraints)
     if unreachable is None:
         agree = partial(_agree, session=session, newest=newest)
-        return with_code(agree, requests, pins or VersionPins(), session)
-    return _agree_from_cache(requests, session, pins or VersionPins(), unreachable, newest=newest)
+        agreed = with_code(agree, requests, pins, session)
+    else:
+        agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    for resolution in agreed:
+        check_resolution(resolution, session)
+    return agreed
 
 
 def align_versions(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
@@ -29,16 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LockRequest:
-    """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has."""
+    """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has.
+
+    ``builds_here`` says that what has no wheel will be built on this very machine.
+    """
 
     machine: Machine
     request: Request
     catalog: Catalog
+    builds_here: bool = True
 
     @classmethod
     def for_target(cls, target: Target, request: Request, catalog: Catalog) -> LockRequest:
         """A lock for every machine that a target means."""
-        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog)
+        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog, builds_here=False)
 
     @property
     def target(self) -> str:
@@ -118,16 +120,16 @@ def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list
 
 def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
     """Replace what is asked of torch by one version, except what is asked under a marker."""
-    parsed = [(text, Requirement(text)) for text in requirements]
+    parsed = [(text, parse_requirement(text)) for text in requirements]
     replaced = [one for text, one in parsed if is_torch(text) and one.marker is None]
-    extras = sorted(set().union(*(one.extras for one in replaced)))
+    extras = sorted({extra for one in replaced for extra in one.extra_names})
     wanted = f"torch[{','.join(extras)}]" if extras else "torch"
     return (f"{wanted}=={torch.partition('+')[0]}", *(text for text, one in parsed if one not in replaced))
 
 
 def is_torch(requirement: str) -> bool:
     """Say whether a requirement is one of torch."""
-    return canonicalize_name(Requirement(requirement).name) == "torch"
+    return parse_requirement(requirement).name == "torch"
 
 
 def common_torches(requests: Sequence[LockRequest]) -> list[Version]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.backend import CPU
@@ -14,6 +15,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.resolver import ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.source_builds import build_tools, check_builds, source_builds, this_site
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -64,16 +66,28 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
 
     expected = expected_family(choice.requirements, target.backend, family)
     pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
-    project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
+    project = ResolverProject(choice.requirements, choice.python, target, pages, pins, session.folder)
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
         document, project = resolve_project(project, family, wheels_of, session)
+        if tools := build_tools(document):
+            project = replace(project, requirements=(*project.requirements, *tools))
+            document, project = resolve_project(project, family, wheels_of, session)
+    check_unbuilt(document, family)
     files = locked_files(document)
     check_provenance(files, project.pages)
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
     return Resolution(planned, target, document, files, hashes)
+
+
+def check_resolution(resolution: Resolution, session: Session) -> None:
+    """Say what will be built from source; raise SourceBuildError where that cannot work on the machine that builds."""
+    request = resolution.planned.request
+    site = this_site(resolution.target.backend, resolution.versions, request.machine, session.environment)
+    builds = source_builds(resolution.document)
+    check_builds(builds, site, session.reporter, here=request.builds_here)
 
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
@@ -122,27 +136,30 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
             raise _strayed(file, "it is not what the source of the PyTorch family lists")
 
 
+def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
+    """Refuse a member of the family that would come from an address, or be built."""
+    for package in resolved.get("packages", ()):
+        if package["name"] in family and not package.get("wheels"):
+            raise InstallationError(
+                "wrong-source",
+                f"{package['name']} would not come from a wheel of its source",
+                why="some requirement names it by an address, or no wheel fits",
+                hint=f"ask for {package['name']} by its name, or for a version of it",
+            )
+
+
 def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     """The files of uv's lock that will be locked: wheels, and a source distribution only where there is no wheel."""
     return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
 
 
-def not_lockable(package: Mapping[str, Any]) -> InstallationError:
-    """The error of a package that no hash can pin."""
-    return InstallationError(
-        "not-lockable",
-        f"{package['name']} comes from a folder or a repository, which no hash can pin",
-        hint=f"ask for a release of {package['name']}, or install it into the environment afterwards",
-    )
-
-
 def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
+    """The files of a package; a folder and a repository have none, and no hash."""
     entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
-    if not entries or not all("url" in entry for entry in entries):
-        raise not_lockable(package)
     for entry in entries:
         sha256 = entry.get("hashes", {}).get("sha256")
-        yield LockedFile(package["name"], entry["url"], None if sha256 and is_unknown(sha256) else sha256)
+        url = entry.get("url") or Path(entry["path"]).as_uri()
+        yield LockedFile(package["name"], url, None if sha256 and is_unknown(sha256) else sha256)
 
 
 def _strayed(file: LockedFile, why: str) -> InstallationError:

@@ -20,6 +20,9 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall import process, uv
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
+from gpuinstall.lock.source_builds import resolver_settings
+from gpuinstall.plan.address import Address
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -61,13 +64,17 @@ class VersionPins:
 
 @dataclass(frozen=True)
 class ResolverProject:
-    """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from."""
+    """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from.
+
+    Paths that are asked for begin at ``folder``.
+    """
 
     requirements: tuple[str, ...]
     python: str
     target: Target
     pages: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     pins: VersionPins = field(default_factory=VersionPins)
+    folder: Path = Path()
 
     def write(self, folder: Path) -> None:
         """Write the project and its pages into ``folder``."""
@@ -79,17 +86,32 @@ class ResolverProject:
         (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
         (folder / PREFERRED).write_text(_preferences(self.pins.preferred), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
+        addresses = "\n".join(located(text, self.folder) for text in self.addresses)
+        (folder / "addresses.in").write_text(addresses, encoding="utf-8")
+        (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
+
+    @property
+    def addresses(self) -> list[str]:
+        """What is asked for by address, which the project's own table cannot hold."""
+        return [text for text in self.requirements if parse_requirement(text).url]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files of the folder that uv resolves."""
+        return ["pyproject.toml", *(["addresses.in"] if self.addresses else [])]
 
     @property
     def document(self) -> str:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
-        return tomli_w.dumps({"project": {**project, "dependencies": list(self.requirements)}})
+        dependencies = [text for text in self.requirements if text not in self.addresses]
+        return tomli_w.dumps({"project": {**project, "dependencies": dependencies}})
 
     def compile(self, folder: Path, session: Session) -> process.Finished:
         """Have uv resolve it in ``folder``."""
         self.write(folder)
         command = uv.compile_lock(session.python, self.python, self.target.uv_platform)
+        command += self.inputs
         command += ["--output-file", PREFERRED] if self.pins.preferred else []
         return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
 
@@ -123,7 +145,7 @@ def demanded_torch(project: ResolverProject, session: Session) -> tuple[str, tup
     """Resolve with any torch: return the version that the packages agree on and who they are, None where none does."""
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         project.write(Path(folder))
-        command = uv.compile_with_reasons(session.python, project.python, project.target.uv_platform)
+        command = uv.compile_with_reasons(session.python, project.python, project.target.uv_platform) + project.inputs
         done = process.run(command, env=session.environment, cwd=Path(folder), patience=session.patience)
     return demanded(done.out) if done.ok else None
 
@@ -161,6 +183,19 @@ def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
     return line[1], tuple(name for name in via if "the-request" not in name)
 
 
+def located(text: str, folder: Path) -> str:
+    """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
+    asked = parse_requirement(text)
+    address = Address(asked.url or "")
+    if address.is_remote:
+        return text
+    place = (folder / Path(address.text).expanduser()).absolute()
+    marker = f" ; {asked.marker}" if asked.marker else ""
+    if asked.editable or asked.text.startswith(address.text):
+        return f"{'-e ' if asked.editable else ''}{place}{asked.extras}{marker}"
+    return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
+
+
 def explain_failure(message: str) -> GpuInstallError:
     """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
     cause = _cause(message)
@@ -172,6 +207,8 @@ def explain_failure(message: str) -> GpuInstallError:
         return InstallationError(
             "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
         )
+    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
+        return _needs_torch(needing[1])
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
@@ -180,6 +217,18 @@ def explain_failure(message: str) -> GpuInstallError:
             hint="ask for fewer versions: gpuinstall install torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _needs_torch(package: str) -> InstallationError:
+    return InstallationError(
+        "build-needs-torch",
+        f"what {package} requires is known only when it is built, and its setup imports torch",
+        why="uv builds it apart from the environment, where there is no torch",
+        hint=f"gpuinstall install   without {package}, then into the environment:\n"
+        f"uv pip install --python .venv --no-build-isolation {package}   "
+        "with its build tools: setuptools wheel packaging ninja",
+        id="F73",
+    )
 
 
 def _preferences(versions: Mapping[str, str]) -> str:

@@ -68,6 +68,7 @@ class Written:
             "sha256": self.lock.sha256,
             "torch": self.lock.versions.get("torch"),
             "private": list(self.private),
+            "unhashed": list(self.lock.unhashed),
         }
 
 
@@ -82,7 +83,8 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
         requests = [request.with_torch(held["torch"]) if "torch" in held else request for request in requests]
     resolutions = plan_and_resolve(requests, session, newest=options.newest, pins=pins)
     _announce(resolutions, session)
-    locks = build_locks(resolutions, [request.request for request in options.requests], session, options.files)
+    asked = [request.request for request in options.requests]
+    locks = build_locks(resolutions, asked, session, options.files, options.folder)
     return [
         replace(_write(lock, options, session), apart=resolution.apart)
         for lock, resolution in zip(locks, resolutions, strict=True)

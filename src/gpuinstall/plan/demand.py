@@ -67,7 +67,10 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     come in the order in which the Pythons are to be tried.
     """
     requirements = [parse_requirement(text) for text in request.requirements]
-    marked = [one for one in requirements if one.name in family and one.marker is not None]
+    asked = {"torch"} | {requirement.name for requirement in requirements}
+    allowed = [one for one in map(parse_requirement, request.constraints) if one.name in asked]
+    ours = [one for one in (*requirements, *allowed) if one.name in family]
+    marked = [one for one in ours if one.marker is not None]
     whole = Demand(
         torch=None,
         extras="",
@@ -80,7 +83,6 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
         managed=request.managed_pythons,
         gpus=request.gpus,
     )
-    ours = [one for one in requirements if one.name in family]
     if not marked:
         return (_of_family(whole, ours, request.backend),)
     found = []

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
+from gpuinstall.plan.address import is_file, unnamed_address, without_editable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,7 +33,11 @@ _CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": 
 
 
 class Asked(NamedTuple):
-    """A requirement: its normalised name, extras as in ``[opt-einsum]``, specifier (None: any version), its text."""
+    """A requirement: its normalised name, extras as in ``[opt-einsum]``, specifier (None: any version), its text.
+
+    ``url`` is the address that it is asked for by, a path among them; without a name before it, ``name`` is what the
+    address tells. ``editable`` is a folder that is used where it lies.
+    """
 
     name: str
     text: str
@@ -40,6 +45,12 @@ class Asked(NamedTuple):
     specifier: SpecifierSet | None = None
     url: str | None = None
     marker: Marker | None = None
+    editable: bool = False
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        """The names of the extras."""
+        return tuple(name for part in self.extras.strip("[]").split(",") if (name := part.strip()))
 
     def allows(self, version: Version | str) -> bool:
         """Say whether a version satisfies it."""
@@ -58,8 +69,17 @@ def parse_requirement(text: str) -> Asked:
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"say {'torch' + text[misnamed.end() :]!r}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII):
+    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file(text):
         return Asked(normalised(text.strip()), text.strip())
+    plain, editable = without_editable(text)
+    found = _unnamed(plain) or _named(plain)
+    if editable and not found.url:
+        raise UsageError("requirement-malformed", f"{text!r} names no folder", hint="-e ./folder")
+    return found._replace(editable=True, text=f"-e {found.text}") if editable else found
+
+
+def _named(text: str) -> Asked:
+    """Parse a requirement that begins with a name."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -69,6 +89,27 @@ def parse_requirement(text: str) -> Asked:
         raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
     extras = _brackets(parsed.extras)
     return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
+
+
+def _unnamed(text: str) -> Asked | None:
+    """Read an address without a name before it."""
+    address = unnamed_address(text)
+    if address is None:
+        return None
+    marker = _marker(address.marker)
+    written = f"{address.text}{address.extras}" + (f" ; {marker}" if marker else "")
+    name = normalised(address.name) if address.name else address.text
+    return Asked(name, written, address.extras, None, address.text, marker)
+
+
+def _marker(text: str) -> Marker | None:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        return Marker(text) if text else None
+    except InvalidMarker as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
 
 
 def parse_specifier(text: str) -> SpecifierSet:

@@ -46,7 +46,7 @@ def learned_catalog(
     The newest torch is read first, and no other once a build fits; nothing is read for what is known. Raise
     InstallationError where a source refuses us or talks nonsense.
     """
-    shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None))
+    shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None or build.absent))
     live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
     reader = Reader(sources, client, store or learned_store(), reporter)
     live = _with_rows(live, (build for build in live.builds if build.unread), reader.remembered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,3 +119,17 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     envelope = workshop.document("install", exit_code=5)
     assert "has code for sm_75 sm_80" in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
     assert ".venv" not in workshop.entries()
+
+
+def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    no_kernel = "CUDA error: no kernel image is available for execution on the device"
+    told = {"2.16.0+cu132/*": {"failed": {"matmul-float32": no_kernel}}}
+    (workshop.caches.parent / "verdict.json").write_text(json.dumps(told), encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(workshop.caches.parent / "verdict.json"))
+    done = workshop.document("install")["data"]
+    assert done["environment"]["torch"] == "2.14.1+cu126"
+    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]

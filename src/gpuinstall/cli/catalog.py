@@ -15,7 +15,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
-from gpuinstall.learned import Reader, learned_store
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.units import display_path, readable
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.learned import LearnedRow
+    from gpuinstall.learned.row import LearnedRow
 
 _PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
 _platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64; default this machine's.")

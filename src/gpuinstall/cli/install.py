@@ -79,7 +79,7 @@ def _options(
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources

@@ -62,7 +62,7 @@ def command(
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.inputs import digest_files, plain
     from gpuinstall.lock.unknown_builds import with_locked_builds

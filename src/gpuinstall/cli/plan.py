@@ -139,7 +139,7 @@ def _with_what_is_open(plan: Plan) -> Plan:
 
 def _catalog(index: str | None) -> Catalog:
     """The catalogue with what was learned from the index that is meant."""
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
@@ -160,7 +160,7 @@ def _live(
     import os
     from pathlib import Path
 
-    from gpuinstall.learned import learned_catalog
+    from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.plan_and_resolve import plan_and_resolve
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter

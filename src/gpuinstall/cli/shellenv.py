@@ -45,7 +45,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
 
 def planned_backend(sources: Sources, terminal: Terminal) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.plan import choose
     from gpuinstall.plan.values import error_of
 

@@ -50,7 +50,7 @@ def command(
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned import known_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources

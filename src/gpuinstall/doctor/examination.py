@@ -15,7 +15,7 @@ from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
-from gpuinstall.learned import known_catalog
+from gpuinstall.learned.known import known_catalog
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment

@@ -13,7 +13,7 @@ from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, show
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
-from gpuinstall.learned import learned_catalog
+from gpuinstall.learned.live import learned_catalog
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.unknown_builds import with_locked_builds
 from gpuinstall.plan import choose

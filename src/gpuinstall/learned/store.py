@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
-from gpuinstall.learned.row import LearnedRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.learned.row import LearnedRow
 
 _TORCH = "torch"
 _DAY = timedelta(days=1)
@@ -58,7 +58,10 @@ class LearnedStore:
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):
-            return LearnedRow.parse(file.read_text(encoding="utf-8"))
+            text = file.read_text(encoding="utf-8")
+            from gpuinstall.learned.row import LearnedRow
+
+            return LearnedRow.parse(text)
         return None
 
     def _file(self, wheel: Wheel, backend: str) -> Path:

@@ -13,7 +13,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import Wheel, parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
-from gpuinstall.learned import Reader, learned_store
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
-    from gpuinstall.learned import LearnedRow
+    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.resolver import VersionPins

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
 from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.learned import learned_catalog
+from gpuinstall.learned.live import learned_catalog
 from gpuinstall.lock.resolution import expected_family
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError

@@ -14,7 +14,8 @@ from gpuinstall.catalog.build import DEFAULT_INDEX, Build
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.catalog.pages import Wheel
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.learned import Reader, learned_store
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.fit import read_locks
 
 if TYPE_CHECKING:

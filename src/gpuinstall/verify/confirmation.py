@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.learned import known_catalog
+from gpuinstall.learned.known import known_catalog
 from gpuinstall.verify.verdict import CheckResult
 
 if TYPE_CHECKING:

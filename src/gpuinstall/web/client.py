@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from requests import Response, Session
+    from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
 
     from gpuinstall.patience import Patience
@@ -160,7 +160,7 @@ class Client:
             method,
             url,
             headers=headers,
-            auth=(user, password) if user or colon else None,
+            auth=(user, password) if user or colon else None if login else _nobody,
             timeout=(CONNECT_S, self._patience.silence),
             verify=self._certificates or True,
             stream=True,
@@ -180,6 +180,11 @@ class Client:
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
             return self._session
+
+
+def _nobody(request: PreparedRequest) -> PreparedRequest:
+    """Log in as nobody, whatever a netrc file says."""
+    return request
 
 
 def _sent(send: Callable[[], Response]) -> Response:

@@ -10,8 +10,8 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.catalog.pages import Wheel
-from gpuinstall.learned import LearnedRow, LearnedStore
-from gpuinstall.learned.store import holds, now
+from gpuinstall.learned.row import LearnedRow
+from gpuinstall.learned.store import LearnedStore, holds, now
 
 if TYPE_CHECKING:
     from pathlib import Path

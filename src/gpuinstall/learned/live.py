@@ -1,4 +1,4 @@
-"""The catalogue with what was read from wheels: by runs before, or by this one where a new build may be the choice."""
+"""The catalogue as the sources have it today, with the new builds that may be the choice read from their wheels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
@@ -32,20 +31,6 @@ RELEASES = 3
 AT_ONCE = 4
 
 
-def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:
-    """Load the catalogue as shipped, with what earlier runs learned: from ``torch_index``, or from anywhere."""
-    catalog = load_catalog()
-    told = {(build.torch, build.backend, build.os, build.arch) for build in catalog.builds}
-    rows = sorted((store or learned_store()).builds(), key=lambda row: row.learned, reverse=True)
-    new: dict[object, Build] = {}
-    for row in rows:
-        build = row.build()
-        key = build.torch, build.backend, build.os, build.arch
-        if key not in told and torch_index in {None, row.base or torch_index}:
-            new.setdefault(key, build)
-    return replace(catalog, builds=(*catalog.builds, *new.values())) if new else catalog
-
-
 def learned_catalog(
     catalog: Catalog,
     machine: Machine,
@@ -61,7 +46,7 @@ def learned_catalog(
     The newest torch is read first, and no other once a build fits; nothing is read for what is known. Raise
     InstallationError where a source refuses us or talks nonsense.
     """
-    shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None))
+    shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None or build.absent))
     live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
     reader = Reader(sources, client, store or learned_store(), reporter)
     live = _with_rows(live, (build for build in live.builds if build.unread), reader.remembered)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall import process, uv
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.learned.live import learned_catalog
+from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.lock.resolution import expected_family
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
@@ -57,6 +58,7 @@ def read_live_index(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         reached = pool.submit(reach_default_index, session)
+        pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
         list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))
         narrowed = [
             _narrowed(request, session, SilentReporter() if position else warnings)
@@ -98,6 +100,10 @@ def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
         (backend, package)
         for each in requests
         if (backend := each.request.backend)
-        for package in ("torch", *expected_family(each.request.requirements, backend, each.catalog.family))
+        for package in (*_first_pages(each), *expected_family(each.request.requirements, backend, each.catalog.family))
     }
     return sorted(wanted)
+
+
+def _first_pages(request: LockRequest) -> tuple[str, ...]:
+    return FIRST_PAGES if names_programs(request.request.requirements) else ("torch",)

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session
+    from gpuinstall.web.page_cache import Page
 
 AT_ONCE = 16
+FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
+"""The members of the family that nearly every program leads to."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,19 @@ def list_programs(
     requirements: Iterable[str], family: Collection[str], target: Target, python: str, session: Session
 ) -> list[ListedProgram]:
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
-    asked = [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_exact(one)]
+    asked, tags = _open_programs(requirements, family), target.tags(python)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(partial(_listed, tags=target.tags(python), python=python, session=session), asked))
+        return list(pool.map(partial(_listed, tags=tags, python=python, session=session), asked))
+
+
+def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
+    """Ask for the pages of the programs, for whoever looks them up later."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        pool.map(partial(_page, session=session), _open_programs(requirements, family))
+
+
+def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:
+    return [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_exact(one)]
 
 
 def _is_exact(asked: Asked) -> bool:
@@ -88,9 +101,7 @@ def _is_exact(asked: Asked) -> bool:
 
 
 def _listed(asked: Asked, tags: list[Tag], python: str, session: Session) -> ListedProgram:
-    page = None
-    with suppress(InstallationError):
-        page = session.client.page(f"{session.default_index}/{asked.name}/")
+    page = _page(asked, session)
     if page is None:
         return ListedProgram(asked.name, None, None)
     fitting = set(tags)
@@ -105,6 +116,12 @@ def _listed(asked: Asked, tags: list[Tag], python: str, session: Session) -> Lis
         max(wheels, key=lambda wheel: wheel.version, default=None),
         max((one.version for one in sources), default=None),
     )
+
+
+def _page(asked: Asked, session: Session) -> Page | None:
+    with suppress(InstallationError):
+        return session.client.page(f"{session.default_index}/{asked.name}/")
+    return None
 
 
 def _suits(release: Wheel | SourceRelease, asked: Asked, python: str) -> bool:

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
+from gpuinstall.lock.programs import FIRST_PAGES, ListedProgram, list_programs, programs_first
 from gpuinstall.lock.request import is_torch
 from gpuinstall.lock.resolution import fitting
 from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_versions
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 IMPROVEMENTS = 3
 AT_ONCE = 8
-FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
-"""The members of the family that nearly every program leads to."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def repair(paths: EnvironmentPaths) -> None:
         _finish(paths, paths.work / journal.newcomer, keep=journal.keep)
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
-    for part in (paths.journal, paths.private_lock, *paths.work.glob(".*.*"), *paths.stagings):
+    for part in (paths.journal, paths.private_lock, paths.build_settings, *paths.work.glob(".*.*"), *paths.stagings):
         remove(part)
 
 

@@ -7,12 +7,14 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
+from tests.lab.wheels import make_wheel
 
 from bench.pairs import paired, run, seconds
 from bench.row import Row, in_seconds, milliseconds
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 TOOLS = Path(sys.executable).parent
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+FAMILY = ("torch", "numpy")
+PROGRAM = ("painter",)
 ROUND_TRIP_S = 0.05
 """What a request to an index on another continent takes; loopback alone would measure processes only."""
 
@@ -37,15 +41,15 @@ class Desk:
     environment: dict[str, str]
     family: str
 
-    def lock(self, *targets: str) -> float:
+    def lock(self, *targets: str, asked: tuple[str, ...] = FAMILY) -> float:
         """Make locks with gpuinstall, from empty caches."""
         words = [word for target in targets for word in ("--target", target)]
-        return self._fresh([TOOLS / "gpuinstall", "lock", "torch", "numpy", "--python", PYTHON, *words])
+        return self._fresh([TOOLS / "gpuinstall", "lock", *asked, "--python", PYTHON, *words])
 
-    def compile(self) -> float:
+    def compile(self, asked: tuple[str, ...] = ("torch==2.14.1", "numpy")) -> float:
         """Make one lock with uv, from empty caches."""
         (self.folder / "project").mkdir(exist_ok=True)
-        (self.folder / "project" / "requirements.in").write_text("torch==2.14.1\nnumpy\n", encoding="utf-8")
+        (self.folder / "project" / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
         words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o", "pylock.uv.toml"]
         return self._fresh([TOOLS / "uv", *words])
@@ -63,13 +67,26 @@ def rows() -> Iterator[Row]:
     """Measure against the stand-in index, each of its answers late by one round trip."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with StandInIndex(catalog_index(folder / "index", ["2.14.1"])) as index:
+        with StandInIndex(_served(folder / "index")) as index:
             desk = _desk(folder / "desk", index)
             yield _nothing_to_do(desk)
             for host in index.hosts:
                 _slow(host)
-            yield _against_compile("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk, None)
-            yield _against_compile("lock, six targets, against one by uv", lambda: desk.lock(*SIX), desk, 2)
+            yield _row("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk.compile, None)
+            yield _row("lock, six targets, against one by uv", lambda: desk.lock(*SIX), desk.compile, 2)
+            program = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
+            yield _row("lock of a program, against uv pip compile", *program, 2.5)
+
+
+def _served(folder: Path) -> Path:
+    """An index with two releases of torch, and a program of twenty packages that wants the older one."""
+    catalog_index(folder, ["2.13.0", "2.14.1"])
+    parts = [f"part-{number}" for number in range(20)]
+    for part in parts:
+        make_wheel(folder / "simple", part, "1.0", requires=["numpy"])
+    make_wheel(folder / "simple", "painter", "1.0", requires=["torch"])
+    make_wheel(folder / "simple", "painter", "2.0", requires=["torch==2.13.0", *parts])
+    return folder
 
 
 def _desk(folder: Path, index: StandInIndex) -> Desk:
@@ -89,8 +106,8 @@ def _slow(host: Host) -> None:
     host.respond = late
 
 
-def _against_compile(what: str, ours: Callable[[], float], desk: Desk, most: int | None) -> Row:
-    pair = paired(ours, desk.compile, 5)
+def _row(what: str, ours: Callable[[], float], beside: Callable[[], float], most: float | None) -> Row:
+    pair = paired(ours, beside, 5)
     goal, met = (f"≤ {most}×", pair.ratio <= most) if most else ("", None)
     return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{pair.ratio:.1f}×", goal, met)
 

@@ -6,19 +6,22 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.verify.kernels import all_gpus, bench, deep, quick
+from gpuinstall.verify.kernels import all_gpus, bench, deep, programs, quick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEVICES = {"gpu": "GPU", "cuda": "GPU (CUDA, ROCm)", "cpu": "CPU", "mps": "Mac GPU", "all": "all"}
 
+HEAD = "| check | on | shows | greatest error |\n|---|---|---|---|"
+
 INTRODUCTION = """\
 # What verify checks
 
 `gpuinstall verify` starts one process for each GPU (each slice of a GPU in MIG mode; the CPU where there is none), all
 at the same time, inside the environment that is tested. There it imports torch and the standard library, nothing else.
-A crash, a hang or an error ends one process: its device fails, and the others go on.
+A crash, a hang or an error ends one process: its device fails, and the others go on. Where torch passes, the programs
+beside it are tried, each in a process of its own.
 
 The process is isolated (`python -I`): a `torch.py` in the working folder or a folder on PYTHONPATH does not disturb the
 proof. That a program started in this folder *would* import that other torch is a fault of its own, `surroundings`; an
@@ -44,6 +47,17 @@ like a random walk. Convolutions are allowed 16 times as much, because the algor
 TensorFloat-32 is switched off. A check without a number must be exact.
 """
 
+PROGRAMS = """\
+## Programs
+
+What is installed is read from the records of the installations; nothing is imported that is not there. A package below
+does one small operation of its own on each GPU, and is imported where the operation has no meaning. So is, as
+`<package>-import`, every other package of torch's family, and every package that demands torch and has compiled code.
+Each has a process of its own and three minutes, so that one that crashes or hangs hides no other. Where a device cannot
+be tried, programs are imported without it; one that can be imported only where a GPU is, is skipped. Where a check of
+torch itself failed, they are not tried.
+"""
+
 OUTSIDE = """
 From NVML, for each GPU: `ecc` fails where the memory has uncorrected errors, or a page or row waits to be retired or
 remapped; `clocks` and `pcie-link` pass, and say where heat or power slows the card, or where the link is narrower than
@@ -58,7 +72,9 @@ def checks_page() -> str:
         "## Quick\n",
         *_table(quick.CHECKS),
         "\n`architectures` compares the build's own list of architectures with the card, by the rules of the plan.\n",
-        "## With --deep, besides\n",
+        PROGRAMS,
+        *_programs(),
+        "\n## With --deep, besides\n",
         *_table((*deep.CHECKS, *all_gpus.CHECKS)),
         OUTSIDE,
         "## With --bench\n",
@@ -68,11 +84,21 @@ def checks_page() -> str:
 
 
 def _table(checks: Iterable[Any]) -> Iterable[str]:
-    yield "| check | on | shows | greatest error |\n|---|---|---|---|"
+    yield HEAD
     for check in checks:
-        limit = f"{check.limit:.1e}" if check.limit else ""
-        where = ", ".join(DEVICES[kind] for kind in check.where.split())
-        yield f"| {check.name} | {where} | {_said(check.run)} | {limit} |"
+        yield _row(check.name, check)
+
+
+def _programs() -> Iterable[str]:
+    yield HEAD
+    for row in sorted(programs.PROGRAMS, key=lambda row: row.check):
+        yield _row(row.check, row)
+
+
+def _row(name: str, check: Any) -> str:
+    limit = f"{check.limit:.1e}" if check.limit else ""
+    where = ", ".join(DEVICES[kind] for kind in check.where.split())
+    return f"| {name} | {where} | {_said(check.run)} | {limit} |"
 
 
 def _measures() -> Iterable[str]:

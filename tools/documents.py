@@ -44,6 +44,23 @@ SYSTEM = {
 }
 
 
+ROW = {
+    "package": "`torch`, or another package with GPU code",
+    "version": "its version",
+    "backend": "the backend of the torch that it is, or runs beside",
+    "platform": "the system and the processor: `linux-x86_64`",
+    "architectures": "the code in it: `sm_90` is machine code, `compute_90` PTX; empty where it does not say",
+    "cuda": "the CUDA that it was made with, or null",
+    "file": "the wheel that was read",
+    "sha256": "its hash, where its index gives one, or null",
+    "bytes": "how much of it was read",
+    "requests": "in how many requests",
+    "witness": "the part of it that was asked: `flags`, `gencode`, `fatbins` or a file; null where none could say",
+    "learned": "when it was read, in UTC; null for a build of the catalogue as shipped",
+    "missing": "what the catalogue as shipped has for the build and the wheel does not name; absent where nothing is",
+}
+
+
 class Document(NamedTuple):
     """A section: its title, what prints it, its recorded examples, and the meaning of each key."""
 
@@ -327,6 +344,25 @@ DOCUMENTS = (
         "`gpuinstall table --json`.",
         ("table",),
         {**SYSTEM, "rows": "an object for each kind of GPU: `gpu`, and for each range of drivers the build, or a dash"},
+    ),
+    Document(
+        "Learned builds",
+        "`gpuinstall catalog learn --json`: the wheels that were read, or had been.",
+        ("catalog-learn",),
+        {"rows": "one for each wheel", **below("rows[]", ROW)},
+    ),
+    Document(
+        "Catalogue",
+        "`gpuinstall catalog list --json` and `show`: what is known of builds, shipped and learned.",
+        ("catalog-list", "catalog-show"),
+        {
+            "date": "that of the catalogue as shipped",
+            "folder": "where learned rows are kept, a TOML file each, which may be removed",
+            "rows": "one for each build that is known, and for each package that was read",
+            **below("rows[]", ROW),
+            "rows[].confidence": "how sure the catalogue is: `high`, `medium`, `low` or `unverified`",
+            "rows[].evidence": "the keys of its sources",
+        },
     ),
     Document(
         "Environments",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
 from tests.lab.index import StandInIndex
+from tests.lab.new_torch import make_new_torch
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
@@ -52,6 +53,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt"),
     "shellenv": ("shellenv",),
     "table": ("table", "--gpu", "RTX 5090"),
+    "catalog-learn": ("catalog", "learn", "torch==2.16.0", "--platform", "linux-x86_64", "--backend", "cu132"),
+    "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),
+    "catalog-show": ("catalog", "show", "torch==2.16.0", "--platform", "linux-x86_64"),
     "env-list": ("env", "list"),
     "env-remove": ("env", "remove"),
 }
@@ -72,6 +76,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     (folder / "project").mkdir()
     (folder / "failing.json").write_text(json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8")
     wheels = catalog_index(folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON])
+    make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
         variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}

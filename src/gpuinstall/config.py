@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +31,11 @@ def read_config(folder: Path) -> Config:
     """Read the settings of the project in ``folder``; raise UsageError where they are malformed."""
     project, pinned = folder / "pyproject.toml", folder / ".python-version"
     try:
-        pyproject = _toml(project.read_text("utf-8-sig")) if project.is_file() else {}
-        version = pinned.read_text("utf-8-sig") if pinned.is_file() else ""
+        pyproject = parse_toml(read_document(project, folder)) if os.path.lexists(project) else {}
+        version = read_document(pinned, folder) if os.path.lexists(pinned) else ""
     except (OSError, ValueError) as error:
-        raise _malformed(f"cannot be read: {str(error).splitlines()[0]}") from None
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise _malformed(f"cannot be read: {reason}") from None
     return parse_config(pyproject, version)
 
 
@@ -53,12 +56,6 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
         backends=lists["backends"],
         torch_index=strings["torch-index"],
     )
-
-
-def _toml(text: str) -> dict[str, Any]:
-    import tomli
-
-    return tomli.loads(text)
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

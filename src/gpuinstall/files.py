@@ -1,17 +1,99 @@
-"""Files written so that a reader sees the old one or the new one, never a part."""
+"""Files in folders that a stranger may have filled.
+
+Only regular files are read, and none that a link puts outside the folder it was looked for in; nothing is written
+through a link; what is removed is the link and not what it leads to. A reader sees an old file or a new one, never a
+part.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
+import stat
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+DOCUMENT_BYTES = 10_000_000
+"""What a document may be long: the largest locks have a tenth of it."""
+
+_AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file to be read; raise OSError at once for a pipe or a device, on which one waits for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(os.open(path, _AT_ONCE), "rb")
+
+
+def read_document(path: Path, folder: Path | None = None) -> str:
+    """Read a text; raise OSError where it is no regular file, too large, or led out of ``folder`` by a link.
+
+    Raise UnicodeDecodeError where it is not text.
+    """
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise OSError(errno.ELOOP, f"a link leads out of {folder}", str(path))
+    with open_regular(path) as file:
+        raw = file.read(DOCUMENT_BYTES + 1)
+    if len(raw) > DOCUMENT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
+    return raw.decode("utf-8-sig")
+
+
+def read_json(path: Path, folder: Path | None = None) -> Any:
+    """Read a JSON document as ``read_document`` does; raise ValueError where it is none."""
+    import json
+
+    try:
+        return json.loads(read_document(path, folder))
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deep") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raise ValueError where it is malformed, or nested deeper than anybody would."""
+    import tomli
+
+    try:
+        return tomli.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether a folder lies there: no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def holds(path: Path, text: str) -> bool:
+    """Say whether a regular file lies there, in the folder itself, that holds just this text."""
+    with suppress(OSError, ValueError):
+        return not path.is_symlink() and read_document(path) == text
+    return False
+
+
+def remove(path: Path) -> None:
+    """Remove what lies there, a link rather than what it leads to; what resists is left."""
+    import shutil
+
+    with suppress(OSError):
+        if is_folder(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def write_anew(path: Path, text: str) -> None:
+    """Write a small file of ours in the place of whatever lies there; raise OSError."""
+    remove(path)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
@@ -23,6 +105,8 @@ def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
 @contextmanager
 def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError."""
+    import secrets
+
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.interruption import ending_with_us
+from gpuinstall.watch import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from gpuinstall.patience import Patience
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,15 @@ def run(
     cwd: Path | None = None,
     text: str | None = None,
     seconds: float | None = None,
+    patience: Patience | None = None,
 ) -> Finished:
-    """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program."""
+    """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
+
+    With ``patience`` it is watched: raise InstallationError where it stands still or takes memory without end.
+    """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
-    with _started(words, env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
+    with _started(words, env, patience, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
         try:
             out, err = running.communicate(text, seconds)
         except subprocess.TimeoutExpired as ended:
@@ -48,10 +55,19 @@ def run(
     return Finished(words, running.returncode, out, err)
 
 
-def follow(argv: Sequence[str | Path], each_line: Callable[[str], None], *, env: Mapping[str, str]) -> Finished:
-    """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept."""
+def follow(
+    argv: Sequence[str | Path],
+    each_line: Callable[[str], None],
+    *,
+    env: Mapping[str, str],
+    patience: Patience | None = None,
+) -> Finished:
+    """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept.
+
+    ``patience`` is what it is for ``run``.
+    """
     words, lines = tuple(str(word) for word in argv), []
-    with _started(words, env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+    with _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
         for line in running.stderr or ():
             lines.append(line)
             each_line(line.rstrip())
@@ -61,7 +77,13 @@ def follow(argv: Sequence[str | Path], each_line: Callable[[str], None], *, env:
 
 @contextmanager
 def _started(
-    words: tuple[str, ...], env: Mapping[str, str] | None, *, stdin: int, stdout: int, cwd: Path | None = None
+    words: tuple[str, ...],
+    env: Mapping[str, str] | None,
+    patience: Patience | None,
+    *,
+    stdin: int,
+    stdout: int,
+    cwd: Path | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program that does not outlive the block."""
     with (
@@ -76,6 +98,7 @@ def _started(
             encoding="utf-8",
             errors="replace",
         ) as running,
+        watched(running, words, patience) if patience else nullcontext(),
         ending_with_us(running),
     ):
         yield running

@@ -11,9 +11,10 @@ from gpuinstall.backend import CPU
 class Request:
     """A request for an environment.
 
-    ``requirements`` are ordinary requirements; ``python`` fixes the interpreter's ``X.Y``; ``backend`` forces a
-    tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of them).
-    ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
+    ``requirements`` are ordinary requirements, addresses and ``-e folder`` among them; ``constraints`` say which
+    versions may be taken of what turns up, and ask for nothing. ``python`` fixes the interpreter's ``X.Y``;
+    ``backend`` forces a tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of
+    them). ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
     before the newest that the machine has; ``managed_pythons`` says that others can be fetched.
     """
 
@@ -24,6 +25,7 @@ class Request:
     allowed_backends: tuple[str, ...] | None = None
     preferred_pythons: tuple[str, ...] = ()
     managed_pythons: bool = True
+    constraints: tuple[str, ...] = ()
 
     @property
     def is_for_cpu(self) -> bool:

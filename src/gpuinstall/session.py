@@ -6,10 +6,12 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gpuinstall.patience import USUAL, Patience, read_patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """``environment`` is uv's, ``python`` an interpreter for it to resolve with."""
+    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
+
+    ``code_check`` says that every package has to have code for the GPUs.
+    """
 
     sources: Sources
     client: Client
@@ -30,6 +35,9 @@ class Session:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+    patience: Patience = USUAL
+    folder: Path = field(default_factory=Path.cwd)
+    code_check: bool = True
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
@@ -51,19 +59,24 @@ class Session:
 
 
 @contextmanager
-def open_session(sources: Sources, reporter: Reporter, *, offline: bool = False) -> Iterator[Session]:
+def open_session(
+    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True
+) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client, cache_folder
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
-    variables = environment(os.environ, sources.environment(), offline=offline)
+    sources.announce(reporter)
+    patience = read_patience(os.environ)
+    variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (
         _logins(sources.logins) as logins,
-        Client(sources.certificates, logins=sources.logins, offline=offline) as client,
+        Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        yield Session(sources, client, WheelCache(cache_folder()), variables | logins, Path(sys.executable), reporter)
+        python, cache = Path(sys.executable), WheelCache(cache_folder())
+        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check=code_check)
 
 
 @contextmanager

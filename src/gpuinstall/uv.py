@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 # What a user may set for uv that changes where and how fast, never what is installed.
@@ -24,7 +25,9 @@ _KEPT = (
     "UV_REQUEST_TIMEOUT",
     "UV_SYSTEM_CERTS",
 )
+_SETTINGS = ("--config-file", "uv.toml")
 _INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
+_FAMILY = ("--index", "./family")
 
 
 @cache
@@ -48,9 +51,12 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
 
 def default_index(variables: Mapping[str, str]) -> str | None:
     """Ask uv for the address of its default index."""
+    from pathlib import Path
+
     from gpuinstall.process import run
 
-    said = run([uv(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url", "-"], env=variables, text="").out
+    command = [*_pip("compile", Path(sys.executable)), "--quiet", "--no-header", "--emit-index-url", "-"]
+    said = run(command, env=variables, text="").out  # without --python uv would run the folder's .venv
     option, _, address = said.strip().partition(" ")
     return address if option == "--index-url" else None
 
@@ -62,18 +68,19 @@ def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offli
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
 
 
-def compile_lock(python: Path, version: str, platform: str) -> list[str]:
-    """Resolve ``pyproject.toml`` of the working folder for CPython ``version`` on ``platform`` into a PEP 751 lock.
+def compile_lock(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
+    """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
 
-    The folder's own index, ``family``, comes first.
+    The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
+    built from source.
     """
     form = ["--format", "pylock.toml", "--no-annotate"]
-    return [*_compile(python, version, platform), "--index", "./family", *form, "pyproject.toml"]
+    return [*_compile(python, version, platform, wheels_only), *form]
 
 
-def compile_with_reasons(python: Path, version: str, platform: str) -> list[str]:
+def compile_with_reasons(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
-    return [*_compile(python, version, platform), "--annotation-style", "line", "pyproject.toml"]
+    return [*_compile(python, version, platform, wheels_only), "--annotation-style", "line"]
 
 
 def look(python: Path) -> list[str]:
@@ -86,9 +93,9 @@ def create(python: Path, folder: Path) -> list[str]:
     return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
 
 
-def sync(python: Path, lock: Path) -> list[str]:
-    """Make the environment of ``python`` hold exactly ``lock``."""
-    return [*_pip("sync", python), str(lock)]
+def sync(python: Path, lock: Path, settings: Path) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
+    return [*_pip("sync", python), "--config-file", str(settings), str(lock)]
 
 
 def fetch_python(version: str) -> list[str]:
@@ -96,9 +103,11 @@ def fetch_python(version: str) -> list[str]:
     return [str(uv()), "python", "install", "--no-bin", version]
 
 
-def _compile(python: Path, version: str, platform: str) -> list[str]:
+def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[str]) -> list[str]:
     target = ["--python-version", version, "--python-platform", platform]
-    return [*_pip("compile", python), *target, "--no-header", "--constraints", "constraints.txt"]
+    wheels = [word for name in sorted(wheels_only) for word in ("--only-binary", name)]
+    fixed = ["--no-header", "--constraints", "constraints.txt", *_SETTINGS, *_FAMILY]
+    return [*_pip("compile", python), *target, *wheels, *fixed]
 
 
 def _pip(command: str, python: Path) -> list[str]:

@@ -130,6 +130,13 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
         ("cu132", "not torch 2.15.0+cu132: no code for sm_61"),
         ("2.14.1+cu130", "not torch 2.14.1+cu130: no code for sm_61"),
         ("2.9.1", "not torch 2.9.1+cu130"),
+        ("2.13", "not torch 2.13.0+cu132"),
+        ("2.1", "not torch 2.1.2+cu121"),
+        ("CU130", "not torch 2.15.0+cu130: no code for sm_61"),
+        ("2.13+CU130", "not torch 2.13.0+cu130"),
+        ("torch==2.13.*", "not torch 2.13.0+cu132"),
+        ("v2.14.1", "torch 2.14.1+cu126 is chosen"),
+        ("2.1x", "there is no build 2.1x for this platform"),
         ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
         ("cu126", "torch 2.14.1+cu126 is chosen"),
         ("cu127", "there is no build cu127 for this platform"),
@@ -153,11 +160,11 @@ def test_why_knows_a_build_where_none_is_looked_at(change: dict[str, Any], answe
     assert done.stdout.startswith(answer)
 
 
-def test_what_other_packages_demand_is_said_not_to_be_known() -> None:
+def test_programs_are_said_not_to_have_been_looked_at() -> None:
     (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"]["warnings"]
 
-    assert warning["code"] == "not-resolved"
-    assert "what vllm==0.9.1 demands of torch" in warning["message"]
+    assert warning["code"] == "programs-not-looked-at"
+    assert warning["message"].startswith("vllm was not looked at: plan --live resolves it")
 
 
 def test_requirements_come_from_files_too(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_row_is_a_kind_of_gpu_and_a_column_a_range_of_drivers() -> None:
 
     assert rows["Pascal 6.0, 6.1"]["580"] == "2.14.1+cu126"
     assert rows["Pascal 6.0, 6.1"]["590"] == "–"
-    assert rows["Ampere 8.0, 8.6"]["595–615"] == "2.15.0+cu132"
+    assert rows["Ampere 8.0"]["610–615"] == "2.15.0+cu132"
 
 
 def test_one_gpu_and_one_driver_are_one_cell() -> None:
@@ -41,8 +41,14 @@ def test_one_gpu_and_one_driver_are_one_cell() -> None:
 def test_a_gpu_that_is_asked_for_is_shown_where_nothing_runs_too() -> None:
     assert table("--gpu", "GT 710", "--gpu", "sm_89", "--driver", "470")["rows"] == [
         {"gpu": "GeForce GT 710 3.5", "470": "–"},
-        {"gpu": "sm_89 8.9", "470": "2.7.1+cu118"},
+        {"gpu": "sm_89 8.9", "470": "–"},
     ]
+
+
+def test_a_gpu_begins_with_the_first_driver_that_knows_it() -> None:
+    cells = {driver: table("--gpu", "sm_89", "--driver", driver)["rows"][0][driver] for driver in ("515", "520.56.06")}
+
+    assert cells == {"515": "–", "520.56.06": "2.7.1+cu118"}
 
 
 @pytest.mark.parametrize("arguments", [("--driver", "banana"), ("--gpu", "Voodoo 2")])

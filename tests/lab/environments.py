@@ -27,6 +27,18 @@ def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -
     return site
 
 
+def small_package(site: Path, name: str, text: str = "", *, requires: str = "", files: tuple[str, ...] = ()) -> None:
+    """Put a package with this ``__init__.py`` into a folder of packages, and its record, which names ``files`` too."""
+    module = name.replace("-", "_")
+    (site / module).mkdir()
+    (site / module / "__init__.py").write_text(text)
+    record = site / f"{module}-1.0.dist-info"
+    record.mkdir()
+    demands = f"Requires-Dist: {requires}\n" if requires else ""
+    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{demands}")
+    (record / "RECORD").write_text("".join(f"{file},,\n" for file in (f"{module}/__init__.py", *files)))
+
+
 def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:
     """Give an environment that holds a real torch from pip's find-links; it is shared: copy it before changing it.
 

@@ -7,13 +7,13 @@ import re
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CHUNK = 64 * 1024
@@ -27,6 +27,8 @@ class Answer:
     body: bytes = b""
     content_type: str = "application/octet-stream"
     headers: dict[str, str] = field(default_factory=dict)
+    pieces: Callable[[bytes], Iterator[bytes]] | None = None
+    """The body as it goes out, in its own time; without it, all of it at once."""
 
 
 @dataclass
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         host.log.append(asked)
         self._send_head(answer)
         if self.command == "GET":
-            self._send_body(answer.body, asked)
+            self._send_body(answer, asked)
 
     def _send_head(self, answer: Answer) -> None:
         self.send_response(answer.status)
@@ -134,12 +136,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_body(self, body: bytes, asked: Asked) -> None:
-        for start in range(0, len(body), CHUNK):
-            chunk = body[start : start + CHUNK]
+    def _send_body(self, answer: Answer, asked: Asked) -> None:
+        for chunk in (answer.pieces or _chunks)(answer.body):
             asked.sent += len(chunk)
             self.wfile.write(chunk)
             time.sleep(self.server.host.pace)
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), CHUNK):
+        yield body[start : start + CHUNK]
 
 
 def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
@@ -151,7 +157,7 @@ def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
         return Answer(304, b"", answer.content_type, known)
     if "range" in headers and known["Accept-Ranges"] != "none":
         return _partial(answer, headers["range"], known)
-    return Answer(200, answer.body, answer.content_type, known)
+    return replace(answer, headers=known)
 
 
 def _partial(answer: Answer, wanted: str, headers: dict[str, str]) -> Answer:

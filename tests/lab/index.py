@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from packaging.metadata import Metadata
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Asked, Host
 from tests.lab.wheels import metadata_of
@@ -100,7 +100,7 @@ class StandInIndex:
         """The bytes that went out of each wheel; wheels of which none did are not in it."""
         total: dict[str, int] = {}
         for asked in self.log:
-            if asked.path.endswith(".whl") and asked.sent:
+            if asked.path.endswith((".whl", ".tar.gz")) and asked.sent:
                 name = unquote(asked.path.rpartition("/")[2])
                 total[name] = total.get(name, 0) + asked.sent
         return total
@@ -124,6 +124,8 @@ class StandInIndex:
         match parts:
             case ["whl", tag, ""] if self._wheels(tag):
                 return self._flat_page(tag) if self.habits.flat else self._packages_page(tag)
+            case ["whl", package, ""] if package == "torch" and not self.habits.flat:
+                return self._union_page(package)
             case ["whl", tag, package, ""] if self._wheels(tag, package) and not self.habits.flat:
                 return self._package_page(tag, package, headers)
             case ["whl", tag, package, ""] if package.startswith(_COPIED) and not self.habits.flat:
@@ -145,7 +147,7 @@ class StandInIndex:
 
     def _wheel(self, folder: Path, name: str) -> Answer:
         path = folder / name.removesuffix(".metadata")
-        if not name.endswith((".whl", ".whl.metadata")) or not path.is_file():
+        if not name.endswith((".whl", ".whl.metadata", ".tar.gz")) or not path.is_file():
             return DENIED
         if name.endswith(".metadata"):
             return Answer(200, metadata_of(path)) if self.habits.metadata else DENIED
@@ -169,6 +171,12 @@ class StandInIndex:
         if self.habits.json and JSON in headers.get("accept", ""):
             return _json(package, [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels])
         return _html(f"    <h1>Links for {package}</h1>\n" + "".join(self._link(tag, wheel) for wheel in wheels))
+
+    def _union_page(self, package: str) -> Answer:
+        """List a package for all tags."""
+        tags = sorted(folder.name for folder in (self.folder / "whl").iterdir())
+        links = (self._link(tag, wheel) for tag in tags for wheel in self._wheels(tag, package))
+        return _html(f"    <h1>Links for {package}</h1>\n" + "".join(links))
 
     def _link(self, tag: str, wheel: Path) -> str:
         base = self.r2.url if self.habits.absolute else ""
@@ -202,10 +210,11 @@ class StandInIndex:
         return headers.get("authorization") == f"Basic {b64encode(credentials.encode()).decode()}"
 
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
-        wheels = [wheel for wheel in sorted((self.folder / "simple").glob("*.whl")) if _package(wheel.name) == package]
-        if not wheels:
+        kinds = (path for kind in ("*.whl", "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
+        found = [path for path in kinds if _package(path.name) == package]
+        if not found:
             return NOT_FOUND
-        files = [_json_file(wheel, f"{self.default.url}/files/{quote(wheel.name)}") for wheel in wheels]
+        files = [_json_file(path, f"{self.default.url}/files/{quote(path.name)}") for path in found]
         if not self.habits.metadata:
             files = [{**file, "core-metadata": False} for file in files]
         if JSON in headers.get("accept", ""):
@@ -226,7 +235,7 @@ def _facts(wheel: Path) -> _Facts:
 
 @functools.cache
 def _facts_at(wheel: Path, _modified: int) -> _Facts:
-    metadata = metadata_of(wheel)
+    metadata = metadata_of(wheel) if wheel.suffix == ".whl" else b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
     python = Metadata.from_email(metadata, validate=False).requires_python
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
     return _Facts(sha256, hashlib.sha256(metadata).hexdigest(), None if python is None else str(python))
@@ -236,13 +245,18 @@ def _package(filename: str) -> str:
     return canonicalize_name(filename.partition("-")[0])
 
 
+def _version(filename: str) -> str:
+    parse = parse_sdist_filename if filename.endswith(".tar.gz") else parse_wheel_filename
+    return str(parse(filename)[1])
+
+
 def _html(body: str) -> Answer:
     page = f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
     return Answer(200, page.encode(), "text/html", _PAGE)
 
 
 def _json(package: str, files: list[dict[str, Any]]) -> Answer:
-    versions = sorted({str(parse_wheel_filename(file["filename"])[1]) for file in files})
+    versions = sorted({_version(file["filename"]) for file in files})
     document = {"meta": {"api-version": "1.1"}, "name": package, "versions": versions, "files": files}
     return Answer(200, json.dumps(document).encode(), JSON, _PAGE)
 
@@ -254,7 +268,7 @@ def _json_file(wheel: Path, url: str) -> dict[str, Any]:
         "url": url,
         "hashes": {"sha256": facts.sha256},
         "size": wheel.stat().st_size,
-        "core-metadata": {"sha256": facts.metadata_sha256},
+        "core-metadata": {"sha256": facts.metadata_sha256} if wheel.suffix == ".whl" else False,
         "requires-python": facts.requires_python,
         "yanked": False,
     }

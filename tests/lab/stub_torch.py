@@ -9,14 +9,18 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
 ``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
-a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends.
+a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends. A
+program beside torch is really imported, with all that comes of it; its operation is played.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from textwrap import dedent
 
-ARCHITECTURES = {"cu118": "50 60 70 75 80 86 90", "cu126": "50 60 70 75 80 86 90", "cu130": "75 80 86 90 100 120"}
+from tests.frozen import frozen_catalog
+
+USUAL = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 
 INIT = '''
 """A stand-in for torch."""
@@ -49,6 +53,8 @@ import time
 def answer(version, architectures):
     channel, options = _waiting()
     told = _told(version)
+    if options.program:
+        _program(channel, options, told)
     channel.send(name="import", status="passed", seconds=0.0, message=None)
     channel.send(architectures=architectures)
     if told.get("architecture"):
@@ -62,6 +68,18 @@ def answer(version, architectures):
             _end(told)
         if not _check(channel, check.name, told):
             break
+    os._exit(0)
+
+
+def _program(channel, options, told):
+    from kernels.context import CheckContext
+    from kernels.programs import imported, program_check
+
+    name = program_check(options.program, options.device).name
+    if told.get("at") == name:
+        _end(told)
+    imported(options.program, CheckContext(None, options.device))
+    _check(channel, name, told)
     os._exit(0)
 
 
@@ -111,10 +129,18 @@ def _check(channel, name, told):
 
 def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    known = [f"sm_{code}" for code in ARCHITECTURES.get(backend, "50 60 70 75 80 86 90 100 120").split()]
+    usual = _catalogued(version.partition("+")[0], backend) or tuple(USUAL)
     cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
+    named = list(architectures or (usual if cuda else ()))
     return {
-        "torch/__init__.py": INIT.format(architectures=known if cuda else list(architectures)).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=named).lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }
+
+
+@cache
+def _catalogued(torch: str, backend: str) -> tuple[str, ...]:
+    """What the catalogue says of the build for Linux x86_64, which is what runs here."""
+    builds = frozen_catalog().builds_for("linux", "x86_64")
+    return next((build.code for build in builds if build.name == f"{torch}+{backend}"), ())

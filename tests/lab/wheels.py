@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import json
+import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -25,12 +28,12 @@ def make_wheel(
     *,
     requires: Iterable[str] = (),
     requires_python: str | None = None,
-    modules: Mapping[str, str] | None = None,
+    modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
     module = canonicalize_name(name).replace("-", "_")
     stem = f"{module}-{version}"
-    files = dict(modules if modules is not None else {f"{module}/__init__.py": ""})
+    files: dict[str, str | bytes] = dict(modules if modules is not None else {f"{module}/__init__.py": ""})
     files[f"{stem}.dist-info/METADATA"] = _metadata(name, version, requires, requires_python)
     files[f"{stem}.dist-info/WHEEL"] = _wheel(tags)
     files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
@@ -63,13 +66,14 @@ def _wheel(tags: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _record(files: Mapping[str, str], itself: str) -> str:
-    rows = [f"{name},sha256={_digest(text)},{len(text.encode())}" for name, text in files.items()]
+def _record(files: Mapping[str, str | bytes], itself: str) -> str:
+    held = {name: data if isinstance(data, bytes) else data.encode() for name, data in files.items()}
+    rows = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in held.items()]
     return "\n".join([*rows, f"{itself},,"]) + "\n"
 
 
-def _digest(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -77,3 +81,18 @@ def _entry(name: str) -> zipfile.ZipInfo:
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
+
+
+def make_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = ()) -> Path:
+    """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it."""
+    stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
+    dependencies = json.dumps(list(requires))
+    project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
+    files = {"PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1), "pyproject.toml": project}
+    path = folder / f"{stem}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in files.items():
+            entry = tarfile.TarInfo(f"{stem}/{file}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path

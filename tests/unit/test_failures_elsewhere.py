@@ -165,7 +165,7 @@ PLAN: dict[str, Made] = {
     ),
     "F30": Made(
         "run-time-compiler-too-old",
-        planned(machine("GB10", arch="aarch64", driver="575.57.08")),
+        planned(machine("GB10", arch="aarch64"), backend="cu128"),
         planned(machine("GB10", arch="aarch64")),
     ),
     "F35": Made(

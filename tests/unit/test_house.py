@@ -15,8 +15,8 @@ ARROWS = """
 __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
-config -> errors
-doctor -> catalog environments errors facts failures lock probe request verify
+config -> errors files
+doctor -> environments errors facts failures files learned lock probe request verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -25,28 +25,31 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
 interruption ->
-lock -> backend catalog errors files machine plan process reporter requirements_file units uv vendors web
+learned -> backend catalog errors files plan units web wheels
+lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
+patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
-process -> interruption
+process -> interruption watch
 reporter ->
 request -> backend
-requirements_file -> errors
-session -> uv web
-sources -> errors
+requirements_file -> errors files
+session -> patience uv web
+sources -> errors files
 support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine versions
-verify -> backend catalog environments errors facts failures process reporter vendors
+vendors -> catalog facts failures machine process versions
+verify -> backend catalog environments errors facts failures learned process reporter vendors
 versions ->
-web -> errors files gpuinstall interruption
+watch -> errors patience
+web -> errors files gpuinstall interruption patience units
 wheels -> errors
 words -> catalog errors machine support versions
-"""
+"""  # noqa: E501
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
 PURE = ["plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors"]
@@ -61,12 +64,13 @@ MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
     "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
-    "cli": {"cuda"},  # what is shown of a driver
+    "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
+    "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import CPU
+
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.backend import Backend
+    from gpuinstall.catalog.pages import Wheel
 
 DEFAULT_INDEX = ""
 
@@ -25,8 +28,9 @@ class Build:
     says that pip's default index serves this very build, ``labelled`` that its files carry the tag (``2.14.1+cu126``).
 
     A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
-    says; DEFAULT_INDEX; an address or a folder), ``unknown`` that only the listing knows it, ``absent`` why no
-    source has it today, "withdrawn" or "unreachable".
+    says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today, "withdrawn", "unreachable" or
+    "failed". ``unread`` are the wheels of a build that only the listing knows, ``obstacle`` says why none of
+    them could be read; ``learned`` is the day on which one was, and the facts above are its own.
     """
 
     torch: Version
@@ -43,13 +47,31 @@ class Build:
     labelled: bool = True
     evidence: tuple[str, ...] = ()
     source: str | None = None
-    unknown: bool = False
     absent: str | None = None
+    unread: tuple[Wheel, ...] = ()
+    obstacle: str | None = None
+    learned: str | None = None
 
     @cached_property
     def name(self) -> str:
         """The build as people write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
+
+    @property
+    def lists_no_code(self) -> bool:
+        """Say whether it was read, is for GPUs, and does not say which."""
+        return self.learned is not None and not self.code and self.backend != CPU
+
+    @cached_property
+    def platform(self) -> str:
+        """Its operating system and processor as the catalogue names them: ``linux_x86_64``."""
+        return f"{self.os}_{self.arch}"
+
+    def is_called(self, name: str) -> bool:
+        """Say whether a name means this build: its backend, its torch (``2.13`` is every 2.13) or both."""
+        torch, _, backend = name.partition("+")
+        torches = f"{self.torch}."
+        return name == self.backend.tag or (torches.startswith(f"{torch}.") and backend in {"", self.backend.tag})
 
     def index(self, base: str) -> str | None:
         """The address or folder of its family, where ``base`` is the torch index; None is the default index."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,15 +33,41 @@ class Release(NamedTuple):
     triton: str | None = None
 
 
+class Companion(NamedTuple):
+    """The wheels of one release of a companion, platforms named as in ``linux_x86_64``.
+
+    ``pythons`` None: one wheel for all of them. ``unlabelled`` are the platforms whose files carry no ``+tag``;
+    ``backends`` are the only ones that it loads in (None: it is built for all of torch's), ``unverified`` those of
+    them, by platform, that nobody has seen.
+    """
+
+    platforms: frozenset[str]
+    pythons: frozenset[str] | None = None
+    unlabelled: frozenset[str] = frozenset()
+    backends: frozenset[Backend] | None = None
+    unverified: Mapping[str, frozenset[Backend]] = MappingProxyType({})
+
+    def loads_in(self, build: Build) -> bool:
+        """Say whether it has wheels that load beside a build, seen or not."""
+        return build.platform in self.platforms and (self.backends is None or build.backend in self.backends)
+
+    def was_seen(self, build: Build) -> bool:
+        """Say whether somebody has seen its wheels for the platform and the backend of a build."""
+        return build.backend not in self.unverified.get(build.platform, ())
+
+    def has_wheel(self, python: str) -> bool:
+        """Say whether it has a wheel for the Python ``X.Y``."""
+        return self.pythons is None or python in self.pythons
+
+
 @dataclass(frozen=True)
 class Catalog:
     """All that a choice knows of the world.
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``family`` are the packages that come from
-    it; ``backend_bound`` maps a companion's (package, version) to the only backends that it loads in;
-    ``last_pythons`` to the newest ``X.Y`` that it has wheels for, where torch has newer ones;
-    ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
-    ``offered`` maps a companion and a backend's tag to the versions that a listing found there.
+    it; ``companions`` maps (package, version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch
+    where any would do; ``evidence`` maps each key to source and date. ``offered`` maps a companion and a backend's tag
+    to the versions that a listing found there, with their labels.
     """
 
     date: str
@@ -49,8 +76,7 @@ class Catalog:
     releases: Mapping[Version, Release]
     drivers: Drivers
     family: frozenset[str]
-    backend_bound: Mapping[tuple[str, str], frozenset[Backend]]
-    last_pythons: Mapping[tuple[str, str], str]
+    companions: Mapping[tuple[str, str], Companion]
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -65,11 +91,6 @@ class Catalog:
 
         arch = _SAME_CHIP.get((os, arch), arch)
         return replace(self, builds=narrowed(self.builds, listing, os, arch), offered=offered(listing, os, arch))
-
-    @cached_property
-    def shared_python(self) -> tuple[int, ...]:
-        """The newest Python that every companion has wheels for."""
-        return min((tuple(map(int, python.split("."))) for python in self.last_pythons.values()), default=(99,))
 
     @cached_property
     def _platforms(self) -> dict[tuple[str, str], tuple[Build, ...]]:

@@ -21,13 +21,24 @@ class Floor(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A generation of chips, by compute capability: the first driver and the last driver branch that drive it."""
+    """A generation of chips, by compute capability, and the last driver branch that drives it."""
 
     name: str
     first: ComputeCapability
     last: ComputeCapability
-    floor: Floor | None = None
     last_branch: int | None = None
+
+
+class CudnnLast(NamedTuple):
+    """The last compute capability that a cuDNN ``before`` a version, or one for a CUDA major, serves."""
+
+    capability: ComputeCapability
+    before: tuple[int, ...] | None = None
+    cuda: int | None = None
+
+    def holds(self, cudnn: tuple[int, ...], cuda: int | None) -> bool:
+        """Say whether a cuDNN for a CUDA major is one of those."""
+        return cuda == self.cuda if self.before is None else cudnn < self.before
 
 
 class PartialSupport(NamedTuple):
@@ -60,10 +71,12 @@ class JetsonChip(NamedTuple):
 class Drivers:
     """The tables. ``branches`` ascend; ``floors`` are by CUDA major.
 
-    ``tegra`` chips run no code of their desktop relatives (before the toolkit named); ``families`` says who runs
-    code with the suffix ``f``; ``compilers`` which CUDA major first compiles for a chip at run time; ``cudnn`` from
-    which version on (ascending) a cuDNN has code only for that capability and later; ``unified_memory`` are the chips
-    that share the processor's memory; ``recommended_branch`` is the driver to install where none is there.
+    ``first_drivers`` are those that know a chip first, where an older one serves some CUDA; ``tegra`` chips run no code
+    of their desktop relatives (before the toolkit named); ``families`` says who runs code with the suffix ``f``;
+    ``compilers`` which toolkit first compiles for a chip at run time; ``cudnn`` from which version on (ascending) a
+    cuDNN has code only for that capability and later, ``cudnn_last`` which have none for later chips;
+    ``unified_memory`` are the chips that share the processor's memory; ``recommended_branch`` is the driver to install
+    where none is there.
     ``jetsons`` are by their name in the device tree; ``jetson_kernels`` maps Linux's ``X.Y`` to the release of Jetson
     Linux, and ``server_l4t`` is the one from which on a Jetson runs the wheels for servers.
     """
@@ -72,10 +85,12 @@ class Drivers:
     floors: Mapping[int, Floor]
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
+    first_drivers: Mapping[ComputeCapability, Floor]
     tegra: Mapping[ComputeCapability, CudaVersion | None]
     families: Mapping[ComputeCapability, frozenset[ComputeCapability]]
-    compilers: Mapping[ComputeCapability, int]
+    compilers: Mapping[ComputeCapability, CudaVersion]
     cudnn: tuple[tuple[tuple[int, ...], ComputeCapability], ...]
+    cudnn_last: tuple[CudnnLast, ...]
     unified_memory: frozenset[ComputeCapability]
     recommended_branch: int
     kernel_modules: KernelModules
@@ -100,6 +115,11 @@ class Drivers:
         number = _numbers(version)
         return next((floor for first, floor in reversed(self.cudnn) if number >= first), None)
 
+    def cudnn_ceiling(self, version: str, cuda: int | None) -> ComputeCapability | None:
+        """The highest compute capability that a cuDNN such as ``9.1.0.70`` for a CUDA major serves; None: all."""
+        number = _numbers(version)
+        return min((row.capability for row in self.cudnn_last if row.holds(number, cuda)), default=None)
+
 
 @cache
 def load_drivers() -> Drivers:
@@ -116,6 +136,7 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
         partially_supported=PartialSupport(partial["first"], partial["last"], CudaVersion.parse(partial["cuda"])),
         generations=tuple(_generation(row) for row in table["architectures"]),
+        first_drivers={capability(row["capability"]): _floor(row) for row in table["first_drivers"]},
         tegra={
             capability(row["capability"]): CudaVersion.parse(row["unified"]) if "unified" in row else None
             for row in table["tegra"]
@@ -123,8 +144,11 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
         families={
             capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in table["families"]
         },
-        compilers={capability(row["capability"]): row["cuda"] for row in table["run_time_compilers"]},
+        compilers={
+            capability(row["capability"]): CudaVersion.parse(row["cuda"]) for row in table["run_time_compilers"]
+        },
         cudnn=tuple((_numbers(row["version"]), capability(row["capability"])) for row in table["cudnn"]),
+        cudnn_last=tuple(_cudnn_last(row) for row in table["cudnn_last"]),
         unified_memory=frozenset(capability(row["capability"]) for row in table["unified_memory"]),
         recommended_branch=table["recommended"]["branch"],
         kernel_modules=KernelModules(capability(modules["open_from"]), capability(modules["open_only_from"])),
@@ -139,9 +163,13 @@ def _generation(row: Mapping[str, Any]) -> Generation:
         name=row["name"],
         first=ComputeCapability.parse(row["from"]),
         last=ComputeCapability.parse(row["to"]),
-        floor=_floor(row) if "linux" in row else None,
         last_branch=row.get("last"),
     )
+
+
+def _cudnn_last(row: Mapping[str, Any]) -> CudnnLast:
+    before = _numbers(row["before"]) if "before" in row else None
+    return CudnnLast(ComputeCapability.parse(row["capability"]), before, row.get("cuda"))
 
 
 def _floor(row: Mapping[str, Any]) -> Floor:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.catalog import Catalog, Release
+from gpuinstall.catalog.catalog import Catalog, Companion, Release
 from gpuinstall.catalog.drivers import parse_drivers
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         releases={version: _release(rows.releases[torch], version) for torch, version in rows.versions.items()},
         drivers=parse_drivers(drivers),
         family=frozenset(builds["family"]),
-        backend_bound={
-            (row["package"], row["version"]): frozenset(map(Backend.parse, row["backends"].split()))
-            for row in builds["backend_bound"]
+        companions={
+            (row["package"], version): _companion(row, builds["companion_platforms"])
+            for row in builds["companions"]
+            for version in row["versions"].split()
         },
-        last_pythons={(row["package"], row["version"]): row["python"] for row in builds["last_pythons"]},
         settled_python=builds["settled_python"]["version"],
         evidence={key: (row["source"], row["date"]) for key, row in builds["evidence"].items()},
     )
@@ -56,6 +56,21 @@ def _release(row: dict[str, Any], torch: Version) -> Release:
         torchaudio=tuple(row["torchaudio"].split()),
         triton=row.get("triton"),
     )
+
+
+def _companion(row: Row, platforms: str) -> Companion:
+    pythons = row["pythons"]
+    return Companion(
+        platforms=frozenset(row.get("platforms", platforms).split()),
+        pythons=None if pythons == "any" else frozenset(pythons.split()),
+        unlabelled=frozenset(row.get("unlabelled", "").split()),
+        backends=_backends(row["backends"]) if "backends" in row else None,
+        unverified={platform: _backends(tags) for platform, tags in row.get("unverified", {}).items()},
+    )
+
+
+def _backends(tags: str) -> frozenset[Backend]:
+    return frozenset(map(Backend.parse, tags.split()))
 
 
 class Rows:

@@ -31,7 +31,7 @@ _WINDOWS = {"win_amd64": "x86_64", "win_arm64": "arm64"}
 def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> tuple[Build, ...]:
     """Return the builds of a platform as the sources have them, one for each source; other platforms stay.
 
-    What the index has withdrawn, or no source that answers has, says so; so does what only the listing knows.
+    What the index has withdrawn, or no source that answers has, says so; what only the listing knows has its wheels.
     """
     known = tuple(builds)
     here = [build for build in known if (build.os, build.arch) == (os, arch)]
@@ -48,26 +48,36 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
     return (*others, *narrow, *_unknown(new, os, arch))
 
 
+def listed_builds(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> tuple[Build, ...]:
+    """Every build that the sources list for a platform, as if nobody knew it; ``builds`` are those known."""
+    here = [build for build in builds if (build.os, build.arch) == (os, arch)]
+    return tuple(_unknown(_by_build(listing.wheels, here, os, arch), os, arch))
+
+
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
-    """Map each companion and backend that was asked for to the versions that the sources list for a platform."""
+    """Map each companion and backend asked for to the versions, with labels, that are listed for a platform."""
     found: dict[tuple[str, str], set[str]] = {
         (package, backend): set() for package in listing.packages - {"torch"} for backend in listing.backends
     }
     for wheel in listing.wheels:
         versions = found.get((wheel.package, wheel.backend or ""))
         if versions is not None and (os, arch) in platforms(wheel.tags):
-            versions.add(wheel.version.public)
+            versions.add(str(wheel.version))
     return {key: frozenset(versions) for key, versions in found.items()}
 
 
 def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: str) -> Listed:
-    """Sort torch's wheels for a platform by build and, within it, by source, the first source first."""
+    """Sort torch's wheels for a platform by build and, within it, by source, the first source first.
+
+    What the default index has that is newer than all we know of is taken for what it was last, until it is read.
+    """
     defaults = {build.torch: build.backend for build in builds if build.on_default_index}
+    newest = max(defaults, default=Version("0"))
     found: dict[Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
     for wheel in wheels:
         if wheel.package == "torch" and (os, arch) in platforms(wheel.tags):
             torch = Version(wheel.version.public)
-            backend = known_backend(wheel.backend) or defaults.get(torch)
+            backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
             if backend is not None:
                 found[torch, backend][wheel.source].append(wheel)
     return found
@@ -98,7 +108,8 @@ def _as_listed(build: Build, source: str, wheels: list[Wheel]) -> Build:
 
 def _unknown(listed: Listed, os: str, arch: str) -> Iterator[Build]:
     for (torch, backend), by_source in listed.items():
-        for source, wheels in by_source.items():
+        own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
+        for source, wheels in (own or by_source).items():
             yield Build(
                 torch=torch,
                 backend=backend,
@@ -107,10 +118,11 @@ def _unknown(listed: Listed, os: str, arch: str) -> Iterator[Build]:
                 toolkit=_toolkit(backend),
                 pythons=_pythons(wheels),
                 glibc=glibc_floor(wheels[0].tags),
-                confidence="unverified",
+                confidence="low",
+                on_default_index=source == DEFAULT_INDEX,
                 labelled=wheels[0].version.local is not None,
                 source=source,
-                unknown=True,
+                unread=tuple(wheels),
             )
 
 

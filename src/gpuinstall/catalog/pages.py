@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from packaging.utils import parse_wheel_filename
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
@@ -47,6 +48,14 @@ class Wheel:
     size: int | None = None
     backend: str | None = None
     source: str = DEFAULT_INDEX
+    requires_python: str | None = None
+
+
+class SourceRelease(NamedTuple):
+    """A release that a page has as source."""
+
+    version: Version
+    requires_python: str | None = None
 
 
 @cache
@@ -57,9 +66,15 @@ def parse_page(
 
     Raise InstallationError where the page is malformed or a name leads out of its folder.
     """
-    links = _json_links(text, url) if "json" in content_type else _html_links(text, url)
-    wheels = (_wheel(link, backend, source) for link in links)
+    wheels = (_wheel(link, backend, source) for link in _links(text, content_type, url))
     return tuple(wheel for wheel in wheels if wheel is not None)
+
+
+@cache
+def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease, ...]:
+    """Read the releases that a page has as source; raise InstallationError where it is malformed."""
+    releases = map(_source_release, _links(text, content_type, url))
+    return tuple(release for release in releases if release is not None)
 
 
 def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
@@ -77,6 +92,17 @@ class _Link:
     metadata: bool = False
     metadata_sha256: str | None = None
     size: int | None = None
+    requires_python: str | None = None
+
+
+def _links(text: str, content_type: str, url: str) -> Iterator[_Link]:
+    return _json_links(text, url) if "json" in content_type else _html_links(text, url)
+
+
+def _source_release(link: _Link) -> SourceRelease | None:
+    with suppress(ValueError):
+        return SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python)
+    return None
 
 
 def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
@@ -100,6 +126,7 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
         size=link.size,
         backend=version.local if known_backend(version.local) else backend,
         source=source,
+        requires_python=link.requires_python,
     )
 
 
@@ -137,6 +164,7 @@ def _html_link(address: str, anchor: Mapping[str, str]) -> _Link:
         sha256=_digest(fragment),
         metadata=metadata != "false",
         metadata_sha256=_digest(metadata),
+        requires_python=anchor.get("data-requires-python") or None,
     )
 
 
@@ -162,6 +190,7 @@ def _json_link(url: str, file: Mapping[str, Any]) -> _Link | None:
         metadata=bool(metadata),
         metadata_sha256=_digest(f"sha256={metadata.get('sha256')}") if isinstance(metadata, dict) else None,
         size=size if isinstance(size, int) and size >= 0 else None,
+        requires_python=str(file["requires-python"]) if file.get("requires-python") else None,
     )
 
 

@@ -67,7 +67,7 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
     from gpuinstall.install.swap import size_of
 
     marker = read_marker(paths.venv)
-    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.previous.exists() else None
+    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.has_previous else None
     return {
         "path": str(paths.venv),
         "torch": marker and marker.torch,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -13,18 +16,20 @@ from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import advised, classify, lookalikes
+from gpuinstall.failures.excerpt import BLOCK, excerpt_of
 from gpuinstall.failures.table import load_failures
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.failures.classify import RecognisedCause
     from gpuinstall.failures.table import Advice, Lookalike
 
 SURE = 0.75
+LIKELIEST = 5
 
 
 @click.command("explain")
@@ -62,7 +67,7 @@ def read_text(text: str | None) -> str:
         raise UsageError(
             "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
         )
-    return decoded(sys.stdin.buffer.read())
+    return _read(sys.stdin.buffer)
 
 
 def _is_file(text: str) -> bool:
@@ -73,15 +78,23 @@ def _is_file(text: str) -> bool:
 
 def _read_file(path: Path) -> str:
     try:
-        return decoded(path.read_bytes())
+        with path.open("rb") as file:
+            return _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
 
 
-def decoded(raw: bytes) -> str:
+def _read(file: BinaryIO) -> str:
+    return excerpt_of(decoded(iter(partial(file.read, BLOCK), b"")))
+
+
+def decoded(blocks: Iterator[bytes]) -> Iterator[str]:
     """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
-    marked = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return raw.decode("utf-16" if marked else "utf-8-sig", "replace")
+    first = next(blocks, b"")
+    marked = first.startswith((b"\xff\xfe", b"\xfe\xff"))
+    decoder = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")("replace")
+    yield from (decoder.decode(block) for block in chain((first,), blocks))
+    yield decoder.decode(b"", final=True)
 
 
 def document(
@@ -129,6 +142,7 @@ def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice
     surety = f"{cause.confidence:.0%} sure"
     terminal.line(f"{terminal.style(cause.title, 'bold')}   [{cause.id}, {surety}]")
     rows = [("seen", cause.evidence), ("why", failure.cause)]
+    rows += [("one of", "\n".join(f"{load_failures()[each].title} [{each}]" for each in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
     _rows(terminal, [*rows, *_refuted(advice)])
@@ -140,4 +154,5 @@ def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:
 
 def _rows(terminal: Terminal, rows: Iterable[tuple[str, str]]) -> None:
     for label, text in rows:
-        terminal.line(f"  {label:<5} " + text.replace("\n", "\n" + " " * 8))
+        if text:
+            terminal.line(f"  {label:<6} " + text.replace("\n", "\n" + " " * 9))

@@ -18,11 +18,14 @@ from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
+    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 @install_options.keep
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
+@options.code_check
 @options.offline
 @framed("install")
 def command(
@@ -54,26 +58,28 @@ def command(
     keep: bool,
     fallback: bool,
     wait: float,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
+    from gpuinstall.session import open_session
+
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
     wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
     wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
-    if dry_run:
-        return _dry_run(terminal, wanted, catalog, sources, offline=offline)
-    return _install(terminal, wanted, catalog, sources, offline=offline)
+    session = open_session(sources, terminal, offline=offline, code_check=code_check)
+    return (_dry_run if dry_run else _install)(session, wanted, catalog)
 
 
 def _options(
     terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
 ) -> tuple[InstallOptions, Catalog, Sources]:
     """Put the command line, the project's settings and the machine together."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.inputs import digest_files
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
@@ -83,14 +89,14 @@ def _options(
     if machine.is_other:
         _check_platform(meant)
     asked_for = options.build_request(request, config, machine=machine)
-    catalog = load_catalog()
+    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
+    catalog = known_catalog(sources.torch_index)
     parse_request(asked_for, catalog.family, meant)
     existing = read_marker(paths.venv)
     first = (existing.python,) if existing else ()
     asked_for = replace(
         asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
     )
-    sources = read_sources(options.named_torch_index(request, config), os.environ, Path.cwd())
     terminal.step("Machine", machine_line(meant))
     wanted = InstallOptions(
         paths,
@@ -98,7 +104,7 @@ def _options(
         None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant,
         asked_for,
         exact=request.names_requirements(config),
-        files=digest_files(request.files, paths.folder),
+        files=digest_files(request.read_files, paths.folder),
     )
     return wanted, replace(catalog, torch_index=sources.torch_index), sources
 
@@ -117,20 +123,18 @@ def _check_platform(meant: Machine) -> None:
         )
 
 
-def _install(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import install
-    from gpuinstall.session import open_session
+    from gpuinstall.lock.source_builds import SourceBuildError
 
     try:
-        with open_session(sources, terminal, offline=offline) as session:
+        with opened as session:
             done = install(wanted, catalog, session)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and not wanted.request.is_for_cpu:
+        if wanted.machine.gpus and not wanted.request.is_for_cpu and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
-    warn_of_unproven(terminal, done)
+    warn_of_unproven(session.reporter, done)
     status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 
@@ -163,13 +167,10 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
 
 
-def _dry_run(
-    terminal: Terminal, wanted: InstallOptions, catalog: Catalog, sources: Sources, *, offline: bool
-) -> Outcome:
+def _dry_run(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
     from gpuinstall.install.install import dry_run
-    from gpuinstall.session import open_session
 
-    with open_session(sources, terminal, offline=offline) as session:
+    with opened as session:
         plan, commands = dry_run(wanted, catalog, session)
 
     def show(screen: Terminal) -> None:

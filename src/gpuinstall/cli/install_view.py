@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallResult
+    from gpuinstall.reporter import Reporter
 
 
 def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str, str]) -> None:
@@ -26,7 +27,7 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
     venv = display_path(done.paths.venv)
     terminal.field("Proof", _proof(done))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, every file hashed{_kept(done)}")
+    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{_kept(done)}")
     if done.bytes:
         terminal.field("Cache", " and ".join(map(display_path, done.caches)))
     if done.previous:
@@ -37,11 +38,11 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
     terminal.field("Ready", f"{activation(done.paths.venv)}   {_spent(done)}")
 
 
-def warn_of_unproven(terminal: Terminal, done: InstallResult) -> None:
+def warn_of_unproven(reporter: Reporter, done: InstallResult) -> None:
     """Name the devices that no kernel ran on, whatever form the result has."""
     if unproven := [device for device in done.verdict.get("devices", ()) if device["status"] == "unproven"]:
         names = ", ".join(device["name"] for device in unproven)
-        terminal.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
+        reporter.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
 
 
 def show_rolled_back(terminal: Terminal, paths: EnvironmentPaths, marker: Marker) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
+@options.code_check
 @options.offline
 @framed("lock")
 def command(
@@ -55,33 +56,36 @@ def command(
     packages: tuple[str, ...],
     diff: tuple[str, str] | None,
     download: Path | None,
+    code_check: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
-    from gpuinstall.catalog import load_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.inputs import digest_files, plain
+    from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    folder, catalog = Path.cwd(), load_catalog()
+    folder, catalog = Path.cwd(), known_catalog()
     config = _settings(request, folder, catalog)
-    sources = read_sources(options.named_torch_index(request, config), os.environ, folder)
+    sources = read_sources(request.torch_index, os.environ, folder, configured=config.torch_index)
     catalog = replace(catalog, torch_index=sources.torch_index)
     wanted = options.build_request(request, config, machine=described)
     plain(wanted.requirements)  # a malformed one is refused before anything is asked
     meant = [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
-    files = digest_files(request.files, folder)
-    with open_session(sources, terminal, offline=offline) as session:
+    files = digest_files(request.read_files, folder)
+    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
+        catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:
-            told = bool(request.requirements or request.files)
+            told = request.has_requirements
             declared = DeclaredUse(tuple(chosen), tuple(meant), told, request.names_requirements(config))
             return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
@@ -111,7 +115,7 @@ def _lock_requests(
     from gpuinstall.lock.target import Target
 
     if len(machines) == 1 and not targets:
-        return (LockRequest(machines[0], request, catalog),)
+        return (LockRequest(machines[0], request, catalog, builds_here=False),)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
@@ -176,7 +180,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
     """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
     for each in made:
         count = len(each.lock.pylock.packages)
-        terminal.field("Lock", f"{each.path.name}: {count} packages, every file hashed ({each.status})")
+        terminal.field("Lock", f"{each.path.name}: {count} packages, {each.lock.pinned_by} ({each.status})")
     private: dict[str, list[str]] = {}
     for each in made:
         for source in each.private:

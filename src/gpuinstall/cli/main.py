@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "Find the cause in an error message.",
     "table": "Show which build runs where.",
     "export": "Write the lock in the formats that other tools read.",
+    "catalog": "Say what is known of builds, shipped and learned; read wheels that are not known.",
     "shellenv": "Print what plain uv has to know, for a shell to evaluate.",
 }
 

@@ -16,7 +16,7 @@ from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import read_requirements
+from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,9 @@ venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
 )
 offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+code_check = click.option(
+    "--code-check/--no-code-check", default=True, help="Take only packages that have code for the GPUs (they are read)."
+)
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )
@@ -45,6 +48,9 @@ _MACHINE_WORDS = (
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
     click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
+    click.option("-e", "--editable", "editables", multiple=True, metavar="DIR", help="Use a project where it lies."),
+    click.option("-c", "--constraint", "constraints", multiple=True, metavar="FILE", help="Allow only these versions."),
+    click.option("--group", "groups", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."),
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
         "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 (for CUDA 12.6), cpu, …"
@@ -74,6 +80,9 @@ class RequestOptions(NamedTuple):
 
     requirements: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    editables: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     python: str | None = None
     backend: str | None = None
     gpus: str | None = None
@@ -81,7 +90,17 @@ class RequestOptions(NamedTuple):
 
     def names_requirements(self, config: Config) -> bool:
         """Say whether the command line or the project names what to install."""
-        return bool(self.requirements or self.files or config.requirements)
+        return self.has_requirements or bool(config.requirements)
+
+    @property
+    def has_requirements(self) -> bool:
+        """Say whether the command line names what to install."""
+        return bool(self.requirements or self.files or self.editables or self.groups)
+
+    @property
+    def read_files(self) -> tuple[str, ...]:
+        """The files that it is read from; a group is ``pyproject.toml:name``."""
+        return (*self.files, *self.constraints, *map(group_path, self.groups))
 
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +114,7 @@ def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command REQ, ``-r``, ``--python``, ``--backend``, ``--gpus`` as one argument, ``request``."""
+    """Give a command REQ, ``-r``, ``-e``, ``-c``, ``--group``, ``--python``, … as one argument, ``request``."""
     return _bundled(function, "request", RequestOptions, _REQUEST)
 
 
@@ -139,21 +158,21 @@ def read_machine_document(name: str) -> Machine:
 
 def build_request(selected: RequestOptions, config: Config, *, machine: MachineOptions) -> Request:
     """Put the command line before the project's settings; raise UsageError for a malformed file."""
-    listed = (*selected.requirements, *(line for name in selected.files for line in read_requirements(Path(name))))
+    listed = RequirementsFile((*selected.requirements, *(f"-e {folder}" for folder in selected.editables)))
+    for name in (*selected.files, *map(group_path, selected.groups)):
+        listed |= read_inputs(name)
+    for name in selected.constraints:
+        listed |= RequirementsFile((), read_requirements(Path(name)).requirements)
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Request(
-        requirements=listed or config.requirements or ("torch",),
+        requirements=listed.requirements or config.requirements or ("torch",),
         python=selected.python or config.python,
         backend=selected.backend,
         gpus=_split_gpus(selected.gpus),
         allowed_backends=config.backends,
         preferred_pythons=() if machine.machine else (running,),
+        constraints=listed.constraints,
     )
-
-
-def named_torch_index(selected: RequestOptions, config: Config) -> str | None:
-    """Return the base of the torch index that the user names, if any: option, variable, project."""
-    return selected.torch_index or config.torch_index
 
 
 def read_project_config() -> Config:

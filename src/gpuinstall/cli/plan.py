@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -38,7 +37,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
-@click.option("--live", is_flag=True, help="Ask the indexes what they list today.")
+@click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -53,11 +52,11 @@ def command(
     config = options.read_project_config()
     meant = options.read_selected_machine(machine, terminal)
     wanted = options.build_request(request, config, machine=machine)
-    index = options.named_torch_index(request, config)
-    catalog = _of_index(index) if index else load_catalog()
+    catalog = _catalog(request.torch_index or config.torch_index)
     if live:
-        catalog = _live(catalog, meant, wanted, index, terminal)
-    plan = _with_what_is_open(choose(meant, wanted, catalog))
+        plan = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
+    else:
+        plan = _with_what_is_open(choose(meant, wanted, catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -113,47 +112,69 @@ def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 def answer(question: str, plan: Plan) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    if plan.choice and question in _names(plan.choice.build.torch, plan.choice.build.backend.tag):
+    name = _normal(question)
+    if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if question in _names(found.build.torch, found.build.backend.tag)]
+    asked = [found for found in plan.rejected if found.build.is_called(name)]
     if asked:
         best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
-    if question.endswith(CPU.tag) and plan.choice.build.backend != CPU:
+    if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
 
 def _with_what_is_open(plan: Plan) -> Plan:
-    """Warn that what other packages demand of torch is known only after resolving."""
+    """Warn that the programs, which come before torch, have not been looked at."""
     asked = plan.choice.requirements if plan.choice else ()
-    others = ", ".join(text for text in asked if normalised(re.split(r"[^\w.-]", text)[0]) not in PAIRED)
-    if not others:
+    programs = [name for text in asked if (name := normalised(re.split(r"[^\w.-]", text)[0])) not in PAIRED]
+    if not programs:
         return plan
-    message = f"not looked at: what {others} demands of torch; install and lock resolve it"
-    return replace(plan, warnings=(*plan.warnings, Reason("not-resolved", message)))
+    were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
+    message = f"{', '.join(programs)} {were} not looked at: plan --live resolves {them} and may choose an older torch"
+    return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _of_index(index: str) -> Catalog:
+def _catalog(index: str | None) -> Catalog:
+    """The catalogue with what was learned from the index that is meant."""
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.sources.indexes import Indexes
     from gpuinstall.sources.sources import sources_of
 
-    return replace(load_catalog(), torch_index=sources_of(index, {}, Indexes()).torch_index)
+    base = sources_of(index, {}, Indexes()).torch_index
+    return replace(known_catalog(base), torch_index=base)
 
 
-def _live(catalog: Catalog, machine: Machine, request: Request, index: str | None, terminal: Terminal) -> Catalog:
+def _live(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    terminal: Terminal,
+    *,
+    named: str | None,
+    configured: str | None,
+) -> Plan:
+    """Choose as install does: from what the sources list today, with the programs resolved."""
     import os
     from pathlib import Path
 
-    from gpuinstall.catalog.live import live_catalog
+    from gpuinstall.learned.live import learned_catalog
+    from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.reporter import SilentReporter
+    from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
-    from gpuinstall.web import Client
 
-    sources = read_sources(index, os.environ, Path.cwd())
-    with Client(sources.certificates, logins=sources.logins) as client:
-        return live_catalog(catalog, machine, request, terminal, sources=sources, client=client)
+    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
+    with open_session(sources, terminal) as session:
+        client = session.client
+        narrowed = learned_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=client)
+        plan = choose(machine, request, narrowed)
+        if plan.choice is None:
+            return plan
+        return plan_and_resolve([LockRequest(machine, request, catalog)], session)[0].planned.plan
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:
@@ -166,8 +187,9 @@ def _show_table(plan: Plan, terminal: Terminal) -> None:
     Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
 
 
-def _names(torch: object, backend: str) -> tuple[str, ...]:
-    return str(torch), backend, f"{torch}+{backend}"
+def _normal(question: str) -> str:
+    """Write a question as builds are named: ``torch==2.13.*+CU130`` as ``2.13+cu130``."""
+    return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
 
 
 def _more(plan: Plan) -> str:

@@ -45,14 +45,14 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
 
 def planned_backend(sources: Sources, terminal: Terminal) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.catalog import load_catalog
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.plan import choose
     from gpuinstall.plan.values import error_of
 
     this, config = options.MachineOptions(), options.read_project_config()
     machine = options.read_selected_machine(this, terminal)
     request = options.build_request(options.RequestOptions(), config, machine=this)
-    plan = choose(machine, request, replace(load_catalog(), torch_index=sources.torch_index))
+    plan = choose(machine, request, replace(known_catalog(sources.torch_index), torch_index=sources.torch_index))
     if plan.choice is None:
         raise error_of(plan, machine) or NoBuildError("refused", "no build fits")
     return plan.choice.build.backend.tag

@@ -47,10 +47,10 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Sync."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
@@ -69,7 +69,7 @@ def command(
     if named:
         wanted = _of_target(wanted, named, meant)
     with open_session(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as session:
-        done = install(wanted, load_catalog(), session)
+        done = install(wanted, known_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 

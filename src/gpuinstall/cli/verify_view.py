@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+from gpuinstall.verify.kernels.programs import PROGRAMS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 STYLES = {"passed": "green", "failed": "red", "unproven": "yellow"}
 WORTH_A_WORD = ("ecc", "clocks", "pcie-link", "peer-to-peer", "compile", "build")
+PROGRAM_CHECKS = {program.check for program in PROGRAMS}
 
 BAR = 24
 
@@ -51,7 +54,8 @@ def _show_device(terminal: Terminal, device: Device) -> None:
             )
         return
     for check in device.checks:
-        if check.name in WORTH_A_WORD and check.status != "failed" and check.message:
+        left_out = check.name in PROGRAM_CHECKS and check.status == "skipped"
+        if (left_out or check.name in WORTH_A_WORD) and check.status != "failed" and check.message:
             terminal.line(f"  {check.name:<16} {check.message}")
 
 

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.doctor.checks import look
 from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
@@ -16,6 +15,7 @@ from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
+from gpuinstall.learned.known import known_catalog
 from gpuinstall.probe import read_machine
 from gpuinstall.probe.preflight import preflight
 from gpuinstall.verify import verify_environment
@@ -68,7 +68,7 @@ def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     shell = read_shell(os.environ if is_there else {})
-    seen = look(DoctorEvidence(machine, read_installed(venv), shell, read_project(folder), load_catalog()))
+    seen = look(DoctorEvidence(machine, read_installed(venv), shell, read_project(folder), known_catalog()))
     environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
     findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
     return Examination(machine, proof, environment, ordered(findings))

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from struct import unpack_from
 from typing import TYPE_CHECKING
 
+from gpuinstall.files import DOCUMENT_BYTES, open_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 CUDA_LIBRARY = r"nvidia-(cu|nccl|nvjitlink|nvshmem|nvtx)"
 ELF_64 = b"\x7fELF\x02"
+SEGMENT = 56
 GNU_STACK = 0x6474E551
 EXECUTABLE = 1
 
@@ -56,13 +59,13 @@ def read_installed(venv: Path) -> InstalledPackages:
 def asks_for_executable_stack(library: Path) -> bool:
     """Say whether a 64-bit ELF library has an executable PT_GNU_STACK (elf(5)); False where there is none."""
     try:
-        with library.open("rb") as file:
+        with open_regular(library) as file:
             header = file.read(64)
             if not header.startswith(ELF_64) or len(header) < 64:
                 return False
             (start,), (size, count) = unpack_from("<Q", header, 32), unpack_from("<HH", header, 54)
             file.seek(start)
-            segments = [unpack_from("<II", file.read(size).ljust(8, b"\0")) for _ in range(count)]
+            segments = [unpack_from("<II", file.read(min(size, SEGMENT)).ljust(8, b"\0")) for _ in range(count)]
     except OSError:
         return False
     return any(kind == GNU_STACK and flags & EXECUTABLE for kind, flags in segments)
@@ -85,7 +88,8 @@ def _demands(records: list[Path]) -> Iterator[tuple[str, str]]:
 
 def _metadata(record: Path) -> str:
     try:
-        return (record / "METADATA").read_text(encoding="utf-8", errors="replace")
+        with open_regular(record / "METADATA") as file:
+            return file.read(DOCUMENT_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 

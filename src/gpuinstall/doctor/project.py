@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.finding import Finding, finding
 from gpuinstall.errors import LockError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.fit import Misfit, fit
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.request import Request
@@ -31,10 +32,8 @@ class ProjectFolder:
 
 def read_project(folder: Path) -> ProjectFolder:
     """Read a project folder; what cannot be parsed is left to the tools that own it."""
-    import tomli
-
     try:
-        pyproject = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
+        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
     except (OSError, ValueError):
         pyproject = {}
     return ProjectFolder(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))

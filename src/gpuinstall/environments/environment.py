@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.files import write_atomically
+from gpuinstall.files import read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
+LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
+_WORD = re.compile(r"[\w .+!-]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,18 @@ class Marker:
 
 def read_marker(venv: Path) -> Marker | None:
     """Read an environment's marker; None where it is not one of ours."""
-    with suppress(OSError, ValueError, TypeError):
-        document = json.loads((venv / NAME).read_text(encoding="utf-8"))
-        if isinstance(document, dict) and document.pop("schema", None) == SCHEMA:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        document = read_json(venv / NAME, venv)
+        if isinstance(document, dict) and document.pop("schema", None) == SCHEMA and _is_plain(document):
             return Marker(**document)
     return None
+
+
+def _is_plain(document: dict[str, Any]) -> bool:
+    """Say whether a marker holds what we would have written: it may be a stranger's."""
+    words = {key: value for key, value in document.items() if key != "verdict"}
+    plain = all(isinstance(word, str) and _WORD.fullmatch(word) for word in words.values())
+    return plain and LOCK_NAME.fullmatch(words["lock"]) is not None and isinstance(document["verdict"], dict)
 
 
 def fingerprint(machine: Machine) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.environments.environment import fingerprint, read_marker
+from gpuinstall.files import parse_toml, read_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,10 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     marker = read_marker(venv)
     if marker is None:
         return Origin()
-    proven = marker.verdict.get("devices", ()) if marker.machine == fingerprint(machine) else ()
-    return Origin(made_for_cpu(_evidence(venv / marker.lock), machine), _gpus(proven, machine))
+    proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
+    return Origin(
+        made_for_cpu(_evidence(venv / marker.lock), machine), _gpus(proven if isinstance(proven, list) else [], machine)
+    )
 
 
 def made_for_cpu(evidence: dict[str, Any], machine: Machine) -> bool:
@@ -36,17 +39,15 @@ def made_for_cpu(evidence: dict[str, Any], machine: Machine) -> bool:
 
 
 def _evidence(lock: Path) -> dict[str, Any]:
-    import tomli
-
     try:
-        found = tomli.loads(lock.read_text(encoding="utf-8")).get("tool", {}).get("gpuinstall", {})
-    except (OSError, ValueError):
+        found = parse_toml(read_document(lock, lock.parent)).get("tool", {}).get("gpuinstall", {})
+    except (OSError, ValueError, AttributeError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
     """Name the GPUs that the plan had, where it left others out."""
-    planned = {device["index"] for device in devices}
+    planned = [device.get("index") for device in devices if isinstance(device, dict)]
     found = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
     return found if found and len(found) < len(machine.gpus) else None

@@ -7,8 +7,10 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import is_folder
 
 _STAGING = "staging-"
 _RUN = os.urandom(4).hex()
@@ -28,10 +30,11 @@ class EnvironmentPaths:
     def at(cls, venv: Path) -> EnvironmentPaths:
         """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays.
 
-        Raise UsageError where no environment can lie.
+        Raise UsageError where no environment can lie, or where a link leads out of the folder that it lies in: who
+        means a place elsewhere names it.
         """
         try:
-            place = cls(venv.resolve() if venv.is_symlink() else _absolute(venv))
+            place = cls(_followed(venv) if venv.is_symlink() else _absolute(venv))
             place._check()
         except UnicodeEncodeError:
             raise _unusable(venv, "its path is not UTF-8, which uv needs") from None
@@ -73,6 +76,11 @@ class EnvironmentPaths:
         return self.work / "previous"
 
     @property
+    def has_previous(self) -> bool:
+        """Say whether there is one: a folder, and no link that somebody put there."""
+        return is_folder(self.previous)
+
+    @property
     def aside(self) -> Path:
         """Where the old environment waits between two renames, on systems that cannot exchange two folders."""
         return self.work / "aside"
@@ -88,6 +96,11 @@ class EnvironmentPaths:
         return self.work / "pylock.private.toml"
 
     @property
+    def build_settings(self) -> Path:
+        """uv's settings for what it builds."""
+        return self.work / "uv.toml"
+
+    @property
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"
@@ -95,6 +108,14 @@ class EnvironmentPaths:
 
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100  keeps links above
+
+
+def _followed(link: Path) -> Path:
+    place = link.resolve()
+    if not place.is_relative_to(link.parent.resolve()):
+        message = f"{link} is a link that leads out of its folder, to {place}"
+        raise UsageError("link-elsewhere", message, hint=f"the same with --venv {quote(str(place))}, if that is meant")
+    return place
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:
@@ -105,3 +126,8 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 def interpreter(venv: Path) -> Path:
     """The Python of an environment."""
     return venv / "Scripts" / "python.exe" if os.name == "nt" else venv / "bin" / "python"
+
+
+def site_packages(venv: Path, python: str) -> Path:
+    """The folder of an environment's packages, for Python ``X.Y``."""
+    return venv / "Lib" / "site-packages" if os.name == "nt" else venv / "lib" / f"python{python}" / "site-packages"

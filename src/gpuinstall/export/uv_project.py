@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tomli
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
@@ -109,7 +108,7 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
 
 def _marker(package: str, holders: Sequence[Lock], locks: Sequence[Lock]) -> str:
     """Say where a requirement applies: everywhere, if it was asked for; else only where a lock holds it."""
-    asked = {canonicalize_name(Requirement(text).name) for lock in locks for text in (*lock.inputs, "torch")}
+    asked = {"torch"}.union(*(lock.asked for lock in locks))
     if package in asked and len(holders) == len(locks):
         return ""
     markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]

@@ -125,17 +125,21 @@ def _seen(failure: Failure, transcript: Transcript, circumstances: Circumstances
 
 
 def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, float, str]]:
-    """Order the failures; one that follows from another that is as sure counts less."""
-    sure = {failure.id: confidence for failure, confidence, _ in found}
+    """Order the failures; what follows from another that is as sure counts less, a mere symptom only by itself."""
+    causes = [item for item in found if not item[0].narrows] or found
+    sure = {failure.id: weight for failure, weight, _ in causes}
     consequences = {
-        low
-        for failure, confidence, _ in found
-        for low in failure.behind
-        if confidence >= sure.get(low, 1) * CONSEQUENCE
+        low for failure, weight, _ in causes for low in failure.behind if weight >= sure.get(low, 1) * CONSEQUENCE
     }
     weighed = [
-        (failure, round(confidence * (CONSEQUENCE if failure.id in consequences else 1), 2), evidence)
-        for failure, confidence, evidence in found
+        (failure, weight * (CONSEQUENCE if failure.id in consequences else 1), evidence)
+        for failure, weight, evidence in causes
     ]
-    kept = [item for item in weighed if item[1] >= LEAST]
-    return sorted(kept, key=lambda item: -item[1])[:MOST]
+    kept = sorted((item for item in weighed if item[1] >= LEAST), key=lambda item: -item[1])[:MOST]
+    everything = 1 + sum(_odds(weight) for _, weight, _ in kept)
+    return [(failure, round(_odds(weight) / everything, 2), evidence) for failure, weight, evidence in kept]
+
+
+def _odds(weight: float) -> float:
+    """What one sign says by itself; among alternatives, they and the chance that it is none of them share the whole."""
+    return weight / (1 - weight)

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SHORTEST_UNWRAPPED = 10
+# Nothing repeats without end, so that no text can keep a pattern busy: a word, a path, a line's rest.
+_REPEATS = re.compile(r"(\\[a-zA-Z]|(?<!\\)\]|(?<!\\)\.)([*+])")
+_LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "]": 160}
+_LONGEST_OF_OTHERS = 100
 _ESCAPED = 0xE000
 
 
@@ -37,7 +41,7 @@ class Pattern:
     @cached_property
     def wrapped(self) -> re.Pattern[str]:
         """The pattern where spaces may be line breaks."""
-        gap = self.says.replace("…", r"[^\n]{0,160}?")
+        gap = _bounded(self.says).replace("…", r"[^\n]{0,160}?")
         return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), re.MULTILINE)
 
     @cached_property
@@ -45,9 +49,24 @@ class Pattern:
         """The pattern for text without spaces, for words cut by a terminal's edge; None where it is too short."""
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
-        gap = self.says.replace("…", ".{0,120}?").replace(r"[^\n]", ".").replace(r"\b", "")
-        gap = gap.replace(r"\S*", ".{0,80}?").replace(r"\S+", ".{1,80}?")
+        gap = (
+            _bounded(self.says)
+            .replace("…", ".{0,120}?")
+            .replace(r"[^\n]", ".")
+            .replace(r"\b", "")
+            .replace(r"\S{", ".{")
+        )
         return re.compile(re.sub(r" [?+]?", "", gap))
+
+
+def _bounded(says: str) -> str:
+    """Give each repeat of a sign an end; what an ellipsis follows is part of it."""
+    return _REPEATS.sub(_with_an_end, re.sub(r"\\[Sw]\* ?…", "…", says))
+
+
+def _with_an_end(repeat: re.Match[str]) -> str:
+    most = _LONGEST.get(repeat[1], _LONGEST_OF_OTHERS)
+    return f"{repeat[1]}{{{int(repeat[2] == '+')},{most}}}"
 
 
 def _groups(plain: str) -> tuple[str, list[list[str]]]:

@@ -2,9 +2,10 @@
 
 Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
 ``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
-consequences of this one; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before
-an installation, after it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do
-without it. A source is a thread (owner/repository#number) or an address.
+consequences of this one; ``narrows``, of a symptom that names no cause, its likely causes, the likeliest first;
+``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before an installation, after
+it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do without it. A source is
+a thread (owner/repository#number) or an address.
 
 ``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
 ``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = Path(__file__).with_name("data")
-GROUPS = ("driver", "detection", "wheel", "libraries", "runtime")
+GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "symptoms")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Failure:
     problems: tuple[ProblemKind, ...]
     advice: tuple[str, ...]
     behind: tuple[str, ...]
+    narrows: tuple[str, ...]
     sources: tuple[str, ...]
     another: str | None
     level: str
@@ -219,6 +221,7 @@ def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         problems=tuple(_problem(row, item["id"]) for row in item.get("problem", ())),
         advice=tuple(item.get("advice", ())),
         behind=tuple(item.get("behind", ())),
+        narrows=tuple(item.get("narrows", ())),
         sources=tuple(item["sources"]),
         another=item.get("another"),
         level=item.get("level", "reported"),

@@ -8,16 +8,17 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.excerpt import AFTER, BEFORE, excerpt, pieces
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.failures.pattern import Pattern
 
 OCCURRENCES = 2000
-BEFORE, AFTER = 4, 9
+REACH, WIDEST = 1500, 4000
+SEARCHED = 150_000
 NARROWEST = 30
-LONG_TEXT = 4_000_000
-LONG_LINE = 1000
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
@@ -55,8 +56,8 @@ class Transcript:
 
     def __init__(self, text: str) -> None:
         self.lines = plain_lines(text)
-        self._clean = [unframed(line).lower() for line in self.lines]
-        self._bare = ["".join(line.split()) for line in self._clean]
+        self._clean = [" ".join(unframed(line).lower().split()) for line in self.lines]
+        self._bare = [line.replace(" ", "") for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
         self._found: dict[Pattern, str | None] = {}
@@ -64,10 +65,20 @@ class Transcript:
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
         if pattern not in self._found:
-            lines = sorted({line for needle in pattern.needles for line in self._lines_with(needle)})
-            windows = (self._in_window(pattern, first, last) for first, last in _windows(lines))
-            self._found[pattern] = next(filter(None, windows), None)
+            self._found[pattern] = self._search(pattern)
         return self._found[pattern]
+
+    def _search(self, pattern: Pattern) -> str | None:
+        """Try the pattern around each place where one of its needles stands, until enough has been read in vain."""
+        left = SEARCHED
+        lines = {line for needle in pattern.needles for line in self._lines_with(needle)}
+        for first, last in self._windows(sorted(lines)):
+            bare = "".join(self._bare[first:last])
+            if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
+                continue
+            if (evidence := self._in_window(pattern, first, last, bare)) or (left := left - len(bare)) < 0:
+                return evidence
+        return None
 
     def _lines_with(self, needle: str) -> Iterator[int]:
         offset, count = -1, 0
@@ -77,14 +88,32 @@ class Transcript:
             offset = self._ends[line] - 1
             count += 1
 
-    def _in_window(self, pattern: Pattern, first: int, last: int) -> str | None:
-        bare = "".join(self._bare[first:last])
-        if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
-            return None
+    def _windows(self, lines: list[int]) -> Iterator[tuple[int, int]]:
+        """Draw a window around each line, one for those that are near each other; none is wide."""
+        first = last = 0
+        for line in lines:
+            start, end = self._around(line)
+            if start >= last or self._ends[end - 1] - self._start(first) > WIDEST:
+                if last:
+                    yield first, last
+                first = start
+            last = end
+        if last:
+            yield first, last
+
+    def _around(self, line: int) -> tuple[int, int]:
+        first = bisect_right(self._ends, self._start(line) - REACH)
+        last = bisect_right(self._ends, self._ends[line] + REACH) + 1
+        return max(first, line - BEFORE, 0), min(last, line + AFTER, len(self._ends))
+
+    def _start(self, line: int) -> int:
+        return self._ends[line - 1] if line else 0
+
+    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> str | None:
         window = "\n".join(self._clean[first:last])
         if match := pattern.wrapped.search(window):
             return self._shown(first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end()))
-        return self._cut(pattern, bare, self._ends[first - 1] if first else 0)
+        return self._cut(pattern, bare, self._start(first))
 
     def _cut(self, pattern: Pattern, bare: str, before: int) -> str | None:
         """Find a message whose words an edge has cut: the first of its lines and one of any two are long enough."""
@@ -100,24 +129,10 @@ class Transcript:
         return "\n".join(self.lines[first : last + 1]).strip()
 
 
-def _windows(lines: list[int]) -> Iterator[tuple[int, int]]:
-    """Draw a window around each line, one for those that are near each other."""
-    start = 0
-    for following, line in enumerate(lines, 1):
-        if following == len(lines) or lines[following] - line > BEFORE + AFTER:
-            yield max(0, lines[start] - BEFORE), line + AFTER
-            start = following
-
-
 def plain_lines(text: str) -> list[str]:
     """Part a text into lines, without colours and quoting; of a very long one what repeats is left out."""
-    if len(text) > LONG_TEXT:
-        text = "\n".join(_thinned(text.replace("\r", "\n").split("\n")))
-    plain = html.unescape(_ESCAPES.sub("", text.replace("\r", "\n"))).translate(_TYPOGRAPHY)
-    for code, sign in _URL_ESCAPES.items():
-        plain = plain.replace(code, sign)
-    lines = (line for quoted in plain.split("\n") for line in _unquoted(quoted))
-    return [piece for line in lines for piece in _pieces(line) if piece.strip()]
+    lines = pieces(excerpt(text).replace("\r", "\n").split("\n"))
+    return [part for line in lines for part in _unquoted(_plain(line)) if part.strip()]
 
 
 def unframed(line: str) -> str:
@@ -127,26 +142,16 @@ def unframed(line: str) -> str:
     return said[:-1].rstrip() if said.endswith(_BORDERS) else said
 
 
+def _plain(line: str) -> str:
+    plain = html.unescape(_ESCAPES.sub("", line)).translate(_TYPOGRAPHY)
+    for code, sign in _URL_ESCAPES.items():
+        plain = plain.replace(code, sign)
+    return plain
+
+
 def _unquoted(line: str) -> list[str]:
     """Part the lines of a text that was pasted as one string, of JSON or Python."""
     breaks = _QUOTED_BREAK.split(line)
     if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
         return [line]
     return [part.replace('\\"', '"').replace("\\t", " ").replace("\\\\", "\\") for part in breaks]
-
-
-def _pieces(line: str) -> Iterator[str]:
-    for start in range(0, max(1, len(line)), LONG_LINE):
-        yield line[start : start + LONG_LINE]
-
-
-def _thinned(lines: list[str]) -> Iterator[str]:
-    """Leave out lines that stand between the same neighbours as before, numbers apart: a training log's progress."""
-    digits = str.maketrans("123456789", "000000000")
-    shapes = [line.translate(digits) for line in lines]
-    seen: set[tuple[str, ...]] = set()
-    for number, line in enumerate(lines):
-        around = tuple(shapes[max(0, number - 1) : number + 2])
-        if around not in seen:
-            seen.add(around)
-            yield line

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import unwritable
+from gpuinstall.files import read_document, remove, unwritable, write_anew
 from gpuinstall.install.swap import repair
 from gpuinstall.interruption import defer_interrupts
 
@@ -55,7 +57,7 @@ def is_idle(paths: EnvironmentPaths) -> bool:
 def _begin(guard: FileLock, paths: EnvironmentPaths, made: list[Path], wait: float, reporter: Reporter) -> None:
     try:
         _acquire(guard, paths, wait, reporter)
-        _owner_file(paths).write_text(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
+        write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
         repair(paths)
     except OSError as error:
         _tidy(paths, made)
@@ -99,8 +101,22 @@ def _try(guard: FileLock, paths: EnvironmentPaths, seconds: float) -> bool:
 
 
 def _open(paths: EnvironmentPaths) -> None:
+    """Make the folder and what git reads in it; only a regular file is ever opened to be locked."""
     paths.work.mkdir(parents=True, exist_ok=True)
-    (paths.work / ".gitignore").write_text("*\n", encoding="utf-8")
+    ignored = paths.work / ".gitignore"
+    if not _is_ours(ignored):
+        with suppress(FileExistsError):
+            write_anew(ignored, "*\n")
+    if not _is_ours(paths.guard):
+        remove(paths.guard)
+
+
+def _is_ours(path: Path) -> bool:
+    """Say whether a regular file lies there that has no other name."""
+    with suppress(OSError):
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    return False
 
 
 def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
@@ -115,8 +131,9 @@ def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
 
 
 def _owner(paths: EnvironmentPaths) -> str:
-    with suppress(OSError):
-        return _owner_file(paths).read_text(encoding="utf-8")
+    with suppress(OSError, ValueError):
+        said = re.fullmatch(r"process \d+ since [\d:]+", read_document(_owner_file(paths), paths.work))
+        return said[0] if said else "another run"
     return "another run"
 
 

@@ -10,6 +10,7 @@ from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
+from gpuinstall.files import holds
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
@@ -18,6 +19,7 @@ from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
+from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +84,8 @@ def show(
     if choice is None:
         raise refusal(source.plan, options.machine)
     planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
-    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform)
+    project = ResolverProject(choice.requirements, choice.python, planned.target)
+    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform) + project.inputs
     return source.plan, [resolve, *commands]
 
 
@@ -104,8 +107,7 @@ def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:
-    path = folder / lock.name
-    return path.is_file() and path.read_text(encoding="utf-8") == lock.text
+    return holds(folder / lock.name, lock.text)
 
 
 def _mark(venv: Path, found: Fit, verdict: dict[str, Any], options: InstallOptions) -> None:

@@ -41,9 +41,17 @@ class ExistingEnvironment:
     @property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs and holds exactly its packages; None for any other."""
-        if self.lock and self.has_python and self.packages.keys() == self.lock.versions.keys():
+        if self.lock and self.has_python and self.packages.keys() == self.lock.names:
             return self.lock
         return None
+
+    @property
+    def _locked(self) -> dict[str, str]:
+        """The locked versions; of what comes from a folder, the one that is installed."""
+        if self.lock is None:
+            return {}
+        names = self.lock.names
+        return {name: version for name, version in self.packages.items() if name in names} | self.lock.versions
 
     def is_made_of(self, lock: Lock) -> bool:
         """Say whether the environment is what an installation of ``lock`` would make."""
@@ -59,7 +67,7 @@ class ExistingEnvironment:
             return
         if self.marker is None:
             raise _not_ours(self.paths)
-        if extra := unlocked_packages(self.packages, self.lock.versions if self.lock else {}):
+        if extra := unlocked_packages(self.packages, self._locked):
             raise _users_packages(self.paths, extra)
 
 

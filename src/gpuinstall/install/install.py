@@ -6,15 +6,16 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.files import remove
 from gpuinstall.install.decision import Resolve, decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, show
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
-from gpuinstall.install.swap import discard
+from gpuinstall.learned.live import learned_catalog
 from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.unknown_builds import with_locked_builds
 from gpuinstall.plan import choose
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def install(options: InstallOptions, catalog: Catalog, session: Session) -> Inst
     """Make ``options.paths`` hold what was asked for, proven; leave it as it was on any failure."""
     start = monotonic()
     check_replaceable(options.paths)
+    catalog = with_locked_builds(catalog, options.paths.folder, session)
     decision = _examined(options, catalog) if is_idle(options.paths) else None
     if decision and decision.changes_nothing:
         done = execute(decision, options, catalog, session)
@@ -44,9 +46,10 @@ def install(options: InstallOptions, catalog: Catalog, session: Session) -> Inst
 def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Plan, list[list[str]]]:
     """Decide as an installation does; return the plan and the command lines, none where nothing is left to do."""
     check_replaceable(options.paths)
+    catalog = with_locked_builds(catalog, options.paths.folder, session)
     decision = _examined(options, catalog)
     if isinstance(decision.lock, Resolve):
-        live = live_catalog(
+        live = learned_catalog(
             catalog, options.machine, options.request, session.reporter, sources=session.sources, client=session.client
         )
         decision = _decided(decision.existing, options, live)
@@ -81,7 +84,7 @@ def _attempt(
     try:
         return execute(decision, options, catalog, session)
     except KernelFailedError as failed:
-        discard(options.paths.staging)
+        remove(options.paths.staging)
         rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
         if rest is None:
             raise

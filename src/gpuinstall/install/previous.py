@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import forget
 from gpuinstall.errors import UsageError
+from gpuinstall.files import is_folder
+from gpuinstall.files import remove as remove_folder
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.swap import discard, size_of, swap_in
+from gpuinstall.install.swap import size_of, swap_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,13 +32,13 @@ class Previous:
 
 def find_previous(paths: EnvironmentPaths) -> Previous | None:
     """Find what was replaced last and is kept."""
-    return Previous(paths.previous, size_of(paths.previous)) if paths.previous.exists() else None
+    return Previous(paths.previous, size_of(paths.previous)) if paths.has_previous else None
 
 
 def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marker:
     """Exchange the environment, and its lock, for the previous one; raise UsageError where there is none."""
     with environment_lock(paths, wait, reporter):
-        marker = read_marker(paths.previous)
+        marker = read_marker(paths.previous) if paths.has_previous else None
         if marker is None:
             raise _no_previous(paths)
         swap_in(paths, paths.previous)
@@ -53,12 +55,12 @@ def remove(paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous
         if not previous_only:
             _check_removable(paths)
         wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
-        removed = [Previous(folder, size_of(folder)) for folder in wanted if folder.exists()]
+        removed = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
         if not removed:
             raise _no_previous(paths)
         for each in removed:
             each.path.rename(paths.staging)
-            discard(paths.staging)
+            remove_folder(paths.staging)
     if not previous_only:
         forget(paths.venv)
     return removed

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import tomli
+
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.lock.source_builds import BuildSite, SourceBuild
+    from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
 
@@ -36,9 +41,19 @@ class PricedLock:
 def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
     """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
     _say_build(found.choice, session)
+    builds, site = builds_of(found, options.machine, session)
+    check_builds(builds, site, session.reporter, here=True)
+    if unserved := found.lock.unserved:
+        session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
     price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
     return PricedLock(found, price.fetch, price.caches)
+
+
+def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
+    """What an installation of a lock builds, and where."""
+    site = this_site(found.choice.build.backend.tag, found.lock.versions, machine, session.environment)
+    return source_builds(tomli.loads(found.lock.text)), site
 
 
 def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
@@ -46,6 +61,8 @@ def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) ->
     resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
     plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
     _say_build(choice, session)
+    for remark in resolution.planned.remarks:
+        session.reporter.step("Build", remark)
     for warning in plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
@@ -53,7 +70,7 @@ def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) ->
         _listed_sizes(resolution.document)
     )
     price = _announce(files, listed, hashes.missing, choice.python, venv=options.paths.venv, session=session)
-    lock = build_locks([resolution], [options.request], session, options.files)[0]
+    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
     return PricedLock(Fit(lock, plan, choice), price.fetch, price.caches)
 
 

@@ -12,6 +12,7 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -50,7 +51,12 @@ def prove(found: Fit, venv: Path, options: InstallOptions, session: Session) -> 
     gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if options.here else None
     for_cpu = found.plan.status == "cpu"
     verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=for_cpu, gpus=gpus or None, reporter=session.reporter
+        interpreter(venv),
+        machine,
+        asked_cpu=for_cpu,
+        gpus=gpus or None,
+        meant=found.choice.build,
+        reporter=session.reporter,
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
@@ -69,14 +75,21 @@ def summary(verdict: Verdict) -> str:
 
 
 def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
-    """The catalogue without the builds that would fail as ``build`` did; None where another build would not help."""
+    """The catalogue with the builds that would fail as ``build`` did marked so; None where another would not help."""
     causes = {check.cause for device in verdict.devices for check in device.checks if check.status == "failed"}
     other = {load_failures()[cause].another for cause in causes if cause}
     if "code" in other:
-        return replace(catalog, builds=tuple(each for each in catalog.builds if each.code != build.code))
+        return _without(catalog, build, lambda each: each.code == build.code)
     if "toolkit" in other:
-        return replace(catalog, builds=tuple(each for each in catalog.builds if _toolkit(each) != _toolkit(build)))
+        return _without(catalog, build, lambda each: _toolkit(each) == _toolkit(build))
     return None
+
+
+def _without(catalog: Catalog, build: Build, fails: Callable[[Build], bool]) -> Catalog:
+    """Mark builds, ``build`` itself too where this run alone has learned it, so that no listing brings them back."""
+    known = any((each.name, each.platform) == (build.name, build.platform) for each in catalog.builds)
+    builds = catalog.builds if known else (*catalog.builds, build)
+    return replace(catalog, builds=tuple(replace(each, absent="failed") if fails(each) else each for each in builds))
 
 
 def _named(device: Device) -> str:

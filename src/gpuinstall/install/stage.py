@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import tomli
 import tomli_w
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.paths import interpreter, site_packages
 from gpuinstall.environments.pip_settings import write_pip_settings
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import write_atomically
+from gpuinstall.files import parse_toml, remove, write_atomically
+from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
-from gpuinstall.install.swap import discard
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.source_builds import sync_settings, sync_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,22 +43,27 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
     return [
         *([] if base else [uv.fetch_python(python)]),
         uv.create(base or Path(f"python{python}"), paths.staging),
-        uv.sync(interpreter(paths.staging), paths.private_lock),
+        uv.sync(interpreter(paths.staging), paths.private_lock, paths.build_settings),
     ]
 
 
 def build(found: Fit, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
     start, paths = monotonic(), options.paths
-    discard(paths.staging)
+    remove(paths.staging)
+    builds, site = builds_of(found, options.machine, session)
+    variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
+    building = replace(session, environment={**session.environment, **variables})
     indexes = indexes_of(found.lock, found.choice, session.default_index)
     write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
+    write_atomically(paths.build_settings, sync_settings(builds))
     try:
         create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
         _run(create, session)
-        _sync(sync, found, options, session)
+        _sync(sync, found, options, building)
     finally:
         paths.private_lock.unlink()
+        paths.build_settings.unlink()
     write_atomically(paths.staging / found.lock.name, found.lock.text)
     settle_activate(paths.staging, paths.venv)
     held = found.lock.versions_of(load_catalog().family)
@@ -79,8 +85,10 @@ def private(
 
     ``folder`` is the lock's own; ``wheels`` is one that files are taken from first, by their names.
     """
-    document = tomli.loads(lock.text)
+    document = parse_toml(lock.text)
     for package in document["packages"]:
+        if directory := package.get("directory"):
+            directory["path"] = str(folder / directory["path"])
         package.update({"index": index} if (index := (indexes or {}).get(package["name"])) else {})
         for entry in (*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)):
             _prefer_local_file(entry, folder, cache, wheels)
@@ -101,13 +109,20 @@ def _base_python(version: str, session: Session) -> Path:
 
 def _prefer_local_file(entry: dict[str, Any], folder: Path, cache: WheelCache, wheels: Path | None) -> None:
     if "path" in entry:
-        entry["path"] = str(folder / entry["path"])
+        entry["path"] = str(_within(folder, entry["path"]))
         return
     name, sha256 = LockedFile("", entry["url"]).name, entry["hashes"].get("sha256", "")
     paths = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
     if near := next((path for path in paths if path.is_file()), None):
         del entry["url"]
         entry["path"] = str(near)
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A file beside the lock; raise LockError where a link leads out of its folder."""
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise LockError("lock-traversal", f"a link leads from {name} out of {folder}", hint="gpuinstall lock --upgrade")
+    return folder / name
 
 
 def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session) -> None:
@@ -136,7 +151,7 @@ def _run(command: list[str], session: Session) -> None:
         if line.strip().startswith(("Downloading", "Building")):
             session.reporter.wait(line.strip())
 
-    done = process.follow(command, show, env=session.environment)
+    done = process.follow(command, show, env=session.environment, patience=session.patience)
     if not done.ok:
         raise failure(done.err)
 

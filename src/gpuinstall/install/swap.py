@@ -15,14 +15,14 @@ import ctypes
 import errno
 import json
 import os
-import shutil
+import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import unwritable, write_atomically
+from gpuinstall.files import holds, is_folder, read_document, read_json, remove, unwritable, write_atomically
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _FIXED = {errno.EXDEV, errno.EBUSY}
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _RENAME_SWAP = 2
+_NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
 _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
@@ -67,19 +68,10 @@ def repair(paths: EnvironmentPaths) -> None:
     journal, marker = _read_journal(paths), read_marker(paths.venv)
     if journal and marker and marker.id == journal.id:
         _finish(paths, paths.work / journal.newcomer, keep=journal.keep)
-    if paths.aside.exists() and not paths.venv.exists():
+    if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
-    paths.journal.unlink(missing_ok=True)
-    for part in (paths.private_lock, *paths.work.glob(".*.*")):
-        part.unlink(missing_ok=True)
-    for folder in paths.stagings:
-        discard(folder)
-
-
-def discard(folder: Path) -> None:
-    """Remove a folder tree that may not be there."""
-    if folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    for part in (paths.journal, paths.private_lock, *paths.work.glob(".*.*"), *paths.stagings):
+        remove(part)
 
 
 def size_of(folder: Path) -> int:
@@ -89,8 +81,11 @@ def size_of(folder: Path) -> int:
 
 
 def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
+    """Read the journal; None where it is not one that we would have written."""
     with suppress(OSError, ValueError, TypeError):
-        return _Journal(**json.loads(paths.journal.read_text(encoding="utf-8")))
+        journal = _Journal(**read_json(paths.journal, paths.work))
+        if _NEWCOMER.fullmatch(journal.newcomer):
+            return journal
     return None
 
 
@@ -104,12 +99,12 @@ def _put(paths: EnvironmentPaths, newcomer: Path) -> None:
 
 def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
     publish_lock(paths)
-    replaced = paths.aside if paths.aside.exists() else newcomer
-    if replaced.exists() and replaced != paths.previous:
-        discard(paths.previous)
+    replaced = paths.aside if is_folder(paths.aside) else newcomer
+    if is_folder(replaced) and replaced != paths.previous:
+        remove(paths.previous)
         replaced.rename(paths.previous)
     if not keep:
-        discard(paths.previous)
+        remove(paths.previous)
     paths.journal.unlink(missing_ok=True)
 
 
@@ -118,9 +113,8 @@ def publish_lock(paths: EnvironmentPaths) -> None:
     marker = read_marker(paths.venv)
     if marker is None:
         return
-    text = (paths.venv / marker.lock).read_text(encoding="utf-8")
-    beside = paths.folder / marker.lock
-    if not beside.is_file() or beside.read_text(encoding="utf-8") != text:
+    beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
+    if not holds(beside, text):
         write_atomically(beside, text, paths.work if paths.work.exists() else None)
 
 

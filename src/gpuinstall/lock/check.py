@@ -74,7 +74,7 @@ def check_locks(
 
     def reasons(lock: Lock) -> tuple[Reason, ...]:
         again = {} if declared.named else lock.requirements_files
-        asked = replace(request, requirements=lock.inputs) if again else request
+        asked = replace(request, requirements=lock.inputs, constraints=lock.constraints) if again else request
         return (
             (*_misnamed(lock), *changed_inputs(again, folder))
             or stale_here(lock, asked, catalog, declared.machines, exact=declared.exact)
@@ -101,7 +101,9 @@ def stale_here(
 def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
     """Resolve a lock's own versions again: a package that was withdrawn, or a file that was exchanged, shows."""
     target = Target.parse(lock.target)
-    asked = tuple(f"{name}=={version.partition('+')[0]}" for name, version in lock.versions.items())
+    versions = {name: version.partition("+")[0] for name, version in lock.versions.items()}
+    pinned_names = [f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses]
+    asked = (*pinned_names, *lock.addresses.values())
     pinned = LockRequest.for_target(target, replace(request, requirements=asked, python=lock.python), catalog)
     try:
         resolution = plan_and_resolve([pinned], session)[0]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.inputs import digest, plain
 from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.resolution import not_lockable
 from gpuinstall.lock.resolver import is_unknown
 from gpuinstall.vendors import rules_for
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class LockEvidence:
     """What the lock was made from and for. By the standard it may not steer an installation.
 
-    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder.
+    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder;
+    ``unhashed`` are the packages that come from folders and repositories, as somebody asked.
     """
 
     inputs: tuple[str, ...]
@@ -41,6 +43,8 @@ class LockEvidence:
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
+    unhashed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for ``[tool.gpuinstall]``."""
@@ -51,6 +55,8 @@ class LockEvidence:
             "backend": self.backend,
             "catalogue": self.catalogue,
         }
+        written |= {"constraints": list(self.constraints)} if self.constraints else {}
+        written |= {"unhashed": list(self.unhashed)} if self.unhashed else {}
         written |= {"asked": self.asked} if self.asked else {}
         written |= {"architectures": list(self.architectures)} if self.architectures else {}
         written |= {"floors": dict(self.floors)} if self.floors else {}
@@ -62,26 +68,35 @@ def build_locks(
     requests: Sequence[Request],
     session: Session,
     files: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
 
-    ``files`` are the digests of the requirements files that the requests were read from.
+    ``files`` are the digests of the requirements files that the requests were read from; ``folder`` is where the locks
+    will lie (the working folder), from which paths in them begin.
     """
+    folder = folder or Path.cwd()
     unhashed = reduce(or_, (resolution.hashes for resolution in resolutions))
     hashes = fetch_missing(unhashed, session.cache, session.client, session.reporter)
-    return [_build(*each, hashes, files or {}) for each in zip(resolutions, requests, strict=True)]
+    return [_build(*each, hashes, files or {}, folder) for each in zip(resolutions, requests, strict=True)]
 
 
 def document(
-    resolved: Mapping[str, Any], hashes: Mapping[str, str], target: Target, python: str, evidence: LockEvidence
+    resolved: Mapping[str, Any],
+    hashes: Mapping[str, str],
+    target: Target,
+    python: str,
+    evidence: LockEvidence,
+    *,
+    folder: Path = Path(),
 ) -> dict[str, Any]:
-    """Build the lock of ``target`` for Python ``X.Y``; ``hashes`` are by address."""
+    """Build the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
     return {
         "lock-version": "1.0",
         "environments": [target.marker],
         "requires-python": f"=={python}.*",
         "created-by": "gpuinstall",
-        "packages": [_package(package, hashes) for package in resolved.get("packages", ())],
+        "packages": [_package(package, hashes, folder) for package in resolved.get("packages", ())],
         "tool": {"gpuinstall": evidence.to_dict()},
     }
 
@@ -97,30 +112,47 @@ def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvid
         catalogue=catalog.date,
         asked=request.backend,
         architectures=build.code,
+        constraints=plain(request.constraints),
         floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
     )
 
 
-def _build(resolution: Resolution, request: Request, hashes: Mapping[str, str], files: Mapping[str, str]) -> Lock:
+def _build(
+    resolution: Resolution, request: Request, hashes: Mapping[str, str], files: Mapping[str, str], folder: Path
+) -> Lock:
     planned, target = resolution.planned, resolution.target
-    made_from = replace(evidence(planned, target, request), files=files)
-    return parse(
-        target.filename, render(document(resolution.document, hashes, target, planned.choice.python, made_from))
-    )
+    unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
+    made_from = replace(evidence(planned, target, request), files=files, unhashed=unhashed)
+    made = document(resolution.document, hashes, target, planned.choice.python, made_from, folder=folder)
+    return parse(target.filename, render(made))
 
 
-def _package(package: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:
+def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Write one package: its files with their hashes, or the folder or commit that no hash pins."""
     kept = {key: package[key] for key in ("name", "version", "marker") if key in package}
     if package.get("wheels"):
-        return kept | {"wheels": [_file(entry, hashes) for entry in package["wheels"]]}
+        return kept | {"wheels": [_file(entry, hashes, folder) for entry in package["wheels"]]}
     for kind in ("sdist", "archive"):
         if kind in package:
-            return kept | {kind: _file(package[kind], hashes)}
-    raise not_lockable(package)
+            return kept | {kind: _file(package[kind], hashes, folder)}
+    if "directory" in package:
+        return kept | {"directory": package["directory"] | _path(package["directory"]["path"], folder)}
+    return kept | {"vcs": package["vcs"]}
 
 
-def _file(entry: Mapping[str, Any], hashes: Mapping[str, str]) -> dict[str, Any]:
-    sha256 = hashes.get(entry["url"])
+def _file(entry: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    address = entry.get("url") or Path(entry["path"]).as_uri()
+    sha256 = hashes.get(address)
     if sha256 is None or is_unknown(sha256):
-        raise InternalError("hash-missing", f"{entry['url']} has no hash")
-    return {"url": entry["url"], "hashes": {"sha256": sha256}}
+        raise InternalError("hash-missing", f"{address} has no hash")
+    place = {"url": address} if "url" in entry else _path(entry["path"], folder)
+    inside = {"subdirectory": entry["subdirectory"]} if "subdirectory" in entry else {}
+    return {**place, **inside, "hashes": {"sha256": sha256}}
+
+
+def _path(path: str, folder: Path) -> dict[str, str]:
+    """A path from the lock's folder on, or an absolute one where there is none."""
+    try:
+        return {"path": Path(os.path.relpath(path, folder)).as_posix()}
+    except ValueError:
+        return {"path": Path(path).as_posix()}

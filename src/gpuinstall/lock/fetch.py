@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
-from gpuinstall.files import written
+from gpuinstall.files import open_regular, written
 from gpuinstall.web import Head, UnreachableError
 from gpuinstall.web.wheel_cache import CachedWheel
 
@@ -76,7 +76,7 @@ def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: R
     cache.sweep()
     with reporter.transfer("Download", hashes.bytes_missing or None) as meter, _transfers(meter) as (pool, count):
         fetched = {
-            file.url: pool.submit(cache.fetch, file.url, file.name, head.etag, client, count)
+            file.url: pool.submit(cache.fetch, file.url, file.name, head, client, count)
             for file, head in hashes.missing.items()
         }
         return {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
@@ -126,7 +126,7 @@ def sha256_of(path: Path) -> str:
     """Hash a file; raise InstallationError where it cannot be read."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
         return digest.hexdigest()
@@ -168,7 +168,7 @@ def _bring(path: Path, file: LockedFile, *, session: Session, meter: Meter) -> N
     local = local_path(file.url)
     near = local or session.cache.path(wanted, file.name)
     if (local or near.is_file()) and sha256_of(near) == wanted:
-        with written(path) as copy, near.open("rb") as original:
+        with written(path) as copy, open_regular(near) as original:
             shutil.copyfileobj(original, copy)
     elif local:
         raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.backend import CPU
@@ -17,6 +15,7 @@ from gpuinstall.lock.inputs import plain
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.vendors import rules_for
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
+    from gpuinstall.plan.requirement import Asked
     from gpuinstall.plan.values import Choice
     from gpuinstall.request import Request
 
@@ -124,13 +124,15 @@ def target_of(machine: Machine, backend: str = "cpu") -> Target:
 
 def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
-    files = (entry for entry in _select(lock, python, machine) if getattr(entry[1], "url", None))
+    entries = _select(lock, python, machine)
+    files = (entry for entry in entries if getattr(entry[1], "url", None) and getattr(entry[1], "hashes", None))
     return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
 
 
 def same_inputs(lock: Lock, request: Request) -> bool:
     """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
-    return not lock.inputs or plain(lock.inputs) == plain(request.requirements)
+    same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
+    return not lock.inputs or same
 
 
 def _why_not(plan: Plan, build: Build, machine: Machine, catalog: Catalog) -> Reason:
@@ -152,8 +154,12 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
 
 
 def _not_pinned(lock: Lock) -> Reason | None:
-    message = f"{' and '.join(lock.unpinned)} would come from a folder or a repository, which no hash pins"
-    return Reason("unpinned", message) if lock.unpinned else None
+    """Say what no hash pins, unless the lock was made so because somebody asked for it."""
+    strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
+    if not strangers:
+        return None
+    message = f"{' and '.join(strangers)} would come from a folder or a repository, which no hash pins"
+    return Reason("unpinned", f"{message}; where that is meant, ask gpuinstall lock for it")
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
@@ -173,10 +179,10 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
 def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
     environment = target_of(machine).environment(_full(python, machine))
-    wanted = [
-        requirement for requirement in map(Requirement, request.requirements) if _applies(requirement, environment)
-    ]
-    missing = [str(requirement) for requirement in wanted if not _holds(lock, requirement)]
+    wanted = [asked for asked in map(parse_requirement, request.requirements) if _applies(asked, environment)]
+    missing = [asked.text for asked in wanted if not _holds(lock, asked)]
+    allowed = map(parse_requirement, request.constraints)
+    missing += [f"{constraint.text} (a constraint)" for constraint in allowed if _breaks(lock, constraint)]
     return Reason("other-request", f"it does not hold {', '.join(missing)}") if missing else None
 
 
@@ -192,13 +198,23 @@ def _full(python: str, machine: Machine) -> str:
     return next(here, f"{python}.99")
 
 
-def _applies(requirement: Requirement, environment: dict[str, str]) -> bool:
+def _applies(requirement: Asked, environment: dict[str, str]) -> bool:
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
-def _holds(lock: Lock, requirement: Requirement) -> bool:
-    version = lock.versions.get(canonicalize_name(requirement.name))
-    return version is not None and requirement.specifier.contains(version, prereleases=True)
+def _holds(lock: Lock, requirement: Asked) -> bool:
+    """Say whether a lock has what is asked for; an address is held where the lock was made from it."""
+    if requirement.url:
+        return requirement.text in plain(lock.inputs)
+    version = lock.versions.get(requirement.name)
+    if version is None:
+        return requirement.name in lock.addresses and requirement.specifier is None
+    return requirement.specifier is None or requirement.specifier.contains(version, prereleases=True)
+
+
+def _breaks(lock: Lock, constraint: Asked) -> bool:
+    version = lock.versions.get(constraint.name)
+    return not (version is None or constraint.specifier is None or constraint.specifier.contains(version))
 
 
 def _made_for_another(lock: Lock) -> Misfit:

@@ -10,15 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli
 from packaging.errors import ExceptionGroup
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
-from gpuinstall.requirements_file import read_requirements
+from gpuinstall.requirements_file import read_inputs, split_group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -44,56 +44,61 @@ def digest(inputs: Iterable[str]) -> str:
 
 
 def digest_files(names: Iterable[str], folder: Path) -> dict[str, str]:
-    """The digest of what each requirements file asks for, by its path from ``folder``.
+    """The digest of what each requirements file or dependency group asks for, by its path from ``folder``.
 
     What has no such path (a pipe, a file on another drive) is passed over; raise UsageError for a malformed file.
     """
-    kept = (path for path in map(Path, sorted(names)) if path.is_file() and path.absolute().drive == folder.drive)
-    return {Path(os.path.relpath(path, folder)).as_posix(): _digest(path) for path in kept}
+    files = {name: Path(split_group(name)[0]) for name in sorted(names)}
+    kept = {name for name, path in files.items() if path.is_file() and path.absolute().drive == folder.drive}
+    return {Path(os.path.relpath(name, folder)).as_posix(): _digest(name) for name in sorted(kept)}
 
 
 def changed_inputs(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
     """Say which of the requirements files that were recorded are gone, or ask for something else today."""
     for name, before in files.items():
-        if not (folder / name).is_file():
+        if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which is not there")
-        elif _digest_today(folder / name) != before:
+        elif _digest_today(str(folder / name)) != before:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
 
 
 def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:
     """Read those of the project in ``folder``, none where there is no project; raise UsageError for malformed ones."""
     path = folder / "pyproject.toml"
-    return parse_dependencies(tomli.loads(path.read_text("utf-8-sig")), family) if path.is_file() else ()
+    return parse_dependencies(parse_toml(read_document(path, folder)), family) if path.is_file() else ()
 
 
 def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) -> tuple[str, ...]:
     """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
 
-    Raise UsageError where they are malformed, or one that is not of the ``family`` has a source of its own.
+    Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
+    that is not of the ``family`` has another source of its own.
     """
     project, own = pyproject.get("project", {}), pyproject.get("tool", {}).get("uv", {})
     try:
         listed = [*project.get("dependencies", ()), *_grouped(pyproject.get("dependency-groups", {}), own)]
-        found = tuple(dict.fromkeys(map(str, _expanded(map(Requirement, listed), project))))
+        found = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
     except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
-    _check_sources(found, own.get("sources", {}), family)
-    return found
+    sources = {canonicalize_name(name): source for name, source in own.get("sources", {}).items()}
+    return tuple(_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in found)
 
 
 def _spelled(requirement: Asked) -> str:
+    if requirement.url:
+        return requirement.text
     return re.sub(r"^[\w.-]+", requirement.name, requirement.text)
 
 
-def _digest(path: Path) -> str:
-    return digest(plain(read_requirements(path)))
+def _digest(name: str) -> str:
+    asked = read_inputs(name)
+    return digest((*plain(asked.requirements), *(f"-c {text}" for text in plain(asked.constraints))))
 
 
-def _digest_today(path: Path) -> str | None:
+def _digest_today(name: str) -> str | None:
     try:
-        return _digest(path)
+        return _digest(name)
     except UsageError:
         return None
 
@@ -115,12 +120,30 @@ def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -
             yield from _expanded(map(Requirement, project["optional-dependencies"][extra]), project)
 
 
-def _check_sources(requirements: Iterable[str], sources: Iterable[str], family: Collection[str]) -> None:
-    elsewhere = {canonicalize_name(name) for name in sources} - set(family)
-    for text in requirements:
-        if canonicalize_name(Requirement(text).name) in elsewhere:
-            raise UsageError(
-                "own-source",
-                f"{text} has a source of its own in [tool.uv.sources], and a lock takes it from the default index",
-                hint="name what to lock without it: [tool.gpuinstall] requirements = […]",
-            )
+def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
+    """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
+    if source is None or canonicalize_name(requirement.name) in family:
+        return str(requirement)
+    address = _address(source) if isinstance(source, dict) else None
+    if address is None:
+        raise UsageError(
+            "own-source",
+            f"{requirement} has a source in [tool.uv.sources] that is no address, and a lock takes it from the default "
+            "index",
+            hint="name what to lock without it: [tool.gpuinstall] requirements = […]",
+        )
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    editable = "-e " if isinstance(source, dict) and source.get("editable") else ""
+    return f"{editable}{requirement.name}{extras} @ {address}{marker}"
+
+
+def _address(source: Mapping[str, Any]) -> str | None:
+    """The address of a source: a repository with its reference, a file, a folder; None for an index or a workspace."""
+    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    if "git" in source:
+        reference = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), "")
+        return f"git+{source['git'].removeprefix('git+')}{reference}{inside}"
+    if "url" in source:
+        return f"{source['url']}{inside}"
+    return str(source["path"]) if "path" in source else None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
 from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.catalog.live import live_catalog
+from gpuinstall.learned.live import learned_catalog
+from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.lock.resolution import expected_family
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
@@ -27,17 +28,22 @@ AT_ONCE = 16
 class PostponedWarnings(SilentReporter):
     """Keeps warnings until it is known whether they are true."""
 
-    def __init__(self) -> None:
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
         self._warnings: list[str] = []
+
+    def step(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say what was done at once."""
+        self._reporter.step(label, text, seconds)
 
     def warn(self, text: str) -> None:
         """Keep a warning."""
         self._warnings.append(text)
 
-    def pass_on(self, reporter: Reporter) -> None:
+    def pass_on(self) -> None:
         """Say what was kept."""
         for text in self._warnings:
-            reporter.warn(text)
+            self._reporter.warn(text)
 
 
 def read_live_index(
@@ -48,10 +54,11 @@ def read_live_index(
     Every page that is known to be needed is asked for at once, and meanwhile uv looks at its interpreter. What is to
     be said of the sources is said once, and not where the default index is unreachable.
     """
-    warnings = PostponedWarnings()
+    warnings = PostponedWarnings(session.reporter)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         reached = pool.submit(reach_default_index, session)
+        pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
         list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))
         narrowed = [
             _narrowed(request, session, SilentReporter() if position else warnings)
@@ -59,7 +66,7 @@ def read_live_index(
         ]
     unreachable = reached.result()
     if unreachable is None:
-        warnings.pass_on(session.reporter)
+        warnings.pass_on()
     return narrowed, unreachable
 
 
@@ -83,7 +90,7 @@ def reach_default_index(session: Session) -> UnreachableError | None:
 
 def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
     machine, asked = request.machine, request.request
-    found = live_catalog(request.catalog, machine, asked, reporter, sources=session.sources, client=session.client)
+    found = learned_catalog(request.catalog, machine, asked, reporter, sources=session.sources, client=session.client)
     return replace(request, catalog=found)
 
 
@@ -93,6 +100,10 @@ def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
         (backend, package)
         for each in requests
         if (backend := each.request.backend)
-        for package in ("torch", *expected_family(each.request.requirements, backend, each.catalog.family))
+        for package in (*_first_pages(each), *expected_family(each.request.requirements, backend, each.catalog.family))
     }
     return sorted(wanted)
+
+
+def _first_pages(request: LockRequest) -> tuple[str, ...]:
+    return FIRST_PAGES if names_programs(request.request.requirements) else ("torch",)

@@ -7,16 +7,17 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import tomli
 import tomli_w
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,9 +75,24 @@ class Lock:
         return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
 
     @property
-    def unpinned(self) -> tuple[str, ...]:
-        """The packages that come from folders or repositories, which no hash can pin."""
-        return tuple(package.name for package in self.pylock.packages if package.directory or package.vcs)
+    def names(self) -> frozenset[str]:
+        """The name of every package; those from folders have no version."""
+        return frozenset(package.name for package in self.pylock.packages)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
+        return {package.name: _by_address(package) for package in self.pylock.packages if is_unhashed(package)}
+
+    @property
+    def unhashed(self) -> tuple[str, ...]:
+        """What those come from, for people."""
+        return tuple(_unhashed(package) for package in self.pylock.packages if is_unhashed(package))
+
+    @property
+    def pinned_by(self) -> str:
+        """How far its packages are pinned, for people."""
+        return f"no hash pins {', '.join(self.unhashed)}" if self.unhashed else "every file hashed"
 
     @property
     def unserved(self) -> tuple[str, ...]:
@@ -115,6 +131,23 @@ class Lock:
         return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
 
     @property
+    def asked(self) -> frozenset[str]:
+        """The names of what it was made from."""
+        return frozenset(parse_requirement(text).name for text in self.inputs)
+
+    @property
+    def meant_unhashed(self) -> frozenset[str]:
+        """The packages that it was made to take from folders and repositories."""
+        said = self.evidence.get("unhashed")
+        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints that it was made within, where it says so."""
+        said = self.evidence.get("constraints")
+        return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
+
+    @property
     def requirements_files(self) -> dict[str, str]:
         """The digests of the requirements files that it was made from, by their paths from its folder."""
         said = self.evidence.get("requirements-files")
@@ -122,7 +155,7 @@ class Lock:
 
     def made_from(self, files: Mapping[str, str]) -> Lock:
         """The same, said to be made from other requirements files."""
-        document = tomli.loads(self.text)
+        document = parse_toml(self.text)
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
         document["tool"]["gpuinstall"] = own | ({"requirements-files": dict(files)} if files else {})
         return parse(self.name, render(document))
@@ -131,7 +164,7 @@ class Lock:
 def read_lock(path: Path) -> Lock:
     """Read a lock; raise LockError where it is missing, unreadable, malformed or of another version."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -145,13 +178,13 @@ def parse(name: str, text: str) -> Lock:
     from packaging.pylock import Pylock, PylockValidationError
 
     try:
-        document = tomli.loads(text)
+        document = parse_toml(text)
         _check_version(name, document.get("lock-version", "1.0"))
         pylock = Pylock.from_dict(document)
-    except tomli.TOMLDecodeError as error:
-        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
+    except ValueError as error:
+        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
@@ -160,6 +193,11 @@ def parse(name: str, text: str) -> Lock:
 def render(document: Mapping[str, Any]) -> str:
     """The text of a lock: the same document is always the same bytes."""
     return tomli_w.dumps(document)
+
+
+def is_unhashed(package: Package) -> bool:
+    """Say whether a package comes from a folder or a repository."""
+    return bool(package.directory or package.vcs)
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -183,12 +221,37 @@ def _version(package: Package) -> str | None:
     return None
 
 
+def _by_address(package: Package) -> str:
+    """Write a requirement that brings the very same again."""
+    if folder := package.directory:
+        return f"{'-e ' if folder.editable else ''}{package.name} @ {_relative(folder.path)}"
+    vcs = package.vcs
+    if vcs is None or not vcs.url:
+        return package.name
+    inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
+    return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
+
+
+def _unhashed(package: Package) -> str:
+    if folder := package.directory:
+        return f"{package.name} (the folder {folder.path}{', editable' if folder.editable else ''})"
+    vcs = package.vcs
+    return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})" if vcs else package.name
+
+
+def _relative(path: str) -> str:
+    return path if path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", path) else f"./{path}"
+
+
 def _check_package(name: str, package: Package) -> None:
     entries: list[PackageWheel | Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
     for entry in entries:
         for path in filter(None, (entry.path, getattr(entry, "name", None))):
-            if ".." in PurePosixPath(path.replace("\\", "/")).parts:
+            if {"..", "/"} & {*PurePosixPath(path.replace("\\", "/")).parts} or PureWindowsPath(path).drive:
                 raise _traversal(name, package.name, path)
+        if "@" in urlsplit(entry.url or "").netloc:
+            message = f"{name}: the address of {package.name} holds a user name or password"
+            raise LockError("lock-credentials", message, hint="gpuinstall lock --upgrade makes it without")
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
             message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
             raise LockError("lock-malformed", message, hint=_RESTORE)

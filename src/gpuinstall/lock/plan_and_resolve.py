@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError, InternalError, NoBuildError
+from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.lock.code_check import with_code
+from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.live_index import read_live_index
-from gpuinstall.lock.request import is_torch, plan_locks
-from gpuinstall.lock.resolution import Resolution, resolve
-from gpuinstall.lock.resolver import ConflictError, ResolverProject, VersionPins, demanded_torch
+from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.request import plan_locks
+from gpuinstall.lock.resolution import Resolution, check_resolution, resolve_for_here
+from gpuinstall.lock.resolver import ConflictError, VersionPins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gpuinstall.lock.request import LockRequest, PlannedLock
-    from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-PLANS = 3
-"""How often to choose again where other packages demand another torch."""
 ROUNDS = 3
 AT_ONCE = 6
 
@@ -42,9 +42,15 @@ def plan_and_resolve(
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
     requests, unreachable = read_live_index(requests, session)
+    pins = (pins or VersionPins()).within(requests[0].request.constraints)
     if unreachable is None:
-        return _agree(requests, session, pins or VersionPins(), newest=newest)
-    return _agree_from_cache(requests, session, pins or VersionPins(), unreachable, newest=newest)
+        agree = partial(_agree, session=session, newest=newest)
+        agreed = with_code(agree, requests, pins, session)
+    else:
+        agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    for resolution in agreed:
+        check_resolution(resolution, session)
+    return agreed
 
 
 def align_versions(
@@ -74,62 +80,32 @@ def _agree_from_cache(
     except InstallationError:
         raise unreachable from None
     try:
-        agreed = _agree(requests, session.from_cache(), pins, newest=newest)
+        agreed = _agree(requests, pins, session.from_cache(), newest=newest)
     except (InstallationError, NoBuildError):
         raise unreachable from None
     session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
     return agreed
 
 
-def _agree(requests: Sequence[LockRequest], session: Session, pins: VersionPins, *, newest: bool) -> list[Resolution]:
-    """Plan and resolve; where other packages demand a torch of their own, again with that one."""
+def _agree(requests: Sequence[LockRequest], pins: VersionPins, session: Session, *, newest: bool) -> list[Resolution]:
+    """Choose and resolve: the family alone by the rules, programs and torch together."""
 
     def resolve_within(planned: PlannedLock, bounds: tuple[str, ...] = ()) -> Resolution | ConflictError:
-        return _resolved(planned, pins.within(bounds), session)
+        return resolve_for_here(planned, pins.within(bounds), session)
 
-    for plans_left in reversed(range(PLANS)):
-        planned = plan_locks(requests, newest=newest)
-        answers = _side_by_side(resolve_within, planned)
-        pairs = zip(planned, answers, strict=True)
-        conflicts = [(one, answer) for one, answer in pairs if isinstance(answer, ConflictError)]
-        if not conflicts:
-            done = [answer for answer in answers if isinstance(answer, Resolution)]
-            return align_versions(done, requests[0].catalog.family, resolve_within)
-        first, conflict = conflicts[0]
-        torch = _demand(first, session) if plans_left else None
-        if torch is None:
-            raise conflict
-        requests = [request.with_torch(torch) for request in requests]
-    raise InternalError("disagreement", "the choice and the resolution did not agree")
+    planned = plan_locks(requests, newest=newest)
+    if names_programs(requests[0].request.requirements):
+        together = [[one] for one in planned] if newest else [planned]
+        done = [each for group in together for each in resolve_jointly(group, pins, session)]
+    else:
+        done = [_without_conflict(answer) for answer in _side_by_side(resolve_within, planned)]
+    return align_versions(done, requests[0].catalog.family, resolve_within)
 
 
-def _resolved(planned: PlannedLock, pins: VersionPins, session: Session) -> Resolution | ConflictError:
-    """Resolve what was chosen; where a package has wheels for newer systems alone, for this very machine's glibc."""
-    target = planned.target
-    answer = _answer(planned, target, pins, session)
-    newer = target.up_to(planned.request.machine.glibc)
-    if newer == target or (isinstance(answer, Resolution) and not answer.builds_from_source):
-        return answer
-    again = _answer(planned, newer, pins, session)
-    return again if isinstance(again, Resolution) else answer
-
-
-def _answer(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution | ConflictError:
-    try:
-        return resolve(planned, target, pins, session)
-    except ConflictError as conflict:
-        return conflict
-
-
-def _demand(planned: PlannedLock, session: Session) -> str | None:
-    """Ask which torch the other packages agree on, of the default index alone; None where that does not help."""
-    others = tuple(text for text in planned.request.request.requirements if not is_torch(text))
-    found = demanded_torch(ResolverProject(others, planned.choice.python, planned.target), session)
-    if found is None or found[0].partition("+")[0] == str(planned.choice.build.torch):
-        return None
-    torch, packages = found
-    session.reporter.step("Build", f"{' and '.join(packages) or 'a package'} demands torch {torch}")
-    return torch
+def _without_conflict(answer: Resolution | ConflictError) -> Resolution:
+    if isinstance(answer, ConflictError):
+        raise answer
+    return answer
 
 
 def _bounds(resolutions: Sequence[Resolution], family: Collection[str]) -> dict[str, str]:

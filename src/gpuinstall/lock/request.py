@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.values import PROGRAM_REASONS, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,22 +21,26 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
 
 
 @dataclass(frozen=True)
 class LockRequest:
-    """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has."""
+    """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has.
+
+    ``builds_here`` says that what has no wheel will be built on this very machine.
+    """
 
     machine: Machine
     request: Request
     catalog: Catalog
+    builds_here: bool = True
 
     @classmethod
     def for_target(cls, target: Target, request: Request, catalog: Catalog) -> LockRequest:
         """A lock for every machine that a target means."""
-        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog)
+        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog, builds_here=False)
 
     @property
     def target(self) -> str:
@@ -58,18 +60,24 @@ class LockRequest:
         request = replace(self.request, requirements=requirements, python=python or self.request.python)
         return replace(self, request=request)
 
-    def plan(self) -> Plan:
+    def plan(self, settled: Settled | None = None) -> Plan:
         """Choose for it."""
-        return choose(self.machine, self.request, self.catalog)
+        return choose(self.machine, self.request, self.catalog, settled)
 
 
 @dataclass(frozen=True)
 class PlannedLock:
-    """A lock request with the plan that serves it, and the choice in it."""
+    """A lock request with the plan that serves it, and the choice in it; ``settled`` is what its programs came to."""
 
     request: LockRequest
     plan: Plan
     choice: Choice
+    settled: Settled | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said of its programs: who wants an older torch, and what could not be the newest."""
+        return tuple(reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS)
 
     @property
     def target(self) -> Target:
@@ -85,12 +93,12 @@ def machine_for_target(target: Target) -> Machine:
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def plan_lock(request: LockRequest) -> PlannedLock:
+def plan_lock(request: LockRequest, settled: Settled | None = None) -> PlannedLock:
     """Choose for one lock; raise what a refused plan says."""
-    plan = request.plan()
+    plan = request.plan(settled)
     if plan.choice is None:
         raise refusal(plan, request.machine)
-    return PlannedLock(request, plan, plan.choice)
+    return PlannedLock(request, plan, plan.choice, settled)
 
 
 def refusal(plan: Plan, machine: Machine) -> GpuInstallError:
@@ -117,16 +125,17 @@ def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list
 
 
 def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
-    """Replace what is asked of torch by one version."""
-    asked = tuple(requirements)
-    extras = sorted(set().union(*(Requirement(text).extras for text in asked if is_torch(text))))
+    """Replace what is asked of torch by one version, except what is asked under a marker."""
+    parsed = [(text, parse_requirement(text)) for text in requirements]
+    replaced = [one for text, one in parsed if is_torch(text) and one.marker is None]
+    extras = sorted({extra for one in replaced for extra in one.extra_names})
     wanted = f"torch[{','.join(extras)}]" if extras else "torch"
-    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text in asked if not is_torch(text)))
+    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text, one in parsed if one not in replaced))
 
 
 def is_torch(requirement: str) -> bool:
     """Say whether a requirement is one of torch."""
-    return canonicalize_name(Requirement(requirement).name) == "torch"
+    return parse_requirement(requirement).name == "torch"
 
 
 def common_torches(requests: Sequence[LockRequest]) -> list[Version]:
@@ -146,19 +155,20 @@ def _all_planned(requests: Sequence[LockRequest], torches: Sequence[str], python
 
 
 def _torches(request: LockRequest) -> set[Version]:
-    demand = parse_request(request.request, request.catalog.family, request.machine)
-    return {torch for torch in {build.torch for build in request.builds} if demand.wants(torch)}
+    demands = parse_request(request.request, request.catalog.family, request.machine)
+    return {build.torch for build in request.builds if any(demand.wants(build.torch) for demand in demands)}
 
 
 def _pythons(requests: Sequence[LockRequest]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     first = requests[0]
-    demand = parse_request(first.request, first.catalog.family, first.machine)
-    every = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
-    newest_first = sorted(every, key=lambda python: int(python.partition(".")[2]), reverse=True)
+    demands = parse_request(first.request, first.catalog.family, first.machine)
+    known = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
+    newest_first = sorted(known, key=lambda python: int(python.partition(".")[2]), reverse=True)
     tried = dict.fromkeys((*first.request.preferred_pythons, first.catalog.settled_python, *newest_first))
-    fixed = [demand.python] if isinstance(demand.python, str) else tried
-    return [python for python in fixed if demand.suits(python)]
+    fixed = demands[0].python
+    every = [fixed] if isinstance(fixed, str) else list(tried)
+    return [python for python in every if any(demand.suits(python) for demand in demands)]
 
 
 def _no_common_python() -> NoBuildError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.backend import CPU
@@ -13,7 +14,9 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolver import ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.programs import list_programs, programs_first
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.source_builds import build_tools, check_builds, source_builds, this_site
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -54,26 +57,81 @@ class Resolution:
         return any(not file.name.endswith(".whl") for file in self.files)
 
 
-def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution:
-    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot."""
+def resolve(
+    planned: PlannedLock, target: Target, pins: VersionPins, session: Session, expected: Collection[str] = ()
+) -> Resolution:
+    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot.
+
+    ``expected`` are packages that will turn up, as far as that is known.
+    """
     choice, family = planned.choice, planned.request.catalog.family
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(_listed(planned, package, session), target.backend, tags)
 
-    expected = expected_family(choice.requirements, target.backend, family)
-    pages = {package: wheels for package in expected if (wheels := wheels_of(package))}
-    project = ResolverProject(choice.requirements, choice.python, target, pages, pins)
+    members = sorted({*expected_family(choice.requirements, target.backend, family), *family.intersection(expected)})
+    pages = {package: wheels for package in members if (wheels := wheels_of(package))}
+    programs = list_programs(choice.requirements, family, target, choice.python, session)
+    wheels_only = family | {program.name for program in programs if program.needs_no_building}
+    requirements = programs_first(choice.requirements, family)
+    project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, frozenset(wheels_only))
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
         document, project = resolve_project(project, family, wheels_of, session)
+        if tools := build_tools(document):
+            project = replace(project, requirements=(*project.requirements, *tools))
+            document, project = resolve_project(project, family, wheels_of, session)
+    check_unbuilt(document, family)
     files = locked_files(document)
     check_provenance(files, project.pages)
+    _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
     return Resolution(planned, target, document, files, hashes)
+
+
+def check_resolution(resolution: Resolution, session: Session) -> None:
+    """Say what will be built from source; raise SourceBuildError where that cannot work on the machine that builds."""
+    request = resolution.planned.request
+    site = this_site(resolution.target.backend, resolution.versions, request.machine, session.environment)
+    builds = source_builds(resolution.document)
+    check_builds(builds, site, session.reporter, here=request.builds_here)
+
+
+def resolve_for_here(
+    planned: PlannedLock, pins: VersionPins, session: Session, expected: Collection[str] = ()
+) -> Resolution | ConflictError:
+    """Resolve what was chosen, or say why not.
+
+    Where a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
+    """
+
+    def answer_for(target: Target) -> Resolution | ConflictError:
+        try:
+            return resolve(planned, target, pins, session, expected)
+        except ConflictError as conflict:
+            return conflict
+
+    target = planned.target
+    answer = answer_for(target)
+    newer = target.up_to(planned.request.machine.glibc)
+    if newer == target or (isinstance(answer, Resolution) and not answer.builds_from_source):
+        return answer
+    again = answer_for(newer)
+    return again if isinstance(again, Resolution) else answer
+
+
+def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
+    """Raise ConflictError for a companion that does not load beside the build."""
+    build, companions = planned.choice.build, planned.request.catalog.companions
+    for package in document.get("packages", ()):
+        name, version = package["name"], package.get("version", "").partition("+")[0]
+        known = companions.get((name, version))
+        if known and not known.loads_in(build):
+            message = f"{name} {version} does not load beside torch {build.name}"
+            raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
 
 
 def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
@@ -122,27 +180,30 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
             raise _strayed(file, "it is not what the source of the PyTorch family lists")
 
 
+def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
+    """Refuse a member of the family that would come from an address, or be built."""
+    for package in resolved.get("packages", ()):
+        if package["name"] in family and not package.get("wheels"):
+            raise InstallationError(
+                "wrong-source",
+                f"{package['name']} would not come from a wheel of its source",
+                why="some requirement names it by an address, or no wheel fits",
+                hint=f"ask for {package['name']} by its name, or for a version of it",
+            )
+
+
 def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     """The files of uv's lock that will be locked: wheels, and a source distribution only where there is no wheel."""
     return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
 
 
-def not_lockable(package: Mapping[str, Any]) -> InstallationError:
-    """The error of a package that no hash can pin."""
-    return InstallationError(
-        "not-lockable",
-        f"{package['name']} comes from a folder or a repository, which no hash can pin",
-        hint=f"ask for a release of {package['name']}, or install it into the environment afterwards",
-    )
-
-
 def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
+    """The files of a package; a folder and a repository have none, and no hash."""
     entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
-    if not entries or not all("url" in entry for entry in entries):
-        raise not_lockable(package)
     for entry in entries:
         sha256 = entry.get("hashes", {}).get("sha256")
-        yield LockedFile(package["name"], entry["url"], None if sha256 and is_unknown(sha256) else sha256)
+        url = entry.get("url") or Path(entry["path"]).as_uri()
+        yield LockedFile(package["name"], url, None if sha256 and is_unknown(sha256) else sha256)
 
 
 def _strayed(file: LockedFile, why: str) -> InstallationError:

@@ -20,6 +20,9 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall import process, uv
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
+from gpuinstall.lock.source_builds import resolver_settings
+from gpuinstall.plan.address import Address
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,14 +32,18 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 ROUNDS = 6
-PREFERRED = "pylock.preferred.toml"
-"""The lock that uv finds where it is to write one, and stays close to."""
+PREFERRED = "pylock.preferred.toml", "preferred.txt"
+"""The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
 _UNKNOWN = "0" * 32
 """Begins what stands for a hash."""
 _LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
+
+
+ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
+"""The version of each package, and the names of those that ask for it."""
 
 
 class ConflictError(NoBuildError):
@@ -61,13 +68,18 @@ class VersionPins:
 
 @dataclass(frozen=True)
 class ResolverProject:
-    """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from."""
+    """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from.
+
+    Paths that are asked for begin at ``folder``; ``wheels_only`` are the packages that are never built from source.
+    """
 
     requirements: tuple[str, ...]
     python: str
     target: Target
     pages: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     pins: VersionPins = field(default_factory=VersionPins)
+    folder: Path = Path()
+    wheels_only: frozenset[str] = frozenset()
 
     def write(self, folder: Path) -> None:
         """Write the project and its pages into ``folder``."""
@@ -77,21 +89,39 @@ class ResolverProject:
             page.write_text(simple_page(wheels), encoding="utf-8")
         (folder / "family").mkdir(exist_ok=True)
         (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
-        (folder / PREFERRED).write_text(_preferences(self.pins.preferred), encoding="utf-8")
+        lock, requirements = (folder / name for name in PREFERRED)
+        lock.write_text(_preferences(self.pins.preferred), encoding="utf-8")
+        requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
+        addresses = "\n".join(located(text, self.folder) for text in self.addresses)
+        (folder / "addresses.in").write_text(addresses, encoding="utf-8")
+        (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
+
+    @property
+    def addresses(self) -> list[str]:
+        """What is asked for by address, which the project's own table cannot hold."""
+        return [text for text in self.requirements if parse_requirement(text).url]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files of the folder that uv resolves."""
+        return ["pyproject.toml", *(["addresses.in"] if self.addresses else [])]
 
     @property
     def document(self) -> str:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
-        return tomli_w.dumps({"project": {**project, "dependencies": list(self.requirements)}})
+        dependencies = [text for text in self.requirements if text not in self.addresses]
+        return tomli_w.dumps({"project": {**project, "dependencies": dependencies}})
 
-    def compile(self, folder: Path, session: Session) -> process.Finished:
-        """Have uv resolve it in ``folder``."""
+    def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> process.Finished:
+        """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         self.write(folder)
-        command = uv.compile_lock(session.python, self.python, self.target.uv_platform)
-        command += ["--output-file", PREFERRED] if self.pins.preferred else []
-        return process.run(command, env=session.environment, cwd=folder)
+        into = uv.compile_with_reasons if reasons else uv.compile_lock
+        command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
+        command += self.inputs
+        command += ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
+        return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
 
 
 def resolve_project(
@@ -105,27 +135,40 @@ def resolve_project(
     ``wheels_of`` gives the wheels of a member, none where it is to come from the default index. Return uv's lock as
     a document, and the project that it came from with a page for every source.
     """
+    resolved, project = _resolved_from_sources(project, family, wheels_of, session)
+    return tomli.loads(_LOGIN.sub("", resolved)), project
+
+
+def resolve_versions(
+    project: ResolverProject,
+    family: Collection[str],
+    wheels_of: Callable[[str], tuple[Wheel, ...]],
+    session: Session,
+) -> ResolvedVersions:
+    """The same for the versions alone, with who asked for each."""
+    return parse_versions(_resolved_from_sources(project, family, wheels_of, session, reasons=True)[0])
+
+
+def _resolved_from_sources(
+    project: ResolverProject,
+    family: Collection[str],
+    wheels_of: Callable[[str], tuple[Wheel, ...]],
+    session: Session,
+    *,
+    reasons: bool = False,
+) -> tuple[str, ResolverProject]:
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
         for _ in range(ROUNDS):
-            done = project.compile(Path(folder), session)
-            met = _names(done.out) if done.ok else mentioned(done.err, family)
+            done = project.compile(Path(folder), session, reasons=reasons)
+            met = _names(done.out, reasons=reasons) if done.ok else mentioned(done.err, family)
             new = sorted((met & set(family)) - set(project.pages))
             more = {package: wheels for package in new if (wheels := wheels_of(package))}
             if not more and done.ok:
-                return tomli.loads(_LOGIN.sub("", done.out)), project
+                return done.out, project
             if not more:
                 raise explain_failure(done.err)
             project = replace(project, pages={**project.pages, **more})
     raise InternalError("resolution-endless", f"the sources of the family did not settle in {ROUNDS} resolutions")
-
-
-def demanded_torch(project: ResolverProject, session: Session) -> tuple[str, tuple[str, ...]] | None:
-    """Resolve with any torch: return the version that the packages agree on and who they are, None where none does."""
-    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        project.write(Path(folder))
-        command = uv.compile_with_reasons(session.python, project.python, project.target.uv_platform)
-        done = process.run(command, env=session.environment, cwd=Path(folder))
-    return demanded(done.out) if done.ok else None
 
 
 def simple_page(wheels: Iterable[Wheel]) -> str:
@@ -152,13 +195,26 @@ def mentioned(text: str, family: Collection[str]) -> set[str]:
     return words & set(family)
 
 
-def demanded(requirements: str) -> tuple[str, tuple[str, ...]] | None:
-    """Read torch's version and who demanded it from annotated requirements."""
-    line = re.search(r"^torch==(\S+)\s+# via (.+)$", requirements, re.MULTILINE)
-    if line is None:
-        return None
-    via = (name.strip() for name in line[2].split(","))
-    return line[1], tuple(name for name in via if "the-request" not in name)
+def parse_versions(requirements: str) -> ResolvedVersions:
+    """Read annotated requirements, each with who asked for it on its line."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
+    return {
+        name: (version, tuple(one.strip() for one in via.split(",") if one and "the-request" not in one))
+        for name, version, via in lines
+    }
+
+
+def located(text: str, folder: Path) -> str:
+    """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
+    asked = parse_requirement(text)
+    address = Address(asked.url or "")
+    if address.is_remote:
+        return text
+    place = (folder / Path(address.text).expanduser()).absolute()
+    marker = f" ; {asked.marker}" if asked.marker else ""
+    if asked.editable or asked.text.startswith(address.text):
+        return f"{'-e ' if asked.editable else ''}{place}{asked.extras}{marker}"
+    return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
 
 
 def explain_failure(message: str) -> GpuInstallError:
@@ -172,6 +228,8 @@ def explain_failure(message: str) -> GpuInstallError:
         return InstallationError(
             "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
         )
+    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
+        return _needs_torch(needing[1])
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
@@ -180,6 +238,18 @@ def explain_failure(message: str) -> GpuInstallError:
             hint="ask for fewer versions: gpuinstall install torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _needs_torch(package: str) -> InstallationError:
+    return InstallationError(
+        "build-needs-torch",
+        f"what {package} requires is known only when it is built, and its setup imports torch",
+        why="uv builds it apart from the environment, where there is no torch",
+        hint=f"gpuinstall install   without {package}, then into the environment:\n"
+        f"uv pip install --python .venv --no-build-isolation {package}   "
+        "with its build tools: setuptools wheel packaging ninja",
+        id="F73",
+    )
 
 
 def _preferences(versions: Mapping[str, str]) -> str:
@@ -200,9 +270,11 @@ def _metadata(wheel: Wheel) -> str:
     return f' data-core-metadata="{known}"'
 
 
-def _names(lock: str) -> set[str]:
-    """The packages of a lock."""
-    return {package["name"] for package in tomli.loads(lock).get("packages", ())}
+def _names(resolved: str, *, reasons: bool) -> set[str]:
+    """The packages of a lock, or of annotated requirements."""
+    if reasons:
+        return set(parse_versions(resolved))
+    return {package["name"] for package in tomli.loads(resolved).get("packages", ())}
 
 
 _ONLINE = "run the same without --offline"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import write_atomically
+from gpuinstall.files import holds, write_atomically
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, best, judge, read_locks
@@ -68,6 +68,7 @@ class Written:
             "sha256": self.lock.sha256,
             "torch": self.lock.versions.get("torch"),
             "private": list(self.private),
+            "unhashed": list(self.lock.unhashed),
         }
 
 
@@ -82,7 +83,8 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
         requests = [request.with_torch(held["torch"]) if "torch" in held else request for request in requests]
     resolutions = plan_and_resolve(requests, session, newest=options.newest, pins=pins)
     _announce(resolutions, session)
-    locks = build_locks(resolutions, [request.request for request in options.requests], session, options.files)
+    asked = [request.request for request in options.requests]
+    locks = build_locks(resolutions, asked, session, options.files, options.folder)
     return [
         replace(_write(lock, options, session), apart=resolution.apart)
         for lock, resolution in zip(locks, resolutions, strict=True)
@@ -122,7 +124,7 @@ def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already."""
     path, private = options.folder / lock.name, private_sources(lock, session.sources)
-    if path.is_file() and path.read_text("utf-8", "replace") == lock.text:
+    if holds(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
     return Written(path, lock, "written", private=private)
@@ -152,6 +154,8 @@ def _announce(resolutions: Sequence[Resolution], session: Session) -> None:
     for one in resolutions:
         choice = one.planned.choice
         session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}")
+    for remark in dict.fromkeys(remark for one in resolutions for remark in one.planned.remarks):
+        session.reporter.step("Build", remark)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))

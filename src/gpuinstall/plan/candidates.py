@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.plan.companions import pinned, shared_pythons
-from gpuinstall.plan.rules import NOT_THERE, broken_rule
+from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read
 from gpuinstall.plan.values import Choice, Reason, Rejection
 from gpuinstall.vendors.protocol import Code
 
@@ -71,12 +71,15 @@ def judge(build: Build, context: PlanContext) -> Candidate | Rejection:
 
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
-    """Apply the rules that do not depend on a GPU."""
+    """Apply the rules that do not depend on a GPU's code; what nobody has read is asked for last."""
     reason = broken_rule(build, context)
     if reason is not None:
         return Rejection(build, *reason)
     python = context.python(shared_pythons(build, context))
-    return Rejection(build, *python) if isinstance(python, Reason) else Candidate(build, python)
+    if isinstance(python, Reason):
+        return Rejection(build, *python)
+    unread = is_read(build, context)
+    return Rejection(build, *unread) if unread else Candidate(build, python)
 
 
 def judge_all(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
@@ -115,6 +118,12 @@ def merits(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
     return context.rules.preference(candidate.build, candidate.codes, context.gpus)
 
 
+def is_settled(candidate: Candidate, context: PlanContext) -> bool:
+    """Say whether a build is one that the programs of the request can be had with, as far as they were looked at."""
+    settled, build = context.settled, candidate.build
+    return settled is None or (build.torch == settled.torch and build.backend.tag not in settled.unserved)
+
+
 def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
     """Say for which GPU a build has no code."""
     for gpu, code in zip(gpus, candidate.codes, strict=True):
@@ -130,20 +139,35 @@ def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
     return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
 
 
+def runs(build: Build, context: PlanContext) -> bool:
+    """Say whether every GPU of the context runs a build under this driver."""
+    if not context.gpus:
+        return True
+    runs_code = all(isinstance(code, Code) for code in codes_of(build, context))
+    return runs_code and context.rules.against_driver(build) is None
+
+
+def has_code(build: Build, context: PlanContext) -> bool:
+    """Say whether every GPU of the context would run a build under some driver."""
+    of_the_driver = context.rules.driver_reasons
+    return all(isinstance(code, Code) or code.code in of_the_driver for code in codes_of(build, context))
+
+
 def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
     """Choose the GPUs to serve where no build runs on every one.
 
     First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the
     most GPUs, then the one with the lowest indices.
     """
+    return max(set(covers), key=lambda cover: worth(cover, context), default=())
 
-    def worth(cover: Cover) -> tuple[object, ...]:
-        chosen = [context.gpus[position] for position in cover]
-        return (
-            max((context.rules.rank(gpu) for gpu in chosen), default=()),
-            sum(gpu.memory_mib or 0 for gpu in chosen),
-            len(chosen),
-            tuple(-gpu.index for gpu in chosen),
-        )
 
-    return max(set(covers), key=worth, default=())
+def worth(cover: Cover, context: PlanContext) -> tuple[object, ...]:
+    """Sort sets of GPUs: the better to serve, the higher."""
+    chosen = [context.gpus[position] for position in cover]
+    return (
+        max((context.rules.rank(gpu) for gpu in chosen), default=()),
+        sum(gpu.memory_mib or 0 for gpu in chosen),
+        len(chosen),
+        tuple(-gpu.index for gpu in chosen),
+    )

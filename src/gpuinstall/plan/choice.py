@@ -6,11 +6,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import Candidate, NoCandidate, best_cover, judge_all, judge_request, preferred
+from gpuinstall.plan.candidates import (
+    Candidate,
+    NoCandidate,
+    best_cover,
+    is_settled,
+    judge_all,
+    judge_request,
+    preference,
+    preferred,
+    worth,
+)
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
-from gpuinstall.plan.reasons import cpu_warnings, gpu_warnings, newest_reason, older, passed_over, reasons_for
+from gpuinstall.plan.newest import newest_reason
+from gpuinstall.plan.reasons import (
+    cpu_warnings,
+    gpu_warnings,
+    held_back,
+    learned_reason,
+    lesser,
+    passed_over,
+    reasons_for,
+)
 from gpuinstall.plan.refusal import explained
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Rejection, Run
@@ -23,21 +42,38 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
+    from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.gpus import LeftOut
+    from gpuinstall.plan.values import Settled
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan:
-    """Choose the build for a machine, with reasons; raise UsageError for a malformed request."""
+def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan:
+    """Choose the build for a machine, with reasons; raise UsageError for a malformed request.
+
+    The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
+    """
 
     def attempt(asked: Request) -> Plan | NoCandidate:
-        demand = parse_request(asked, catalog.family, machine)
+        contexts = [context(demand) for demand in parse_request(asked, catalog.family, machine)]
+        outcomes = [(_attempt(each), each) for each in contexts]
+        return max(outcomes, key=lambda found: _merits(*found))[0] if len(outcomes) > 1 else outcomes[0][0]
+
+    def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
-        gpus = asked_gpus(machine, demand.gpus, rules)
-        return _attempt(PlanContext(machine, demand, catalog, rules, gpus))
+        return PlanContext(machine, demand, catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
+
+
+def _merits(outcome: Plan | NoCandidate, context: PlanContext) -> tuple[object, ...]:
+    """Sort what comes out for the Pythons of a request: the best GPUs served, then the newest torch; a refusal last."""
+    if isinstance(outcome, NoCandidate) or outcome.choice is None:
+        return ()
+    served = {run.index for run in outcome.gpus if run.how != "none"}
+    cover = tuple(position for position, gpu in enumerate(context.gpus) if gpu.index in served)
+    return worth(cover, context), outcome.choice.build.torch
 
 
 def _attempt(context: PlanContext) -> Plan | NoCandidate:
@@ -69,7 +105,10 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         return NoCandidate(context, tuple(rejected), left_out)
     cover = best_cover((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    best = preferred(fitting, context)
+    settled = [candidate for candidate in fitting if is_settled(candidate, context)]
+    if not settled:
+        return NoCandidate(context, tuple(rejected), left_out)
+    best = preferred(settled, context)
     rest = passed_over(best, candidates, rejected, context)
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
@@ -79,6 +118,7 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
         warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
+        runnable=tuple(one.build for one in sorted(fitting, key=lambda one: preference(one, context))),
     )
 
 
@@ -99,24 +139,36 @@ def _uncovered(best: Candidate, context: PlanContext) -> list[Reason]:
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Choose the newest build for the CPU; where no source has one, the default index's build for GPUs."""
+    """Choose the newest build for the CPU.
+
+    Where no source has one, take the default index's build for GPUs, with a warning; not in place of a CPU build that
+    was asked for by name.
+    """
     candidates, rejected = _judged((build for build in context.builds if build.backend == CPU), context)
-    if not candidates and all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected):
+    in_no_source = all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected)
+    if not candidates and in_no_source and not context.demand.backends:
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
-    if not candidates:
+    best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)
+    if best is None:
         return NoCandidate(context, tuple(rejected))
-    best, *others = candidates
-    passed = {id(found.build): found for found in (*rejected, *(older(other, best) for other in others))}
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    passed = {id(found.build): found for found in (*rejected, *others)}
     return Plan(
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=(why, newest_reason(best, rejected, context)),
+        reasons=(
+            why,
+            *filter(None, [learned_reason(best, context)]),
+            newest_reason(best, (*rejected, *others), context),
+            *held_back(context),
+        ),
         rejected=tuple(
             passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
         ),
         warnings=cpu_warnings(best.build, why, context),
+        runnable=tuple(candidate.build for candidate in candidates),
     )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.plan.python import number
 from gpuinstall.plan.requirement import parse_specifier
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.catalog import Catalog, Release
+    from gpuinstall.catalog.catalog import Catalog, Companion
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.requirement import Asked
 
@@ -22,59 +21,77 @@ PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 def missing_companion(build: Build, context: PlanContext) -> Reason | None:
     """Say which companion asked for has no version that loads beside this build."""
     for requirement in context.demand.family.values():
-        known = versions(build, requirement, context.catalog)
-        if known is not None and not _suiting(requirement, known):
-            those = f", only {' and '.join(known)}" if known else ""
-            return Reason("no-companion", f"no {requirement.text} loads beside it{those}")
+        if _suiting(build, requirement, context) == ():
+            return Reason("no-companion", _why_none(build, requirement, context.catalog))
     return None
 
 
 def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
     """List the versions of a companion that load beside a build, the preferred first; None if nobody has looked."""
-    name = requirement.name
-    release = catalog.releases.get(build.torch)
-    listed = _listed(release, requirement) if release else None
+    listed = _listed(build, requirement, catalog)
     if listed is None:
         return None
-    anywhere = (build.backend,)
-    offered = catalog.offered.get((name, build.backend.tag), listed) if build.source else listed
-    return tuple(
-        version
-        for version in listed
-        if version in offered and build.backend in catalog.backend_bound.get((name, version), anywhere)
-    )
+    return tuple(version for version in listed if _loads(build, requirement.name, version, catalog))
 
 
 def shared_pythons(build: Build, context: PlanContext) -> tuple[str, ...]:
     """List the Pythons that a build and every companion asked for have wheels for."""
     pythons = build.pythons
-    if not pythons or number(pythons[-1]) <= context.catalog.shared_python:
-        return pythons
     for requirement in context.demand.family.values():
-        suiting = _suiting(requirement, versions(build, requirement, context.catalog) or ())
-        if suiting and all((requirement.name, version) in context.catalog.last_pythons for version in suiting):
-            pythons = tuple(one for one in pythons if _with_wheel(requirement, suiting, one, context.catalog))
+        suiting = _suiting(build, requirement, context) or ()
+        wheels = [_wheels(requirement.name, version, context.catalog).pythons for version in suiting]
+        if wheels and None not in wheels:
+            every = frozenset[str]().union(*filter(None, wheels))
+            pythons = tuple(python for python in pythons if python in every)
     return pythons
 
 
 def pinned(build: Build, python: str, context: PlanContext) -> tuple[str, ...]:
     """Write what to install: torch and its companions pinned to the build, the rest as it was asked for."""
     demand = context.demand
-    family = [_pin(requirement, build, python, context.catalog) for requirement in demand.family.values()]
-    return (f"torch{demand.extras}=={build.torch}{_label(build)}", *family, *demand.others)
+    family = [_pin(requirement, build, python, context) for requirement in demand.family.values()]
+    label = f"+{build.backend}" if _has_labels(build) else ""
+    return (f"torch{demand.extras}=={build.torch}{label}", *family, *demand.others)
 
 
-def _pin(requirement: Asked, build: Build, python: str, catalog: Catalog) -> str:
-    known = versions(build, requirement, catalog)
-    if requirement.name == "triton" and known and requirement.specifier is None:
+def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
+    """Warn of companions whose files for this platform carry no code for a GPU."""
+    found = [
+        f"{requirement.name} {version}"
+        for requirement in context.demand.family.values()
+        for version in (_suiting(build, requirement, context) or ())[:1]
+        if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
+    ]
+    if not found:
+        return None
+    message = f"{' and '.join(found)} for {build.os} {build.arch} have no GPU code of their own: they are CPU builds"
+    return Reason("companion-for-the-cpu", message)
+
+
+def _pin(requirement: Asked, build: Build, python: str, context: PlanContext) -> str:
+    suiting, catalog, name = _suiting(build, requirement, context), context.catalog, requirement.name
+    if name == "triton" and suiting and requirement.specifier is None:
         return f"triton{catalog.releases[build.torch].triton}"
-    if requirement.name == "triton" or not known:
+    if name == "triton" or not suiting:
         return requirement.text
-    version = _with_wheel(requirement, _suiting(requirement, known), python, catalog)[0]
-    return f"{requirement.name}{requirement.extras}=={version}{_label(build)}"
+    version = next(version for version in suiting if _wheels(name, version, catalog).has_wheel(python))
+    return f"{name}{requirement.extras}=={version}{_label(build, name, version, catalog)}"
 
 
-def _listed(release: Release, requirement: Asked) -> tuple[str, ...] | None:
+def _suiting(build: Build, requirement: Asked, context: PlanContext) -> tuple[str, ...] | None:
+    """The versions of a companion that load beside a build and are asked for; None if nobody has looked."""
+    key = id(build), requirement.name
+    if key not in context.suiting:
+        known = versions(build, requirement, context.catalog)
+        context.suiting[key] = known and tuple(version for version in known if requirement.allows(version))
+    return context.suiting[key]
+
+
+def _listed(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
+    """List the versions that belong to a torch, whether or not they have wheels here."""
+    release = catalog.releases.get(build.torch)
+    if release is None:
+        return None
     if requirement.name == "triton":
         return _triton(release.triton, requirement) if release.triton else ()
     return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(requirement.name)
@@ -90,14 +107,47 @@ def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
     )
 
 
-def _suiting(requirement: Asked, known: tuple[str, ...]) -> list[str]:
-    return [version for version in known if requirement.allows(version)]
+def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
+    listed, known = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
+    if listed and not any(build.platform in _wheels(requirement.name, one, catalog).platforms for one in listed):
+        return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
+    unseen = [one for one in listed if not known and _wheels(requirement.name, one, catalog).loads_in(build)]
+    if unseen:
+        return f"nobody has seen {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
+    return f"no {requirement.text} loads beside it" + (f", only {' and '.join(known)}" if known else "")
 
 
-def _with_wheel(requirement: Asked, suiting: list[str], python: str, catalog: Catalog) -> list[str]:
-    lasts = [(version, catalog.last_pythons.get((requirement.name, version), python)) for version in suiting]
-    return [version for version, last in lasts if number(python) <= number(last)]
+def _wheels(name: str, version: str, catalog: Catalog) -> Companion:
+    """The wheels of a release; those of a patch release that the catalogue does not know are like the first's."""
+    known = catalog.companions.get((name, version))
+    return known or catalog.companions[name, ".".join((*version.split(".")[:2], "0"))]
 
 
-def _label(build: Build) -> str:
-    return f"+{build.backend}" if build.labelled and build.source != DEFAULT_INDEX else ""
+def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
+    """Say whether a release has wheels that load beside a build: as far as is known, or as the sources list today."""
+    wheels = _wheels(name, version, catalog)
+    offered = _offered(build, name, catalog)
+    there = wheels.was_seen(build) if offered is None else not offered.isdisjoint(_spellings(version, build))
+    return there and wheels.loads_in(build)
+
+
+def _offered(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None:
+    """The versions that a listing found for a build of a source; None where nothing was listed."""
+    return catalog.offered.get((name, build.backend.tag)) if build.source else None
+
+
+def _spellings(version: str, build: Build) -> tuple[str, str]:
+    return version, f"{version}+{build.backend}"
+
+
+def _has_labels(build: Build) -> bool:
+    return build.labelled and build.source != DEFAULT_INDEX
+
+
+def _label(build: Build, name: str, version: str, catalog: Catalog) -> str:
+    """The label of a companion's files, as a listing shows it, else as the catalogue knows it."""
+    plain, labelled = _spellings(version, build)
+    offered = _offered(build, name, catalog)
+    known = build.platform not in _wheels(name, version, catalog).unlabelled
+    has_label = known if offered is None else labelled in offered
+    return labelled.removeprefix(plain) if has_label and _has_labels(build) else ""

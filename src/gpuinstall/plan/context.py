@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
+    from gpuinstall.plan.values import Settled
     from gpuinstall.vendors.protocol import Reason, Rules
 
 
 @dataclass(frozen=True)
 class PlanContext:
-    """``gpus`` are those to plan for, in the order of their indices; ``rules`` are their maker's."""
+    """``gpus`` are those to plan for, in the order of their indices; ``rules`` are their maker's.
+
+    ``settled`` is what the programs of the request came to, where they have been looked at.
+    """
 
     machine: Machine
     demand: Demand
     catalog: Catalog
     rules: Rules
     gpus: tuple[Gpu, ...] = ()
+    settled: Settled | None = None
 
     @cached_property
     def builds(self) -> tuple[Build, ...]:
@@ -62,6 +67,11 @@ class PlanContext:
     def unwanted(self) -> frozenset[str]:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
         return frozenset(one.version.lower() for one in self.demand.torch or () if one.operator == "!=")
+
+    @cached_property
+    def suiting(self) -> dict[tuple[int, str], tuple[str, ...] | None]:
+        """The versions of each companion that suit a build, by the build's identity: each is looked up once."""
+        return {}
 
     @cached_property
     def python(self) -> Callable[[tuple[str, ...]], str | Reason]:

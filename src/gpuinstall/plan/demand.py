@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
+from gpuinstall.plan.python import in_order
 from gpuinstall.plan.requirement import Asked, holds, parse_requirement, parse_specifier
 from gpuinstall.vendors import VENDORS
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
+_PYTHONS = tuple(f"3.{minor}" for minor in range(7, 30))
 _LABELLED = r"===?\s*([^+]+)\+(.+)"
 
 
@@ -28,7 +30,7 @@ class Demand(NamedTuple):
     ``torch`` are the specifiers of all its requirements together, without local versions, which go into
     ``backends``; ``extras`` are those of torch, as in ``[opt-einsum]``; ``family`` are the companions asked for, by
     name; ``others`` the requirements that have nothing to do with the choice; ``python`` is a specifier, or an exact
-    ``X.Y``.
+    ``X.Y``; ``pythons`` are the ``X.Y`` for which the request says this (None: for all).
     """
 
     torch: SpecifierSet | None
@@ -41,6 +43,7 @@ class Demand(NamedTuple):
     preferred: tuple[str, ...]
     managed: bool
     gpus: tuple[str | int, ...] | None = None
+    pythons: frozenset[str] | None = None
 
     def wants(self, torch: Version) -> bool:
         """Say whether a torch version satisfies the requirements."""
@@ -48,43 +51,75 @@ class Demand(NamedTuple):
 
     def suits(self, python: str) -> bool:
         """Say whether the Python ``X.Y`` is one that is asked for."""
+        minor = python.removesuffix("t")
+        if self.pythons is not None and minor not in self.pythons:
+            return False
         if self.python is None or isinstance(self.python, str):
             return self.python in {None, python}
-        minor = python.removesuffix("t")
         named = (one.version for one in self.python if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", one.version))
         return any(self.python.contains(patch) for patch in (f"{minor}.0", f"{minor}.99", *named))
 
 
-def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
-    """Parse a request for a machine; raise UsageError for a malformed one."""
+def parse_request(request: Request, family: frozenset[str], machine: Machine) -> tuple[Demand, ...]:
+    """Parse a request for a machine; raise UsageError for a malformed one.
+
+    Where markers make it another request for another Python there are several demands, each for its own Pythons; they
+    come in the order in which the Pythons are to be tried.
+    """
     requirements = [parse_requirement(text) for text in request.requirements]
-    companions, backends = _family((one for one in requirements if one.name in family), machine)
-    torch = companions.pop("torch", Asked("torch", "torch"))
-    return Demand(
-        torch=torch.specifier,
-        extras=torch.extras,
-        family=companions,
+    asked = {"torch"} | {requirement.name for requirement in requirements}
+    allowed = [one for one in map(parse_requirement, request.constraints) if one.name in asked]
+    ours = [one for one in (*requirements, *allowed) if one.name in family]
+    marked = [one for one in ours if one.marker is not None]
+    whole = Demand(
+        torch=None,
+        extras="",
+        family={},
         others=tuple(requirement.text for requirement in requirements if requirement.name not in family),
-        backends=frozenset(_backend(tag) for tag in (*backends, *filter(None, [request.backend]))),
+        backends=frozenset(),
         allowed=request.allowed_backends,
         python=_python(request.python),
         preferred=request.preferred_pythons,
         managed=request.managed_pythons,
         gpus=request.gpus,
     )
+    if not marked:
+        return (_of_family(whole, ours, request.backend),)
+    found = []
+    for held, pythons in _by_markers(marked, whole, machine).items():
+        said = [one for one in ours if one.marker is None or one in held]
+        found.append(_of_family(whole._replace(pythons=pythons), said, request.backend))
+    return tuple(found)
 
 
-def _family(requirements: Iterable[Asked], machine: Machine) -> tuple[dict[str, Asked], list[str]]:
-    """Join what is said of each package where it is for this machine; local versions become backends."""
+def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) -> Demand:
+    """Add what is said of the family."""
+    companions, tags = _joined(requirements)
+    torch = companions.pop("torch", Asked("torch", "torch"))
+    backends = frozenset(_backend(tag) for tag in (*tags, *filter(None, [backend])))
+    return whole._replace(torch=torch.specifier, extras=torch.extras, family=companions, backends=backends)
+
+
+def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tuple[Asked, ...], frozenset[str] | None]:
+    """Group the Pythons that are asked for by the requirements whose markers hold there; None: all alike."""
+    groups: dict[tuple[Asked, ...], list[str]] = {}
+    ordered = in_order(_PYTHONS, whole.preferred, machine)
+    for python in [one for one in ordered if whole.suits(one) or whole.suits(f"{one}t")] or ordered:
+        held = tuple(one for one in marked if one.marker is not None and holds(one.marker, machine, python))
+        groups.setdefault(held, []).append(python)
+    return {held: frozenset(group) if len(groups) > 1 else None for held, group in groups.items()}
+
+
+def _joined(requirements: Iterable[Asked]) -> tuple[dict[str, Asked], list[str]]:
+    """Join what is said of each package; local versions become backends."""
     joined: dict[str, Asked] = {}
     backends = []
     for requirement in requirements:
         _refuse_address(requirement)
-        if requirement.marker is None or holds(requirement.marker, machine):
-            plain, tags = _unlabelled(requirement)
-            backends += tags
-            earlier = joined.get(plain.name)
-            joined[plain.name] = earlier.narrowed(plain) if earlier else plain
+        plain, tags = _unlabelled(requirement)
+        backends += tags
+        earlier = joined.get(plain.name)
+        joined[plain.name] = earlier.narrowed(plain) if earlier else plain
     return joined, backends
 
 

@@ -28,16 +28,40 @@ def python_for(pythons: tuple[str, ...], demand: Demand, machine: Machine, catal
         )
     if not isinstance(demand.python, str):
         fitting = [python for python in fitting if not python.endswith("t")]
-    at_hand = [minor(python) for python in machine.pythons or ()]
-    for python in (*demand.preferred, *sorted(at_hand, key=number, reverse=True)):
+    for python in _at_hand(demand.preferred, machine):
         if python in fitting:
             return python
     if fitting and (demand.managed or machine.pythons is None):
         return _well_supported(fitting, catalog.settled_python)
-    here = ", ".join(dict.fromkeys(at_hand)) or "none"
+    here = ", ".join(dict.fromkeys(minor(python) for python in machine.pythons or ())) or "none"
     return Reason(
         "no-python", f"it needs Python {span(fitting or pythons)}; at hand are {here}, and no other can be had"
     )
+
+
+def nearest_python(pythons: Sequence[str], demand: Demand) -> str | None:
+    """Of the Pythons that would do, the one nearest to what was asked for."""
+    wheels = [python for python in pythons if not python.endswith("t")]
+    named = [demand.python] if isinstance(demand.python, str) else [one.version for one in demand.python or ()]
+    asked = [number(python.removesuffix(".*"))[:2] for python in named if python[:2] == "3."]
+    return min(wheels, key=lambda python: (_distance(python, asked), number(python)), default=None)
+
+
+def _distance(python: str, asked: Sequence[tuple[int, ...]]) -> int:
+    """How many minor versions a Python is away from the nearest of some."""
+    return min((abs(number(python)[1] - minor) for _, minor in asked), default=0)
+
+
+def in_order(pythons: Sequence[str], preferred: Sequence[str], machine: Machine) -> list[str]:
+    """Sort Pythons as they are tried: those preferred and at hand, then the newest."""
+    first = (python.removesuffix("t") for python in _at_hand(preferred, machine))
+    newest_first = sorted(pythons, key=number, reverse=True)
+    return list(dict.fromkeys((*(python for python in first if python in pythons), *newest_first)))
+
+
+def _at_hand(preferred: Sequence[str], machine: Machine) -> tuple[str, ...]:
+    here = sorted(map(minor, machine.pythons or ()), key=number, reverse=True)
+    return (*preferred, *here)
 
 
 def span(pythons: Sequence[str]) -> str:
@@ -59,7 +83,7 @@ def minor(python: str) -> str:
 
 def _have_wheels(demand: Demand, catalog: Catalog) -> str:
     """Name the build, and the companions asked for whose Pythons are counted."""
-    counted = {package for package, _ in catalog.last_pythons}
+    counted = {package for package, _ in catalog.companions}
     companions = [name for name in demand.family if name in counted]
     return f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
 

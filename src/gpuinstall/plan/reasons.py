@@ -6,21 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import best_cover, closest, codes_of, merits, missing_code, preference, preferred
-from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Reason, Rejection
+from gpuinstall.plan.candidates import best_cover, codes_of, merits, missing_code, preference, preferred
+from gpuinstall.plan.companions import built_for_the_cpu
+from gpuinstall.plan.newest import newest_reason
+from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, Reason, Rejection
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan.candidates import Candidate, Cover
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
-_NOT_BLOCKING = {*NOT_THERE, "other-torch", "other-backend", "not-allowed"}
+_AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
 
@@ -31,7 +30,9 @@ def reasons_for(
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
     found = (
         None if context.gpus else _no_gpu_here(context),
+        learned_reason(best, context),
         newest_reason(best, rejected, served),
+        *held_back(context),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
@@ -39,45 +40,39 @@ def reasons_for(
     return tuple(reason for reason in found if reason is not None)
 
 
-def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
-    """Say that it is the newest torch, or what keeps a newer one away."""
-    torch = best.build.torch
-    newer = [found for found in rejected if found.build.torch > torch]
-    unknown = next((found.build.name for found in newer if found.build.unknown), None)
-    if unknown:
-        known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
-        return Reason("newest-known", f"{known}; {unknown} is on the index")
-    if any(found.code == "unreachable" for found in newer):
-        return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
-    blocking = closest((found for found in newer if found.code not in _NOT_BLOCKING), context.rules)
-    if blocking is None:
-        return _newest_asked_for(best, newer)
-    if blocking.code == "driver-too-old":
-        return Reason("newest-for-driver", f"{torch} is the newest torch that {context.rules.driver} runs")
-    if blocking.code == "no-code":
-        return _newest_with_code(blocking, context)
-    message = f"{torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
-    return Reason(f"newest-but-{blocking.code}", message)
+def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
+    """Say of a build that the catalogue does not have where what is known of it comes from."""
+    build = best.build
+    if build.learned is None:
+        return None
+    known = f"the catalogue of {context.catalog.date} does not have it"
+    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
+
+
+def held_back(context: PlanContext) -> list[Reason]:
+    """Say which programs could not be the newest."""
+    return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
 
 
 def passed_over(
     best: Candidate, candidates: list[Candidate], rejected: list[Rejection], context: PlanContext
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
-    others = [_lesser(candidate, best, context) for candidate in candidates if candidate is not best]
+    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
     return tuple(sorted((*rejected, *others), key=lambda found: context.positions[id(found.build)]))
 
 
-def older(candidate: Candidate, best: Candidate) -> Rejection:
-    """Reject a build that fits because a newer torch does too."""
-    return Rejection(candidate.build, "older-torch", f"{best.build.name} fits too and is newer")
-
-
-def _lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
+    """Reject a build that runs too: the programs want another torch or cannot have it, or the best is better."""
+    build, settled = candidate.build, context.settled
+    if settled and build.torch > settled.torch:
+        return Rejection(build, HELD_BACK, settled.why)
+    if settled and build.torch == settled.torch and build.backend.tag in settled.unserved:
+        return Rejection(build, "programs-conflict", settled.unserved[build.backend.tag])
     if candidate.covers != best.covers:
         return Rejection(candidate.build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
     if candidate.build.torch < best.build.torch:
-        return older(candidate, best)
+        return Rejection(build, "older-torch", f"{best.build.name} fits too and is newer")
     return Rejection(
         candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
     )
@@ -90,21 +85,6 @@ def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
 def _no_gpu_here(context: PlanContext) -> Reason:
     message = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
     return Reason("no-gpu-here", message)
-
-
-def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
-    torch = best.build.torch
-    if any(found.code == "other-backend" for found in newer):
-        return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
-    asked = " that was asked for" if any(found.code == "other-torch" for found in newer) else ""
-    return Reason("newest-torch", f"{torch} is the newest torch{asked}")
-
-
-def _newest_with_code(blocking: Rejection, context: PlanContext) -> Reason:
-    gpus = sorted(context.architectures.values(), key=context.rules.rank)
-    chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
-    ends = context.rules.lacks(blocking.build, gpus)
-    return Reason("newest-with-code", f"the newest torch with code for {chips}: {blocking.build.name} {ends}")
 
 
 def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
@@ -122,7 +102,7 @@ def _backend(
 ) -> Reason | None:
     torch = best.build.torch
     for found in rejected:
-        if found.build.torch == torch and found.code in {"no-companion", "not-allowed"}:
+        if found.build.torch == torch and found.code in {"no-companion", "not-allowed", "programs-conflict"}:
             return Reason("backend", f"not {found.build.name}: {found.message}")
     rivals = [
         other
@@ -167,17 +147,30 @@ def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
-    return (*context.rules.warnings(build, context.gpus), *_of_the_machine(context))
+    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
+    unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
+    companions = built_for_the_cpu(build, context)
+    found = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
+    return (*found, *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CPU build, or of the build for GPUs that takes its place."""
     found = []
     if build.backend != CPU:
-        found.append(Reason("cuda-build-without-gpu", f"no source has a CPU build: {build.name} is some 3 GB, not 0.2"))
+        found.append(_gpu_build_for_the_cpu(build))
     if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
         found.append(_builder(signs, context))
     return (*found, *_of_the_machine(context))
+
+
+def _gpu_build_for_the_cpu(build: Build) -> Reason:
+    message = (
+        f"no source has a CPU build: {build.name} is some 3 GB, not 0.2; "
+        f"for the CPU build name an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
+        f"for a machine with GPUs elsewhere: --backend {build.backend}"
+    )
+    return Reason("cuda-build-without-gpu", message)
 
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:

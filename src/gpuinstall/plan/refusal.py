@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
+from gpuinstall.plan.companions import shared_pythons
 from gpuinstall.plan.gpus import NO_BUILD_FITS, NO_SOURCE_ANSWERS, ONLY_REPAIR_HELPS, never_made, refused
-from gpuinstall.plan.python import number, span
+from gpuinstall.plan.python import nearest_python, span
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason
 from gpuinstall.vendors.protocol import Code
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import Rejection
     from gpuinstall.request import Request
+
+
+_CPU_BUILD = """\
+try again when the index of the CPU build can be reached, or name one: --backend cpu --torch-index https://index.example/whl
+for a machine with GPUs elsewhere, name its backend, such as --backend cu126"""
 
 
 def explained(unserved: NoCandidate, request: Request, attempt: Callable[[Request], Plan | NoCandidate]) -> Plan:
@@ -131,11 +138,13 @@ def _other_side(nearest: Rejection | None, context: PlanContext) -> str:
 
 def _way(nearest: Rejection, context: PlanContext) -> str | None:
     build = nearest.build
+    if build.backend == CPU and nearest.code in NOT_THERE:
+        return _CPU_BUILD
     if fix := context.rules.driver_fix(build, nearest.code, context.gpus):
         return fix
     if nearest.code == "python-unsupported":
-        oldest = min(build.pythons, key=number)
-        return f"use Python {oldest}: --python {oldest}"
+        python = nearest_python(shared_pythons(build, context), context.demand)
+        return f"use Python {python}: --python {python}" if python else None
     ways = {
         "unreachable": "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl",
         "glibc-too-old": f"use a distribution or a container with glibc {build.glibc} or newer",

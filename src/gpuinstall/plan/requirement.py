@@ -6,8 +6,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
+from gpuinstall.plan.address import is_file, unnamed_address, without_editable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -26,11 +29,15 @@ _PROCESSORS = {
     ("windows", "aarch64"): "ARM64",
     ("windows", "arm64"): "ARM64",
 }
-_MINORS = range(7, 30)
+_CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 
 
 class Asked(NamedTuple):
-    """A requirement: its normalised name, extras as in ``[opt-einsum]``, specifier (None: any version), its text."""
+    """A requirement: its normalised name, extras as in ``[opt-einsum]``, specifier (None: any version), its text.
+
+    ``url`` is the address that it is asked for by, a path among them; without a name before it, ``name`` is what the
+    address tells. ``editable`` is a folder that is used where it lies.
+    """
 
     name: str
     text: str
@@ -38,18 +45,23 @@ class Asked(NamedTuple):
     specifier: SpecifierSet | None = None
     url: str | None = None
     marker: Marker | None = None
+    editable: bool = False
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        """The names of the extras."""
+        return tuple(name for part in self.extras.strip("[]").split(",") if (name := part.strip()))
 
     def allows(self, version: Version | str) -> bool:
         """Say whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
 
     def narrowed(self, other: Asked) -> Asked:
-        """Join two requirements of one package."""
-        extras = self.extras or other.extras
-        if self.specifier is None or other.specifier is None:
-            return (self if other.specifier is None else other)._replace(extras=extras)
-        both = self.specifier & other.specifier
-        return self._replace(text=f"{self.name}{extras}{both}", extras=extras, specifier=both)
+        """Join two requirements of one package: the extras of both, the versions that both allow."""
+        extras = _brackets({*_names(self.extras), *_names(other.extras)})
+        said = [one.specifier for one in (self, other) if one.specifier is not None]
+        both = said[0] & said[-1] if said else None
+        return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
 def parse_requirement(text: str) -> Asked:
@@ -57,8 +69,17 @@ def parse_requirement(text: str) -> Asked:
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"say {'torch' + text[misnamed.end() :]!r}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII):
+    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file(text):
         return Asked(normalised(text.strip()), text.strip())
+    plain, editable = without_editable(text)
+    found = _unnamed(plain) or _named(plain)
+    if editable and not found.url:
+        raise UsageError("requirement-malformed", f"{text!r} names no folder", hint="-e ./folder")
+    return found._replace(editable=True, text=f"-e {found.text}") if editable else found
+
+
+def _named(text: str) -> Asked:
+    """Parse a requirement that begins with a name."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -66,8 +87,29 @@ def parse_requirement(text: str) -> Asked:
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
-    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    extras = _brackets(parsed.extras)
     return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
+
+
+def _unnamed(text: str) -> Asked | None:
+    """Read an address without a name before it."""
+    address = unnamed_address(text)
+    if address is None:
+        return None
+    marker = _marker(address.marker)
+    written = f"{address.text}{address.extras}" + (f" ; {marker}" if marker else "")
+    name = normalised(address.name) if address.name else address.text
+    return Asked(name, written, address.extras, None, address.text, marker)
+
+
+def _marker(text: str) -> Marker | None:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        return Marker(text) if text else None
+    except InvalidMarker as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
 
 
 def parse_specifier(text: str) -> SpecifierSet:
@@ -82,9 +124,23 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def holds(marker: Marker, machine: Machine) -> bool:
-    """Say whether a marker holds on a machine, with whatever Python (which is still to be chosen)."""
+def holds(marker: Marker, machine: Machine, python: str) -> bool:
+    """Say whether a marker holds on a machine with the CPython ``X.Y``."""
     processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
-    values = {**_SYSTEMS[machine.os], "platform_machine": processor}
-    pythons = ({"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in _MINORS)
-    return any(marker.evaluate({**values, **python}) for python in pythons)
+    version = python.removesuffix("t")
+    values = {
+        **_CPYTHON,
+        **_SYSTEMS[machine.os],
+        "platform_machine": processor,
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+    }
+    return marker.evaluate(values)
+
+
+def _brackets(extras: Collection[str]) -> str:
+    return f"[{','.join(sorted(extras))}]" if extras else ""
+
+
+def _names(brackets: str) -> list[str]:
+    return brackets.strip("[]").split(",") if brackets else []

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 _ABSENT = {
     "withdrawn": "its index no longer has it",
     "unreachable": "its index cannot be reached, and no other source has it",
+    "failed": "a kernel failed on this machine with the same code or the same CUDA",
 }
 
-NOT_THERE = (*_ABSENT, "not-in-catalogue", "unverified")
+NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified")
 
 
 def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
@@ -47,12 +48,10 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
 
 
-def exists(build: Build, context: PlanContext) -> Reason | None:
+def exists(build: Build, _context: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
-    if build.unknown:
-        return Reason("not-in-catalogue", f"the index has it, the catalogue of {context.catalog.date} does not know it")
     if build.confidence == "unverified":
         return Reason("unverified", "whether it was published is not known")
     return None
@@ -64,6 +63,18 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
     return Reason("glibc-too-old", f"its wheels need glibc {build.glibc}; this one is {glibc}")
+
+
+def is_read(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build of which nobody knows what runs it; one that is forced is tried if its driver is new enough."""
+    if build.unread:
+        unknown = f"the index has it, the catalogue of {context.catalog.date} does not know it"
+        against = context.rules.against_driver(build) if context.gpus else None
+        return against or Reason("not-in-catalogue", f"{unknown}{f': {build.obstacle}' if build.obstacle else ''}")
+    if build.lists_no_code and build.backend not in context.demand.backends:
+        forced = f"--backend {build.backend} takes it all the same"
+        return Reason("architectures-unknown", f"its wheel does not say for which GPUs it has code: {forced}")
+    return None
 
 
 RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
 from gpuinstall.vendors.protocol import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.version import Version
+
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
 
-__all__ = ["Choice", "Plan", "Reason", "Rejection", "Run", "Status", "error_of"]
+__all__ = ["Choice", "Plan", "Reason", "Rejection", "Run", "Settled", "Status", "error_of"]
 
 SCHEMA = "gpuinstall.plan/1"
+HELD_BACK = "held-back"
+"""The code of a build that would run, but is newer than the torch that the programs want."""
+PROGRAM_HELD_BACK = "program-held-back"
+PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
+"""The codes of what is to be said of the programs that were asked for."""
 
 Status = Literal["ok", "partial", "cpu", "refused"]
 
@@ -50,8 +59,25 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """What the programs of a request came to: the one torch that they want, and who wants it.
+
+    ``unserved`` says by backend's tag why they cannot be had with it; ``held_back`` is what could not be the newest.
+    """
+
+    torch: Version
+    why: str
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    held_back: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The outcome of ``choose``. ``exit_code`` is 0, or 3, 4 or 8 when refused; ``fix`` is then what to do."""
+    """The outcome of ``choose``. ``exit_code`` is 0, or 3, 4 or 8 when refused; ``fix`` is then what to do.
+
+    ``runnable`` are all builds that run on the GPUs that the choice serves, the best first: what the programs that
+    are asked for may choose from.
+    """
 
     status: Status
     choice: Choice | None
@@ -61,6 +87,7 @@ class Plan:
     warnings: tuple[Reason, ...] = ()
     exit_code: int = 0
     fix: str | None = None
+    runnable: tuple[Build, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Plan document."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml, read_document
 from gpuinstall.sources.indexes import (
     Indexes,
     merged,
@@ -21,7 +22,7 @@ from gpuinstall.sources.indexes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
@@ -36,6 +37,16 @@ def read_uv(environ: Mapping[str, str], folder: Path) -> Indexes:
     """Read all of uv's configuration that counts in ``folder``; raise UsageError for a malformed file."""
     files = () if environ.get("UV_NO_CONFIG") else _uv_files(environ, folder)
     return merged([parse_uv_environment(environ, folder), *(_read_uv_file(path) for path in files)])
+
+
+def addresses_in_folder(environ: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """The addresses that files of the project in ``folder`` give, with the file: uv's, and pip's of an environment."""
+    project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
+    found = [(project, _read_uv_file(project))] if project else []
+    pip = (Path(path) for path in _pip_files(environ))
+    found += [(path, _read_pip_file(path, folder)) for path in pip if path.is_relative_to(folder)]
+    for path, indexes in found:
+        yield from ((address, path) for address in (indexes.default, *indexes.find_links) if address)
 
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:
@@ -84,7 +95,7 @@ def _uv_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
 
 def _uv_project_file(folder: Path) -> Path | None:
     candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
-    return next((path for path in candidates if path.is_file() and _uv_table(path) is not None), None)
+    return next((path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None), None)
 
 
 def _xdg_folders(environ: Mapping[str, str]) -> list[Path]:
@@ -110,25 +121,25 @@ def _read_uv_file(path: Path) -> Indexes:
         raise _malformed(path, error) from error
 
 
-def _uv_table(path: Path) -> dict[str, Any] | None:
-    import tomli
-
+def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     try:
-        document = tomli.loads(_text(path))
-    except tomli.TOMLDecodeError as error:
+        document = parse_toml(_text(path, folder))
+    except ValueError as error:
         raise _malformed(path, error) from error
     table = document if path.name != "pyproject.toml" else document.get("tool", {}).get("uv")
     return table if isinstance(table, dict) else None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, folder: Path | None = None) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise _malformed(path, error.strerror or "it cannot be read") from error
+    except UnicodeDecodeError as error:
         raise _malformed(path, error) from error
 
 
-def _malformed(path: Path, error: Exception) -> UsageError:
+def _malformed(path: Path, error: Exception | str) -> UsageError:
     return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"repair or move {path}")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.errors import UsageError
-from gpuinstall.sources.files import read_pip, read_uv
+from gpuinstall.sources.files import addresses_in_folder, read_pip, read_uv
 from gpuinstall.sources.indexes import merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gpuinstall.reporter import Reporter
     from gpuinstall.sources.indexes import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"
@@ -27,8 +28,9 @@ class Sources:
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``named`` says that the user gave it, and
     then it comes before ``find_links`` (addresses or absolute folders), else after them. ``default_index`` None is
-    the tools' own. ``ignored_extra`` are configured indexes that never serve the family. No address holds
-    credentials: ``logins`` are "user:password" by host, for the client and for uv's environment alone.
+    the tools' own. ``ignored_extra`` are configured indexes that never serve the family. ``chosen`` are the addresses
+    that a file of the folder chose, which may be a stranger's, by that file. No address holds credentials: ``logins``
+    are "user:password" by host, for the client and for uv's environment alone.
     """
 
     torch_index: str = OFFICIAL
@@ -37,6 +39,7 @@ class Sources:
     default_index: str | None = None
     ignored_extra: tuple[str, ...] = ()
     certificates: str | None = None
+    chosen: Mapping[str, Path] = field(default_factory=dict)
     logins: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
@@ -53,18 +56,30 @@ class Sources:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
 
+    def announce(self, reporter: Reporter) -> None:
+        """Say which of the sources the folder chose, and not the user."""
+        for address, file in self.chosen.items():
+            reporter.step("Index", f"{address}, as {file} says")
+
     def _with_login(self, address: str) -> str:
         parts = urlsplit(address)
         login = self.logins.get(parts.netloc)
         return address if login is None else parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
 
 
-def read_sources(named: str | None, environ: Mapping[str, str], folder: Path) -> Sources:
+def read_sources(
+    named: str | None, environ: Mapping[str, str], folder: Path, *, configured: str | None = None
+) -> Sources:
     """Read the sources that count in ``folder``; ``named`` is the torch index that the user gave, if any.
 
-    Raise UsageError for an address that is none, or a configuration file that is malformed.
+    ``configured`` is the one that the project gives, which counts where the user gave none. Raise UsageError for an
+    address that is none, or a configuration file that is malformed.
     """
-    return sources_of(named, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
+    found = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
+    asked = {found.default_index, *found.find_links} | ({found.torch_index} if found.named and not named else set())
+    written = [(configured, folder / "pyproject.toml"), *addresses_in_folder(environ, folder)]
+    plain = [(_without_login(address).rstrip("/"), file) for address, file in written if address]
+    return replace(found, chosen={address: file for address, file in plain if address in asked})
 
 
 def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) -> Sources:

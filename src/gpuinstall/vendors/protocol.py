@@ -82,7 +82,10 @@ class Rules(Protocol):
         """Say whether any build for this platform has code for a GPU under some driver; True where that is unknown."""
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the code of a build that a GPU runs under this driver, or say why there is none."""
+        """Find the code of a build that a GPU runs under this driver, or say why there is none.
+
+        One that ``lists_no_code`` is asked for only where it is forced: it is taken to have what the GPU needs.
+        """
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Say of a build without code for some of the GPUs what it has: ``begins at sm_75``."""

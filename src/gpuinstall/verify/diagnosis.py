@@ -7,6 +7,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.backend import CPU
@@ -32,6 +33,8 @@ ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
 NUMPY_ADVICE = "Original error was:"
 NO_KERNEL = "no kernel image"
+NO_LIBRARY = "cannot open shared object file"
+NO_MODULE = "No module named"
 NO_TORCH = "torch is not installed in this environment"
 NO_NUMPY = "NumPy cannot be loaded"
 
@@ -43,12 +46,13 @@ CAUSES = (
     ("optimizer-step", "driver-525", "F19"),
     ("numpy", None, "F66"),
     ("compile", None, "F68"),
-    ("torchvision", None, "F47"),
-    ("torchaudio", None, "F48"),
-    ("xformers", None, "F56"),
     ("all-reduce", None, "F69"),
 )
 """What a check that fails without a known message is most often; the first that fits, by what holds of the machine."""
+
+PROGRAM_CAUSES = {"torchvision": "F47", "torchaudio": "F48", "bitsandbytes": "F71", "triton": "F68"}
+OTHER_TORCH = "F56"
+"""What a program that fails beside a torch that works was most often made for: another one."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,18 @@ class ProofContext:
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
     """Turn one child's report into a Device."""
-    checks = [_result(record, target, report, proof) for record in report.records]
+    checks = check_results(target, report, proof)
     if report.architecture and target.gpu:
         gpu = replace(target.gpu, architecture=report.architecture)
         checks.insert(2, _architecture_check(gpu, target, report, proof))
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return Device(target.index, target.name, tuple(checks), target.unproven or report.unproven)
+
+
+def check_results(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> list[CheckResult]:
+    """Turn what one child ran into results, the failed ones with cause and fix."""
+    return [_result(record, target, report, proof) for record in report.records]
 
 
 def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
@@ -117,7 +126,8 @@ def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, pro
     cause = None if unknown else _cause(record.name, f"{message}\n{record.text}", target, report, proof)
     nameless = record.name == "import" and not (cause or code_told(message))
     damaged = "environment-damaged" if proof.ours else "torch-damaged"
-    failed = proof.failed(record.name, message, cause, code=damaged if nameless else None)
+    words = {"extension": canonicalize_name(report.program)} if report.program else {}
+    failed = proof.failed(record.name, message, cause, code=damaged if nameless else None, **words)
     return replace(failed, seconds=record.seconds)
 
 
@@ -142,6 +152,8 @@ def _numpy_error(text: str) -> str | None:
 
 def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:
     """Name the entry of the failure catalogue for a failed check: by its text, else by what failed and where."""
+    if report.program:
+        return _program_cause(report.program, text, proof.machine)
     if NO_KERNEL in text:
         return _no_code_cause(target, report, proof)
     return cause_of(text, machine=proof.machine) or _usual_cause(name, text, target, proof.machine)
@@ -155,6 +167,14 @@ def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -
         return "F62" if "SIGILL" in text else None
     around = of_machine(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
     return next((cause for check, where, cause in CAUSES if check == name and (not where or where in around)), None)
+
+
+def _program_cause(program: str, text: str, machine: Machine) -> str | None:
+    """Name the entry for a program: what it lacks of code and libraries it lacks itself, for torch has its own."""
+    usual = PROGRAM_CAUSES.get(program, OTHER_TORCH)
+    if NO_KERNEL in text or NO_LIBRARY in text:
+        return usual
+    return cause_of(text, machine=machine) or (None if NO_MODULE in text else usual)
 
 
 def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str:

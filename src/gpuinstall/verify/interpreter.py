@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 LOOK = KERNELS / "look.py"
 SECONDS = 60.0
 OLDEST_PYTHON = (3, 8)
-PLAIN_IMPORT = "import torch\ntry:\n    import numpy\nexcept ModuleNotFoundError:\n    pass\n"
+LOADED = """
+import sys, torch
+try:
+    import numpy
+except ImportError:
+    pass
+print(*{"numpy"}.union(name.partition(".")[0] for name in sys.modules))
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class FoundTorch:
     """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it has lost since.
 
     ``toolkit`` is the kind and the version of the maker's toolkit that it was built with; None: of no maker it names.
-    ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name.
+    ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name,
+    ``path`` the folders that packages are found in.
     """
 
     python: str
@@ -43,6 +51,7 @@ class FoundTorch:
     missing: tuple[str, ...] = ()
     shadowing: tuple[str, ...] = ()
     is_32_bit: bool = False
+    path: tuple[str, ...] = ()
 
     @property
     def backend(self) -> Backend | None:
@@ -124,16 +133,16 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Interference | 
     if interpreter.shadow:
         return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
     shadowing = interpreter.plain.shadowing
-    return _failing_import(interpreter.path, shadowing) if imported and shadowing else None
+    return _taken_instead(interpreter, shadowing) if imported and shadowing else None
 
 
-def _failing_import(python: Path, shadowing: Sequence[str]) -> Interference | None:
-    """Import torch plainly: a module that stands before the interpreter's own may do no harm."""
-    done = process.run([python, "-B", "-c", PLAIN_IMPORT], seconds=SECONDS)
-    if done.ok:
+def _taken_instead(interpreter: Interpreter, shadowing: Sequence[str]) -> Interference | None:
+    """Find a module that stands before one that importing torch loads; it is a stranger's perhaps, and is not run."""
+    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=SECONDS).out.split()
+    taken = next((path for path in shadowing if Path(path).name.partition(".")[0] in loaded), None)
+    if taken is None:
         return None
-    guilty = next((path for path in shadowing if path in done.err), shadowing[0])
-    return _in_the_way(guilty, f"a program started in this folder cannot import torch ({last_words(done, SECONDS)})")
+    return _in_the_way(taken, "a program started in this folder that imports torch would import another module too")
 
 
 def _in_the_way(path: str, message: str) -> Interference:
@@ -163,7 +172,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
         found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing")}
+        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing", "path")}
         toolkit = found.get("toolkit")
         return FoundTorch(**found | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
     except (StopIteration, TypeError):

@@ -50,6 +50,7 @@ class KernelReport:
 
     ``architectures`` are those of the build, None where torch could not be imported; ``architecture`` is the GPU's.
     ``unproven`` says why the device could not be tried, ``loader_variables`` are those without which it passes.
+    ``program`` is the module that was put to the proof beside a torch that works.
     """
 
     records: tuple[CheckRecord, ...] = ()
@@ -59,6 +60,7 @@ class KernelReport:
     unproven: str | None = None
     loader_variables: tuple[tuple[str, str], ...] = ()
     hung: bool = False
+    program: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -68,12 +70,16 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``."""
+    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``.
+
+    ``program`` is the module of one package that is put to the proof instead.
+    """
 
     python: Path
     flags: tuple[str, ...]
     work: str
     seconds: float
+    program: str | None = None
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
@@ -89,7 +95,7 @@ class KernelRun:
     def _run(self, targets: Sequence[DeviceTarget], environ: Mapping[str, str]) -> list[KernelReport]:
         commands = [(self.argv(target), {**environ, **target.environment}) for target in targets]
         ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None)
-        return [read_report(finished, self.seconds) for finished in ended]
+        return [replace(read_report(finished, self.seconds), program=self.program) for finished in ended]
 
     def argv(self, target: DeviceTarget) -> list[str]:
         """Give the child's command line."""
@@ -99,6 +105,7 @@ class KernelRun:
             "gpus": max(1, len(target.visible)),
             "work": self.work,
             "seconds": self.seconds,
+            **({"program": self.program} if self.program else {}),
         }
         return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 

@@ -11,16 +11,19 @@ from gpuinstall.backend import CPU
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS
+from gpuinstall.verify.confirmation import confirm, known_build
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
 from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.programs import prove_programs
 from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.health import GpuHealth
@@ -37,12 +40,14 @@ def verify_environment(
     gpus: tuple[int, ...] | None = None,
     deep: bool = False,
     surroundings: bool = False,
+    meant: Build | None = None,
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> Verdict:
     """Run kernels in the environment of ``python``, on ``gpus`` (indices; None: all of ``machine``) or on the CPU.
 
-    ``asked_cpu`` says that the environment was made for the CPU. With ``surroundings`` it is a fault that a program
+    ``asked_cpu`` says that the environment was made for the CPU, ``meant`` which build it was made of, where that is
+    known. With ``surroundings`` it is a fault that a program
     started in this folder would import another torch, else a warning. ``seconds`` is the time for each device.
     Raise UsageError where ``python`` is no interpreter.
     """
@@ -62,15 +67,17 @@ def verify_environment(
     if torch.torch and not imported:
         proof = replace(proof, missing=missing_files(interpreter))
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
+    devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
         devices = _deepened(devices, targets, run, proof)
+    tested = _tested(torch, reports)
     if not for_cpu:
-        devices = _refused(devices, proof)
+        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), reporter)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
     if found := interference(interpreter, imported=imported):
         devices = _interfered(devices, found, proof, reporter, fault=surroundings)
-    return Verdict(_tested(torch, reports), tuple(devices))
+    return Verdict(tested, tuple(devices))
 
 
 def _is_for_cpu(proof: ProofContext) -> bool:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import written
+from gpuinstall.patience import USUAL
+from gpuinstall.web.body import FILE_BYTES, declared, read_chunks, read_page
 from gpuinstall.web.hosts import Cause, HostGate, UnreachableError
 from gpuinstall.web.page_cache import Page, PageCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from requests import Response, Session
+    from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
 
+    from gpuinstall.patience import Patience
     from gpuinstall.reporter import Meter
 
-CONNECT_S, READ_S = 3.0, 10.0
+CONNECT_S = 3.0
 
-_CHUNK = 1 << 20
 _ABSENT = frozenset({403, 404, 410})
 _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _AS_IT_IS = {"Accept-Encoding": "identity"}
@@ -54,7 +56,9 @@ class Client:
         logins: Mapping[str, str] | None = None,
         offline: bool = False,
         cache: Path | None = None,
+        patience: Patience = USUAL,
     ) -> None:
+        self._patience = patience
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
@@ -87,26 +91,39 @@ class Client:
         response.close()
         if response.status_code >= 400:
             return Head()
-        length = response.headers.get("Content-Length", "")
-        return Head(int(length) if length.isdecimal() else None, response.headers.get("ETag"))
+        return Head(declared(response), response.headers.get("ETag"))
+
+    def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+        """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
+
+        ``login`` says whether the host's credentials go along.
+        """
+        return self._ask("GET", url, headers, login=login, redirects=False)
 
     def unreachable(self, url: str) -> UnreachableError | None:
         """What is known of the host of an address, where it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
 
-    def download(self, url: str, destination: Path, sha256: str | None, meter: Meter) -> str:
-        """Stream a file to ``destination``, where it appears once it is complete; return its sha256.
+    def download(
+        self, url: str, destination: Path, sha256: str | None, meter: Meter, *, size: int | None = None
+    ) -> str:
+        """Stream a file of ``size`` bytes to ``destination``, where it appears once it is complete; return its sha256.
 
-        Raise InstallationError where that is not ``sha256``, the network fails, or the folder is full.
+        Raise InstallationError where that is not ``sha256``, its length not what was declared, the network fails, or
+        the folder is full.
         """
-        with written(destination) as file, _transfer(url), self._ask("GET", url, _AS_IT_IS) as response:
+        with written(destination) as file, self._ask("GET", url, _AS_IT_IS) as response:
             _check(response, url)
-            digest = hashlib.sha256()
-            for chunk in response.iter_content(_CHUNK):
+            _check_length(url, size, declared(response))
+            length = size or declared(response)
+            digest, came = hashlib.sha256(), 0
+            for chunk in read_chunks(response, url, length or FILE_BYTES, self._patience):
                 file.write(chunk)
                 digest.update(chunk)
+                came += len(chunk)
                 meter(len(chunk))
+            _check_length(url, length, came)
             _compare(url, sha256, digest.hexdigest())
         return digest.hexdigest()
 
@@ -115,8 +132,8 @@ class Client:
         if self._offline and known is not None:
             return known
         headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
-        with _transfer(url), self._ask("GET", url, headers) as response:
-            text = response.content.decode("utf-8", "replace")
+        with self._ask("GET", url, headers) as response:
+            text = read_page(response, url, self._patience).decode("utf-8", "replace")
         if response.status_code == 304:
             return known
         if response.status_code in _ABSENT:
@@ -128,37 +145,28 @@ class Client:
             self._pages.keep(url, page)
         return page
 
-    def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+    def _ask(
+        self, method: str, url: str, headers: Mapping[str, str], *, login: bool = True, redirects: bool = True
+    ) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
         session = self._opened()
         with self._lock:
-            gate = self._gates.setdefault(host, HostGate(host))
-        return gate.ask(lambda: self._send(session, method, url, headers))
-
-    def _send(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        from requests.exceptions import ConnectionError as ConnectionFailed
-
-        try:
-            return self._send_once(session, method, url, headers)
-        except ConnectionFailed as error:
-            if "Connection aborted" not in str(error):
-                raise
-            return self._send_once(session, method, url, headers)
-
-    def _send_once(self, session: Session, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        user, colon, password = self._logins.get(urlsplit(url).netloc, "").partition(":")
-        return session.request(
+            gate = self._gates.setdefault(host, HostGate(host, self._patience))
+        user, colon, password = self._logins.get(host if login else "", "").partition(":")
+        send = partial(
+            session.request,
             method,
             url,
             headers=headers,
-            auth=(user, password) if user or colon else None,
-            timeout=(CONNECT_S, READ_S),
+            auth=(user, password) if user or colon else None if login else _nobody,
+            timeout=(CONNECT_S, self._patience.silence),
             verify=self._certificates or True,
             stream=True,
-            allow_redirects=True,
+            allow_redirects=redirects,
         )
+        return gate.ask(lambda: _sent(send))
 
     def _opened(self) -> Session:
         """Import requests in one thread alone: where several do, CPython may find a deadlock between their imports."""
@@ -172,6 +180,23 @@ class Client:
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
             return self._session
+
+
+def _nobody(request: PreparedRequest) -> PreparedRequest:
+    """Log in as nobody, whatever a netrc file says."""
+    return request
+
+
+def _sent(send: Callable[[], Response]) -> Response:
+    """Send; once more where the host had closed a connection that was kept open."""
+    from requests.exceptions import ConnectionError as ConnectionFailed
+
+    try:
+        return send()
+    except ConnectionFailed as error:
+        if "Connection aborted" not in str(error):
+            raise
+        return send()
 
 
 def cache_folder() -> Path:
@@ -200,14 +225,7 @@ def _compare(url: str, wanted: str | None, found: str) -> None:
         )
 
 
-@contextmanager
-def _transfer(url: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        from requests import RequestException
-
-        if not isinstance(error, RequestException):
-            raise
-        message = f"the transfer of {url} broke off"
-        raise InstallationError("transfer", message, hint="run the same again") from error
+def _check_length(url: str, wanted: int | None, found: int | None) -> None:
+    if wanted is not None and found is not None and wanted != found:
+        message = f"{url} has {found} bytes, where its server had declared {wanted}"
+        raise InstallationError("length", message, hint="run the same again")

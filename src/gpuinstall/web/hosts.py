@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from time import monotonic
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from functools import partial
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
@@ -14,8 +17,13 @@ if TYPE_CHECKING:
 
     from requests import Response
 
+    from gpuinstall.patience import Patience
+
 FIRST_ANSWER_S = 6.0
 """How long a host may take to be found, connected to and to begin its first answer."""
+
+AGAIN_S = 0.2
+"""How soon a busy host is asked again at the earliest."""
 
 
 class Cause(NamedTuple):
@@ -37,8 +45,10 @@ class UnreachableError(InstallationError):
 class HostGate:
     """The way to one host: requests wait only so long for its first answer, and once one has failed nobody tries."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, patience: Patience) -> None:
         self._host = host
+        self._patience = patience
+        self._until: float | None = None
         self._answered = False
         self._closed: Cause | None = None
 
@@ -49,9 +59,20 @@ class HostGate:
 
     def ask(self, send: Callable[[], Response]) -> Response:
         """Send a request; raise UnreachableError where the host does not answer, or did not before."""
-        response = self._try(send if self._answered else lambda: _within(FIRST_ANSWER_S, send))
-        self._answered = True
-        return response
+        while True:
+            usual = self._patience.window
+            response = self._try(partial(_within, usual if self._answered else min(FIRST_ANSWER_S, usual), send))
+            self._answered = True
+            wait = _retry_after(response)
+            if wait is None or not self._may_wait(wait):
+                return response
+            response.close()
+            _sleep(max(wait, AGAIN_S))
+
+    def _may_wait(self, seconds: float) -> bool:
+        """Say whether a host that asks for time still has it: a window in all, however many ask."""
+        self._until = self._until or monotonic() + self._patience.window
+        return monotonic() + seconds <= self._until
 
     def _try(self, send: Callable[[], Response]) -> Response:
         if self._closed is not None:
@@ -61,6 +82,25 @@ class HostGate:
         except OSError as error:
             self._closed = _cause(error)
             raise UnreachableError(self._host, self._closed) from error
+
+
+def _retry_after(response: Response) -> float | None:
+    """The seconds that a busy host asks for; None where it is not busy, or does not say."""
+    said = response.headers.get("Retry-After", "")
+    if response.status_code not in {429, 503} or not said:
+        return None
+    if said.isdecimal():
+        return float(said[:6])
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time())
+    return None
+
+
+def _sleep(seconds: float) -> None:
+    """Wait, unless this run is to end."""
+    until = monotonic() + seconds
+    while monotonic() < until and not interrupted():
+        sleep(min(0.1, max(0.0, until - monotonic())))
 
 
 def _within(seconds: float, send: Callable[[], Response]) -> Response:

@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.files import write_atomically
-from gpuinstall.web.client import Head
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.reporter import Meter
-    from gpuinstall.web.client import Client
+    from gpuinstall.web.client import Client, Head
 
 _DAY_S = 86400
 
@@ -54,16 +53,16 @@ class WheelCache:
         known = self.known(url)
         return known if known and known.etag and known.etag == head.etag else None
 
-    def fetch(self, url: str, name: str, etag: str | None, client: Client, meter: Meter) -> str:
+    def fetch(self, url: str, name: str, head: Head, client: Client, meter: Meter) -> str:
         """Stream a wheel into the cache, unless another transfer of this run already has; return its sha256."""
-        if known := self.current(url, Head(etag=etag)):
+        if known := self.current(url, head):
             return known.sha256
         coming = self.folder / "coming" / f"{os.getpid()}-{hashlib.sha256(url.encode()).hexdigest()}"
-        sha256 = client.download(url, coming, None, meter)
+        sha256 = client.download(url, coming, None, meter, size=head.size)
         path = self.path(sha256, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         coming.replace(path)
-        write_atomically(self._record(url), json.dumps(asdict(CachedWheel(sha256, name, etag))))
+        write_atomically(self._record(url), json.dumps(asdict(CachedWheel(sha256, name, head.etag))))
         return sha256
 
     def sweep(self) -> None:

@@ -1,6 +1,6 @@
 """Wheels that are not here, read in parts: what GPU code they hold, for a hundredth of their size."""
 
-from gpuinstall.wheels.companions import CompanionCode, read_companion
+from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import FileRanges, Limits, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import TorchCode, Witness, read_torch
@@ -16,6 +16,7 @@ __all__ = [
     "WheelError",
     "WheelReader",
     "Witness",
+    "load_members",
     "read_companion",
     "read_torch",
 ]

@@ -31,10 +31,20 @@ class CompanionCode:
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts."""
+    """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
+
+    ``with_torch`` are the packages that torch's own build answers for; what demands one of ``compiled_beside`` may have
+    GPU code although no row names it.
+    """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
     optional: re.Pattern[str]
+    with_torch: re.Pattern[str]
+    compiled_beside: re.Pattern[str]
+
+    def names(self, package: str) -> bool:
+        """Say whether it is known which library answers for a package."""
+        return any(packages.fullmatch(package) for packages, _ in self.rows)
 
     def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
         """Find the libraries that answer for a package; more than one where each is for another CUDA."""
@@ -51,7 +61,12 @@ def load_members() -> Members:
 
     table = tomli.loads(Path(__file__).with_name("members.toml").read_text("utf-8"))
     rows = ((re.compile(row["package"]), re.compile(row["member"], re.ASCII)) for row in table["members"])
-    return Members(tuple(rows), re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE))
+    return Members(
+        rows=tuple(rows),
+        optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
+        with_torch=re.compile(table["with_torch"]),
+        compiled_beside=re.compile(table["compiled_beside"]),
+    )
 
 
 def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) -> CompanionCode:

@@ -39,10 +39,10 @@ class HttpRanges:
         self._ask, self._url, self._hosts = ask, url, hosts
         self._login = True
         self._deadline = monotonic() + seconds
-        self._etag: str | None = None
+        self.etag: str | None = None
         with closing(self._open(0, 1)) as response:
             self.size = _total(response)
-            self._etag = response.headers.get("ETag")
+            self.etag = response.headers.get("ETag")
             _keep_open(response)
 
     def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
@@ -50,7 +50,7 @@ class HttpRanges:
         if start == end:
             return
         with closing(self._open(start, end)) as response:
-            if (_total(response), response.headers.get("ETag")) != (self.size, self._etag):
+            if (_total(response), response.headers.get("ETag")) != (self.size, self.etag):
                 raise WheelError("wrong-range", f"{_host(self._url)} changed the file while it was read")
             while start < end and (piece := self._read(response, min(_PIECE, end - start))):
                 start += len(piece)

@@ -24,11 +24,12 @@ _STORED, _DEFLATED = 0, 8
 
 
 class WheelReader:
-    """A wheel whose directory has been read; ``bytes_read`` and ``requests`` are what it has cost so far."""
+    """A wheel of ``size`` bytes whose directory has been read; ``bytes_read`` and ``requests`` are its cost so far."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._ranges = MeteredRanges(ranges, limits)
         size = self._ranges.size
+        self.size = size
         tail_start = max(0, size - TAIL)
         tail = b"".join(self._ranges.stream(tail_start, size))
         extent = find_directory(tail, size)

@@ -77,7 +77,13 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     drivers = load_catalog().drivers
 
     assert code <= known
-    assert {*drivers.tegra, *drivers.compilers, *drivers.families, *drivers.unified_memory} <= known
+    assert {
+        *drivers.tegra,
+        *drivers.compilers,
+        *drivers.first_drivers,
+        *drivers.families,
+        *drivers.unified_memory,
+    } <= known
     assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory
 
 
@@ -149,6 +155,31 @@ def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) 
     found = load_drivers().cudnn_floor(version)
 
     assert (found and str(found)) == floor
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "ceiling"),
+    [
+        ("8.5.0.96", 11, "8.9"),
+        ("8.7.0.84", 11, "9.0"),
+        ("8.9.2.26", 12, "9.0"),
+        ("9.1.0.70", 11, "9.0"),
+        ("9.1.0.70", 12, None),
+        ("9.28.0.42", 13, None),
+    ],
+)
+def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version: str, cuda: int, ceiling: str | None) -> None:
+    found = load_drivers().cudnn_ceiling(version, cuda)
+
+    assert (found and str(found)) == ceiling
+
+
+def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue() -> None:
+    catalog = load_catalog()
+    for release in catalog.releases.values():
+        for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
+            assert all((package, version) in catalog.companions for version in versions), release.torch
+        assert release.triton is None or ("triton", release.triton.lstrip("=~")) in catalog.companions
 
 
 def test_only_a_branch_between_two_majors_is_partially_supported() -> None:

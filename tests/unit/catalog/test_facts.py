@@ -73,6 +73,57 @@ def test_every_cudnn_floor_is_that_of_the_facts() -> None:
     assert {name: floor for name, floor in floors.items() if floor[0] != floor[1]} == {}
 
 
+def test_every_cudnn_ceiling_is_that_of_the_facts() -> None:
+    for torch, row, build in listed():
+        cudnn = dict(build.libraries).get("cudnn")
+        ceiling = cudnn and frozen_catalog().drivers.cudnn_ceiling(cudnn, build.toolkit and build.toolkit[0])
+        assert str(ceiling or None) == str(row.get("cudnn_max_cc")), (torch, row["tag"])
+
+
+def test_the_first_driver_of_each_chip_is_that_of_the_facts() -> None:
+    known = {str(chip): floor for chip, floor in frozen_catalog().drivers.first_drivers.items()}
+
+    assert {chip: str(floor.linux) for chip, floor in known.items() if chip in facts()["first_driver"]} == {
+        chip: first["linux"] for chip, first in facts()["first_driver"].items()
+    }
+    for chip, first in facts()["first_driver"].items():
+        assert str(known[chip].windows) == (first["windows"] or first["linux"].split(".")[0])
+
+
+def test_run_time_compilers_know_a_chip_from_the_toolkit_of_the_facts_on() -> None:
+    compilers = frozen_catalog().drivers.compilers
+
+    assert {str(chip): str(cuda) for chip, cuda in compilers.items()} == facts()["run_time_compilers"]
+
+
+def test_companions_have_the_wheels_of_the_facts() -> None:
+    names = {platform: f"{os}_{arch}" for platform, (os, arch) in PLATFORMS.items()}
+    for package, versions in facts()["companions"].items():
+        for version, wheels in versions.items():
+            known = frozen_catalog().companions[package, version]
+            told = {names[platform] for platform in wheels}
+            assert known.platforms - {"macos_x86_64"} == told, (package, version)
+            for tag in (tag for tags in wheels.values() for tag in tags if tag not in {"py3", "cp36m"}):
+                assert known.has_wheel(python(tag.replace("+", ""))), (package, version, tag)
+            assert (known.pythons is None) == (wheels["linux_x86_64"] == ["py3"])
+
+
+def test_companions_are_without_a_label_where_the_facts_say_so() -> None:
+    told = {(package, each) for package, found in facts()["unlabelled_on_aarch64"].items() for each in found}
+    known = {key for key, wheels in frozen_catalog().companions.items() if wheels.unlabelled}
+
+    assert told <= known
+    assert {key for key in known if key[1] in facts()["companions"][key[0]]} == told
+
+
+def test_the_last_torchaudio_is_built_for_the_backends_of_the_facts() -> None:
+    last, told = frozen_catalog().companions["torchaudio", "2.11.0"], facts()["torchaudio_2.11.0"]
+    unseen = {backend.tag for backend in last.unverified["linux_aarch64"]}
+
+    assert {backend.tag for backend in last.backends or ()} == set(told["tags"])
+    assert set(told["tags"]) - unseen == set(told["aarch64"])
+
+
 def test_every_release_has_its_date_and_its_default_builds() -> None:
     for torch, release in facts()["torch_releases"].items():
         known = next(found for version, found in frozen_catalog().releases.items() if str(version) == torch)

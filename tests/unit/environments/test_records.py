@@ -20,7 +20,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -> None:
     names = ("a b", "ü")
-    made = [make_environment(tmp_path / name, name) for name in names]
+    made = [make_environment(tmp_path / name, f"id-{number}") for number, name in enumerate(names)]
     for venv in (*made, *made):
         remember(venv)
     assert remembered() == made

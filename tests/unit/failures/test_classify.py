@@ -29,8 +29,8 @@ PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
-# nvidia-smi's words for three faults: the kernel's log tells them apart.
-SHARED = {"No devices were found": {"F06", "F07", "F31"}}
+# nvidia-smi's words for four faults: the kernel's log tells them apart.
+SHARED = {"No devices were found": {"F06", "F07", "F31", "F92"}}
 
 
 def machine(
@@ -248,7 +248,7 @@ def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: st
         ("you need nvcc: sudo apt install nvidia-cuda-toolkit", "toolkit-for-torch"),
         ("run sudo nvidia-smi -r and try again", "reset-in-use"),
         ("sudo nvidia-smi --gpu-reset -i 0", "reset-in-use"),
-        ("is_available() is False, so it is a libcudart mismatch", "libcudart-mismatch"),
+        ("torch sees no GPU, so it is a libcudart mismatch", "libcudart-mismatch"),
         ("pip install torch --extra-index-url https://download.pytorch.org/whl/cu121", "extra-index"),
         ("sudo ln -s /usr/lib/libcudnn.so.8 /usr/lib/libcudnn.so.9", "symlink"),
         ("apt install cuda-compat-12-4", "cuda-compat-on-geforce"),

@@ -57,7 +57,7 @@ class TestEachEntry:
             assert {*sign.when, *sign.unless} <= NAMES
 
     def test_refers_only_to_what_exists(self, failure: Failure) -> None:
-        assert set(failure.behind) <= load_failures().keys() - {failure.id}
+        assert {*failure.behind, *failure.narrows} <= load_failures().keys() - {failure.id}
         assert set(failure.advice) <= load_advice().keys()
 
     @pytest.mark.parametrize("platform", PLATFORMS)
@@ -80,7 +80,7 @@ def test_advice_and_lookalikes_give_reasons() -> None:
 
 NEW = """
 [[failure]]
-id = "F99"
+id = "F999"
 title = "the frobnicator has no spindle"
 messages = ["WidgetError: the frobnicator has lost its spindle"]
 cause = "The spindle was taken out."
@@ -115,6 +115,6 @@ def _forget() -> None:
 def test_a_new_failure_is_one_entry() -> None:
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = problem("spindle-missing", "no spindle", FixContext.of_machine(HERE))
-    assert (cause.id, reported.id, reported.needs) == ("F99", "F99", ("root",))
+    assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
     assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
     assert reported.fix == "\n".join(cause.fix)

@@ -55,7 +55,7 @@ MACHINES = {
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
 def test_probe_verify_and_doctor_give_the_same_fix(failure: Failure, place: str) -> None:
     machine = MACHINES[place]
-    context = FixContext.of_machine(machine)
+    context = FixContext.of_machine(machine).knowing(python=PYTHON)
     agreed = fix(failure.id, context)
     assert agreed
     assert not re.search(r"\{\w+\}", " ".join(agreed))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.failures.excerpt import LONG_TEXT
 from gpuinstall.failures.pattern import Pattern
-from gpuinstall.failures.transcript import LONG_TEXT, Transcript
+from gpuinstall.failures.transcript import Transcript
 
 SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"

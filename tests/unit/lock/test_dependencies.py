@@ -60,7 +60,27 @@ def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None
 
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
-    sources = {"numpy": {"path": "../numpy"}, "torch": {"index": "pytorch-cu126"}}
-    with pytest.raises(UsageError, match=r"numpy has a source of its own"):
+    sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
+    with pytest.raises(UsageError, match=r"numpy has a source in"):
         parse_dependencies({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY)
     assert parse_dependencies({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"path": "../numpy"}, "numpy @ ../numpy"),
+        ({"path": "../numpy", "editable": True}, "-e numpy @ ../numpy"),
+        ({"git": "https://git.example/numpy", "branch": "main"}, "numpy @ git+https://git.example/numpy@main"),
+        (
+            {"git": "https://git.example/all", "rev": "0" * 40, "subdirectory": "numpy"},
+            f"numpy @ git+https://git.example/all@{'0' * 40}#subdirectory=numpy",
+        ),
+        (
+            {"url": "https://files.example/numpy-2-py3-none-any.whl"},
+            "numpy @ https://files.example/numpy-2-py3-none-any.whl",
+        ),
+    ],
+)
+def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(source: dict[str, Any], expected: str) -> None:
+    assert expected in parse_dependencies({**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY)

@@ -90,8 +90,15 @@ def test_packages_that_no_hash_can_pin_are_known() -> None:
     wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
     folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
     repository = LOCK.replace(wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n')
-    assert parse("pylock.cu126.toml", LOCK).unpinned == parse("pylock.cu126.toml", LOCK).unserved == ()
-    assert [parse("pylock.cu126.toml", text).unpinned for text in (folder, repository)] == [("torch",)] * 2
+    assert parse("pylock.cu126.toml", LOCK).addresses == {}
+    assert parse("pylock.cu126.toml", LOCK).unserved == ()
+    assert parse("pylock.cu126.toml", LOCK).pinned_by == "every file hashed"
+    assert parse("pylock.cu126.toml", folder).addresses == {"torch": "torch @ ."}
+    assert parse("pylock.cu126.toml", repository).addresses == {"torch": "torch @ git+https://index.example/a@1"}
+    assert parse("pylock.cu126.toml", folder).pinned_by == "no hash pins torch (the folder .)"
+    assert parse("pylock.cu126.toml", repository).pinned_by == (
+        "no hash pins torch (commit 1 of https://index.example/a)"
+    )
     assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [("torch",)] * 2
 
 

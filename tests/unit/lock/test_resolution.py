@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.request import LockRequest, plan_lock
-from gpuinstall.lock.resolution import check_provenance, fitting, foreseen_files, locked_files
+from gpuinstall.lock.resolution import check_provenance, check_unbuilt, fitting, foreseen_files, locked_files
 from gpuinstall.lock.resolver import unknown_hash
 from gpuinstall.lock.target import Target
 from gpuinstall.request import Request
@@ -85,11 +85,16 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vcs", "directory"])
-def test_what_no_hash_can_pin_is_refused(kind: str) -> None:
+def test_what_no_hash_can_pin_has_no_files(kind: str) -> None:
+    assert locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]}) == ()
+
+
+@pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
+def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind: str) -> None:
+    check_unbuilt({"packages": [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}]}, {"torch"})
     with pytest.raises(InstallationError) as caught:
-        locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]})
-    assert caught.value.code == "not-lockable"
-    assert "mine" in caught.value.message
+        check_unbuilt({"packages": [{"name": "torch", kind: {}}]}, {"torch"})
+    assert caught.value.code == "wrong-source"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.resolver import ConflictError, demanded, explain_failure, mentioned
+from gpuinstall.lock.resolver import ConflictError, explain_failure, mentioned, parse_versions
 
 FAMILY = frozenset({"torch", "triton", "torchvision", "fbgemm-gpu-genai"})
 
@@ -49,19 +47,16 @@ def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
     assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
 
 
-@pytest.mark.parametrize(
-    ("requirements", "expected"),
-    [
-        ("numpy==2.3.4    # via vllm\ntorch==2.9.1    # via vllm, xformers\n", ("2.9.1", ("vllm", "xformers"))),
-        ("torch==2.9.1    # via the-request (pyproject.toml)\n", ("2.9.1", ())),
-        ("numpy==2.3.4    # via vllm\n", None),
-        ("torchvision==0.29.2    # via vllm\n", None),
-    ],
-)
-def test_who_demands_which_torch_is_read_from_the_annotations(
-    requirements: str, expected: tuple[str, tuple[str, ...]] | None
-) -> None:
-    assert demanded(requirements) == expected
+def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
+    text = (
+        "numpy==2.3.4    # via vllm\ntorch==2.9.1+cu126    # via the-request (pyproject.toml), vllm, xformers\n"
+        "vllm==0.9.1\nmine @ file:///mine  # via the-request (pyproject.toml)\n"
+    )
+    assert parse_versions(text) == {
+        "numpy": ("2.3.4", ("vllm",)),
+        "torch": ("2.9.1+cu126", ("vllm", "xformers")),
+        "vllm": ("0.9.1", ()),
+    }
 
 
 def test_anything_else_is_an_installation_that_failed() -> None:

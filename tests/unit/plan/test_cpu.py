@@ -113,6 +113,22 @@ def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_w
 
     assert installed(made) == ("torch==2.15.0", None)
     assert (made.status, [warning.code for warning in made.warnings]) == ("cpu", ["cuda-build-without-gpu"])
+    message = made.warnings[0].message
+    assert all(way in message for way in ("3 GB", "--backend cpu --torch-index", "--backend cu132"))
+
+
+def test_a_cpu_build_that_was_asked_for_and_is_in_no_source_is_refused_with_the_ways_out() -> None:
+    catalog = frozen_catalog()
+    builds = tuple(
+        replace(build, source=DEFAULT_INDEX, labelled=False)
+        if build.on_default_index
+        else replace(build, absent="withdrawn")
+        for build in catalog.builds
+    )
+    made = plan(machine(driver=None), replace(catalog, builds=builds), backend="cpu")
+
+    assert (made.status, made.choice, made.exit_code) == ("refused", None, 3)
+    assert all(way in (made.fix or "") for way in ("--backend cpu --torch-index", "--backend cu126"))
 
 
 def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:

@@ -16,7 +16,8 @@ from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    return parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    (parsed,) = parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    return parsed
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
@@ -48,6 +49,8 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("triton>=3.8.1", "triton<3.9"), ("torch==2.14.1+cu130", "triton<3.9,>=3.8.1")),
         (("torch", "xformers>=0.0.30"), ("torch==2.15.0+cu130", "xformers>=0.0.30")),
         (("xformers>=0.0.30", "xformers[a]<1"), ("torch==2.15.0+cu130", "xformers[a]<1,>=0.0.30")),
+        (("xformers[b]", "xformers[a]"), ("torch==2.15.0+cu130", "xformers[a,b]")),
+        (("torch[opt-einsum]", "torch[optree]>=2.9", "torch"), ("torch[opt-einsum,optree]==2.15.0+cu130",)),
         (("torch", "numpy<3", "vllm"), ("torch==2.15.0+cu130", "numpy<3", "vllm")),
         (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
     ],
@@ -149,3 +152,45 @@ def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: 
 
     assert choice is not None
     assert str(choice.build.torch) == torch
+
+
+BY_PYTHON = ('torch==2.6.0; python_version < "3.11"', 'torch>=2.9,<2.11; python_version >= "3.11"')
+
+
+@pytest.mark.parametrize(("python", "torch"), [("3.10", "2.6.0"), ("3.11", "2.10.0"), ("3.13t", "2.10.0")])
+def test_two_lines_for_different_pythons_are_one_choice_for_each(python: str, torch: str) -> None:
+    choice = choose(machine("RTX 4090"), Request(BY_PYTHON, python=python), frozen_catalog()).choice
+
+    assert choice is not None
+    assert (str(choice.build.torch), choice.python) == (torch, python)
+
+
+def test_where_the_python_is_open_the_newest_torch_decides() -> None:
+    at_hand = machine("RTX 4090", pythons=("3.10.12",))
+
+    for managed, expected in ((True, ("2.10.0", "3.14")), (False, ("2.6.0", "3.10"))):
+        choice = choose(at_hand, Request(BY_PYTHON, managed_pythons=managed), frozen_catalog()).choice
+        assert choice is not None
+        assert (str(choice.build.torch), choice.python) == expected
+
+
+def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch() -> None:
+    requirements = ('torch==2.10.0; python_version < "3.12"', 'torch==2.15.0; python_version >= "3.12"')
+    made = choose(machine("V100", "RTX 5090"), Request(requirements), frozen_catalog())
+
+    assert made.choice is not None
+    assert (made.status, made.choice.build.name, made.choice.python) == ("ok", "2.10.0+cu129", "3.11")
+
+
+def test_a_companion_can_be_asked_for_with_some_pythons_only() -> None:
+    asked = ("torch", 'torchaudio; python_version < "3.12"')
+
+    assert chosen(*asked, python="3.11") == ("torch==2.15.0+cu130", "torchaudio==2.11.0+cu130")
+    assert chosen(*asked, python="3.12") == ("torch==2.15.0+cu130",)
+
+
+def test_lines_that_contradict_each_other_for_the_python_that_is_planned_are_refused() -> None:
+    asked = ('torch==2.6.0; python_version >= "3.10"', 'torch==2.9.1; python_version >= "3.11"')
+
+    assert chosen(*asked, python="3.10") == ("torch==2.6.0+cu126",)
+    assert chosen(*asked, python="3.12") == ()

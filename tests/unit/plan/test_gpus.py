@@ -82,7 +82,7 @@ def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served
 
 def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
     asked = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
-    demand, rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
+    (demand,), rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
     context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
 
     assert best_cover([(0,), (1, 2, 3)], context) == (0,)
@@ -115,8 +115,93 @@ def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
     assert not plan(machine("A100", driver="530.30.02")).warnings
 
 
-def test_a_cuda_12_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> None:
-    made = plan(machine("GB10", arch="aarch64", driver="575.57.08"))
+def test_a_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> None:
+    made = plan(machine("GB10", arch="aarch64"), backend="cu128")
 
-    assert (made.status, build(made)) == ("ok", "2.13.0+cu129")
+    assert (made.status, build(made)) == ("ok", "2.11.0+cu128")
     assert {warning.code for warning in made.warnings} == {"run-time-compiler-too-old"}
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "known"),
+    [("GB10", "cu129", True), ("B300", "cu128", False), ("B300", "cu129", True), ("Thor", "cu130", True)],
+)
+def test_run_time_compilers_know_a_chip_from_a_minor_release_of_the_toolkit_on(
+    name: str, backend: str, *, known: bool
+) -> None:
+    made = plan(machine(name, arch="aarch64"), backend=backend)
+
+    assert made.choice is not None
+    assert ("run-time-compiler-too-old" not in {warning.code for warning in made.warnings}) == known
+
+
+def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_the_driver() -> None:
+    made = plan(
+        machine("GB10", arch="aarch64", cuda="12.8"),
+        allowed_backends=("cu128", "cu129"),
+        requirements=("torch==2.11.0",),
+    )
+
+    assert build(made) == "2.11.0+cu129"
+    told = {found.build.name: found.message for found in made.rejected}
+    assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers know the GPU"
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        (machine("RTX 3090", driver="450.80.02"), "455.23.04"),
+        (machine("RTX 4090", driver="515.65.01"), "520.56.06"),
+        (machine("H100", driver="515.65.01"), "520.56.06"),
+        (machine("B200", driver="565.57.01"), "570.26"),
+        (machine("RTX 5090", driver="566.36", os="windows"), "570.65"),
+        (machine("B300", driver="580.65.06"), "580.82.07"),
+        (machine("Thor", arch="aarch64", driver="575.57.08"), "580"),
+        (machine("GB10", arch="aarch64", driver="575.57.08"), "580"),
+        (machine("RTX 4090", driver=None, cuda="11.7"), "520.56.06"),
+    ],
+)
+def test_a_driver_older_than_the_gpu_does_not_know_it(asked: Machine, first: str) -> None:
+    made = plan(asked)
+
+    assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 8, "driver-older-than-gpu")
+    assert f"{first} or newer" in (made.fix or "").splitlines()[0]
+
+
+def test_beside_a_gpu_that_the_driver_knows_the_younger_one_is_left_out() -> None:
+    made = plan(machine("RTX 4090", "A100", driver="515.65.01"))
+
+    assert (made.status, made.exit_code, build(made)) == ("partial", 0, "2.7.1+cu118")
+    assert [run.how for run in made.gpus] == ["none", "sass"]
+    assert [warning.code for warning in made.warnings] == ["driver-older-than-gpu"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        machine("RTX 3090", driver="455.23.04"),
+        machine("RTX 4090", driver="520.56.06"),
+        machine("RTX 4090", driver="520"),
+        machine("RTX 4090", driver=None, cuda="11.8"),
+        machine("B300", driver="580.82.07"),
+        machine("B300", driver="580"),
+    ],
+)
+def test_the_first_driver_that_knows_a_gpu_runs_it(asked: Machine) -> None:
+    assert plan(asked).status == "ok"
+
+
+def test_an_older_driver_is_told_the_nearest_that_a_build_for_the_gpu_runs_with() -> None:
+    made = plan(machine("RTX 4090", arch="aarch64", driver="515.65.01"))
+
+    assert (made.fix or "").splitlines()[0] == "update the NVIDIA driver to 525.60.13 or newer"
+
+
+def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> None:
+    made = plan(machine("RTX 5090", driver="576.02", os="windows"))
+    told = {found.build.name: (found.code, found.message) for found in made.rejected}
+
+    assert build(made) == "2.11.0+cu128"
+    assert told["2.7.1+cu118"][0] == "no-cudnn-code"
+    assert "only up to sm_90" in told["2.7.1+cu118"][1]
+    assert plan(machine("RTX 5090", driver="576.02", os="windows"), backend="cu118").exit_code == 3

@@ -66,6 +66,13 @@ def test_a_companion_that_has_no_build_for_the_newest_toolkit_takes_its_backend_
     assert made.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130", "torchaudio==2.11.0+cu130")
 
 
+def test_the_last_torchaudio_loads_beside_every_later_torch_of_its_cuda() -> None:
+    made = plan(machine("RTX 5090", driver="570.86.15"), "torch", "torchvision", "torchaudio")
+
+    assert made.choice is not None
+    assert made.choice.requirements == ("torch==2.13.0+cu129", "torchvision==0.28.0+cu129", "torchaudio==2.11.0+cu129")
+
+
 def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_other_choice() -> None:
     made = plan(machine("P40", "P40", "RTX 5090"))
 

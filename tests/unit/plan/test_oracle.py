@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import cache
 from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -15,7 +16,10 @@ from gpuinstall.request import Request
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 
-BRANCHES = (418, 450, 470, 510, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BRANCHES = (418, 450, 455, 470, 510, 515, 520, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
 SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))
 PYTHONS = (None, "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 PLATFORMS = {
@@ -27,13 +31,59 @@ PLATFORMS["wsl", "x86_64"] = "linux_x86_64"
 GPUS = {name: float(capability) for name, (capability, _) in CARDS.items() if name != "Orin"}
 
 
+Torch = tuple[int, ...]
+Minor = int
+"""Of a Python: 12 is 3.12."""
+
+
+class Asked(NamedTuple):
+    """Requirements, the companions among them, and what they say of torch: for a Python, and for an ``os``."""
+
+    requirements: tuple[str, ...]
+    companions: tuple[str, ...] = ()
+    allows: Callable[[Torch, Minor, str], bool] = lambda _torch, _python, _os: True
+
+
+ASKED = (
+    Asked(("torch",)),
+    Asked(("torch==2.9.*",), (), lambda torch, _python, _os: torch[:2] == (2, 9)),
+    Asked(("torch<2.8", "torch!=2.6.0"), (), lambda torch, _python, _os: torch < (2, 8) and torch != (2, 6, 0)),
+    Asked(("torch", "torchvision"), ("torchvision",)),
+    Asked(
+        ("torch>=2.4", "torchvision", "torchaudio"), ("torchvision", "torchaudio"), lambda torch, *_: torch >= (2, 4)
+    ),
+    Asked(("torchaudio", "triton"), ("torchaudio", "triton")),
+    Asked(("triton",), ("triton",)),
+    Asked(
+        ('torch<2.10; sys_platform == "win32"', 'torch>=2.9; platform_machine == "aarch64"', "torch"),
+        (),
+        lambda torch, _python, os: torch < (2, 10) if os == "windows" else os != "aarch64" or torch >= (2, 9),
+    ),
+    Asked(
+        ('torch<2.7; python_version < "3.11"', 'torch>=2.9; python_version >= "3.11"'),
+        (),
+        lambda torch, python, _os: torch < (2, 7) if python < 11 else torch >= (2, 9),
+    ),
+    Asked(
+        ('torch==2.9.1; python_version == "3.12"', 'torchaudio; python_version != "3.12"'),
+        ("torchaudio unless 3.12",),
+        lambda torch, python, _os: python != 12 or torch == (2, 9, 1),
+    ),
+)
+
+
 class Point(NamedTuple):
-    """One machine of the grid, and the Python that is asked for."""
+    """One machine of the grid, the Python that is asked for, and the rest of what is."""
 
     cards: tuple[str, ...]
     branch: int
     system: tuple[str, str]
     python: str | None
+    asked: int
+
+    @property
+    def request(self) -> Request:
+        return Request(ASKED[self.asked].requirements, python=self.python)
 
     def machine(self) -> Machine:
         os, arch = self.system
@@ -56,22 +106,56 @@ def driver_cuda() -> dict[int, float]:
     return {int(branch): float(cuda) for branch, cuda in facts()["driver_branch_to_cuda"].items()}
 
 
-def driven(capability: float, branch: int) -> bool:
-    if capability < 4:
-        return branch <= 470
-    return branch <= 580 if capability < 7.5 else branch >= 570 if capability >= 10 else True
+def driven(capability: float, point: Point) -> bool:
+    """A branch named alone is its newest release: one that has the number of the first driver knows the chip."""
+    last = 470 if capability < 4 else 580 if capability < 7.5 else 999
+    first = facts()["first_driver"].get(str(capability), {})
+    system = "windows" if point.system[0] in {"windows", "wsl"} else "linux"
+    known = first.get(system) or first.get("linux", "0").split(".")[0]
+    return int(known.split(".")[0]) <= point.branch <= last
 
 
-def fits(build: dict[str, Any], point: Point) -> bool:
+def fits(torch: Torch, build: dict[str, Any], point: Point) -> bool:
     windows = point.system[0] in {"windows", "wsl"}
     floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[build["cuda_toolkit"][:2]]
-    pythons = {f"3.{tag.split(' ')[0].removeprefix('cp3').removesuffix('m')}" for tag in build["pythons"]}
-    return point.branch >= floor and (point.python is None or point.python in pythons)
+    pythons = range(7, 16) if point.python is None else [int(point.python[2:])]
+    return point.branch >= floor and any(installs(torch, build, point, python) for python in pythons)
+
+
+def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -> bool:
+    """Say whether the build and its companions have wheels for a Python, and are what is asked for with it."""
+    asked = ASKED[point.asked]
+    os = "aarch64" if point.system[1] == "aarch64" else point.system[0]
+    companions = [name.removesuffix(" unless 3.12") for name in asked.companions if python != 12 or " " not in name]
+    return (
+        serves(build["pythons"], python)
+        and asked.allows(torch, python, os)
+        and all(has_companion(name, torch, build, python) for name in companions)
+    )
+
+
+def serves(tags: list[str], python: Minor) -> bool:
+    """``cp312+ (abi3)`` is that Python and newer, ``py3`` is any."""
+    plain = {tag.split(" ")[0].removesuffix("m") for tag in tags}
+    return f"cp3{python}" in plain or "py3" in plain or ("cp312+" in plain and python in range(12, 16))
+
+
+def has_companion(name: str, torch: Torch, build: dict[str, Any], python: Minor) -> bool:
+    told = facts()["torch_releases"][".".join(map(str, torch))]["companions"][name]
+    versions = {found[0] for text in told[:1] if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))}
+    if name == "torchvision" and torch >= (2, 14):
+        versions |= {"0.29.1", "0.29.2"}
+    if name == "torchaudio" and "2.11.0" in versions:
+        last = facts()["torchaudio_2.11.0"]
+        if build["tag"] not in last["aarch64" if build["platform"] == "linux_aarch64" else "tags"]:
+            return False
+    wheels = facts()["companions"][name]
+    return any(serves(wheels[version].get(build["platform"], []), python) for version in versions)
 
 
 def runs(build: dict[str, Any], card: str, branch: int) -> bool:
     chip = round(GPUS[card] * 10)
-    if GPUS[card] < float(build.get("cudnn_min_cc") or 0):
+    if not float(build.get("cudnn_min_cc") or 0) <= GPUS[card] <= float(build.get("cudnn_max_cc") or 99):
         return False
     sass = [int(code.removeprefix("sm_")) for code in build["sass"]]
     ptx = [int(code.removeprefix("compute_")) for code in build["ptx"]]
@@ -86,7 +170,9 @@ def order(build: dict[str, Any], point: Point) -> tuple[object, ...]:
     toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
     above = toolkit > driver_cuda().get(point.branch, 99)
     ptx = any(all(int(code[3:]) // 10 != int(chip) for code in build["sass"]) for chip in chips)
-    return (ptx, bool(chips & {11.0, 12.1}) and toolkit < 13, above, toolkit if above else -toolkit)
+    first = facts()["run_time_compilers"]
+    unknown = any(toolkit < float(first.get(str(chip), 0)) for chip in chips)
+    return (ptx, unknown, above, toolkit if above else -toolkit)
 
 
 def expected_backend(point: Point) -> str | None:
@@ -96,7 +182,9 @@ def expected_backend(point: Point) -> str | None:
     fitting = [
         build
         for torch, build in builds()[PLATFORMS[point.system]]
-        if torch == best[1] and fits(build, point) and all(runs(build, card, point.branch) for card in point.cards)
+        if torch == best[1]
+        and fits(torch, build, point)
+        and all(runs(build, card, point.branch) for card in point.cards)
     ]
     return str(min(fitting, key=lambda build: order(build, point))["tag"])
 
@@ -104,11 +192,11 @@ def expected_backend(point: Point) -> str | None:
 @cache
 def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The GPUs to serve, by place, and the newest torch for them; None where nothing runs."""
-    usable = [place for place, card in enumerate(point.cards) if driven(GPUS[card], point.branch)]
+    usable = [place for place, card in enumerate(point.cards) if driven(GPUS[card], point)]
     choices = []
     for torch, build in builds()[PLATFORMS[point.system]]:
         served = tuple(place for place in usable if runs(build, point.cards[place], point.branch))
-        if served and fits(build, point):
+        if served and fits(torch, build, point):
             highest = max(GPUS[point.cards[place]] for place in served)
             memory = sum(CARDS[point.cards[place]][1] for place in served)
             choices.append((highest, memory, len(served), [-place for place in served], torch, served))
@@ -121,8 +209,8 @@ def grid() -> list[Point]:
     sets = (
         [(name,) for name in GPUS] + list(combinations(GPUS, 2)) + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
     )
-    points = [Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS)]
-    return random.Random(5).sample(points, 3000)
+    points = [Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))]
+    return random.Random(5).sample(points, 4000)
 
 
 def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -134,7 +222,7 @@ def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 @cache
 def answers() -> list[tuple[Point, Plan]]:
     catalog = frozen_catalog()
-    return [(point, choose(point.machine(), Request(python=point.python), catalog)) for point in grid()]
+    return [(point, choose(point.machine(), point.request, catalog)) for point in grid()]
 
 
 def test_everything_chosen_runs_and_is_the_newest_that_runs() -> None:

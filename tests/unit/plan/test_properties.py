@@ -61,7 +61,7 @@ def test_no_rule_rejects_what_is_chosen(
     chosen = made.choice
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    demand, rules = parse_request(request, load_catalog().family, asked), rules_for(asked, load_catalog())
+    (demand,), rules = parse_request(request, load_catalog().family, asked), rules_for(asked, load_catalog())
     verdict = judge(chosen.build, PlanContext(asked, demand, load_catalog(), rules, gpus))
 
     assert isinstance(verdict, Candidate)

@@ -29,7 +29,9 @@ def with_only_the_default_index() -> Catalog:
     [
         (["RTX 4090"], "580 or newer"),
         (["GTX 1080"], "branch 580, the last for Pascal"),
-        (["K80", "RTX 4090"], "branch 470, the last for Kepler"),
+        (["K80", "A100"], "branch 470, the last for Kepler"),
+        (["K80", "RTX 4090"], "580 or newer"),
+        (["B300"], "580.82.07 or newer"),
         (["GT 710", "RTX 4090"], "580 or newer"),
         (["K80", "RTX 5090"], "580 or newer"),
         (["K80", "V100", "RTX 5090"], "branch 580, the last for Volta"),
@@ -40,6 +42,25 @@ def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(cards: li
 
     assert (made.exit_code, made.reasons[0].code) == (8, "no-driver")
     assert branches in (made.fix or "").splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "python", "nearest"),
+    [
+        (("torch==2.15.0",), "3.9", "3.11"),
+        (("torch==2.15.0",), "3.16", "3.15"),
+        (("torch==2.15.0", "torchaudio"), "3.15", "3.14"),
+        (("torch==2.6.0",), ">=3.14", "3.13"),
+    ],
+)
+def test_another_python_is_advised_by_the_nearest_that_works(
+    requirements: tuple[str, ...], python: str, nearest: str
+) -> None:
+    made = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog())
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
+    assert (made.fix or "").splitlines()[0] == f"use Python {nearest}: --python {nearest}"
+    assert choose(machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()).choice
 
 
 def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either() -> None:

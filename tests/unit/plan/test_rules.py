@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall.backend import Backend
+from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -16,6 +18,8 @@ from tests.unit.plan.machines import machine
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
+
+UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
 
 
 def code(made: Plan, name: str) -> str:
@@ -52,7 +56,10 @@ def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], b
     [
         ({"absent": "withdrawn"}, "withdrawn"),
         ({"absent": "unreachable"}, "unreachable"),
-        ({"unknown": True}, "not-in-catalogue"),
+        (
+            {"unread": UNREAD},
+            "not-in-catalogue",
+        ),
     ],
 )
 def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[str, Any], reason: str) -> None:

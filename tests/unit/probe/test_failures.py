@@ -13,6 +13,7 @@ import pytest
 from gpuinstall.probe.probe import read_machine
 from tests.lab.recorded import (
     GTX_1080,
+    RTX_4090,
     RTX_5090,
     card,
     healthy,
@@ -160,6 +161,7 @@ MADE: dict[str, tuple[Made, ...]] = {
     "F31": (Made(card(1) | module() | NO_DRIVER | {"nvidia-smi.xml": "ERR!\n"}, "smi-unreadable", blocking=False),),
     "F39": (
         Made(card(1, RTX_5090) | module("550.144.03") | nvml() | libcuda(init=100), "driver-older-than-gpu", gpus=(0,)),
+        Made(card(1, RTX_4090) | module("515.65.01") | nvml() | libcuda(init=100), "driver-older-than-gpu", gpus=(0,)),
     ),
     "F62": (Made(healthy() | {"/proc/cpuinfo": "flags\t\t: fpu sse2 ssse3\n"}, "cpu-without-avx", blocking=False),),
     "F64": (

@@ -118,3 +118,21 @@ def test_uv_gets_one_default_index_and_none_beside_it(environ: dict[str, str], t
 def test_redacted_hides_every_login_in_a_text() -> None:
     text = "https://u:p@ss@a.example/x and http://token@b.example but not you@c.example"
     assert redacted(text) == "https://****@a.example/x and http://****@b.example but not you@c.example"
+
+
+def test_what_a_file_of_the_folder_chooses_is_known_with_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    uv = folder / "uv.toml"
+    uv.write_text('index-url = "https://me:secret@here.example/simple/"\nfind-links = ["https://links.example"]')
+    home = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+    here = read_sources(None, home, folder, configured="https://torch.example/whl")
+    assert here.chosen == {
+        "https://torch.example/whl": folder / "pyproject.toml",
+        "https://here.example/simple": uv,
+        "https://links.example": uv,
+    }
+    elsewhere = home | {"UV_DEFAULT_INDEX": "https://user.example"}
+    users = read_sources("https://mine.example/whl", elsewhere, folder, configured="https://torch.example/whl")
+    assert users.chosen == {"https://links.example": uv}
+    assert users.torch_index == "https://mine.example/whl"

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.backend import Backend
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
+from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
 from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import CheckRecord, KernelReport
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -160,3 +160,28 @@ def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> N
 def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
     check = failed("import", "killed by SIGKILL: the kernel does that when memory runs out")
     assert check.fix[0].startswith("sudo dmesg")
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "cause"),
+    [
+        ("torchvision", "the result is not exactly the expected one", "F47"),
+        ("torchaudio", "OSError: libc10_cuda.so: cannot open shared object file: No such file or directory", "F48"),
+        ("torchcodec", "OSError: libnvrtc.so.13: cannot open shared object file: No such file or directory", "F56"),
+        ("vllm", NO_IMAGE, "F56"),
+        ("bitsandbytes", NO_IMAGE, "F71"),
+        ("torchvision", "ModuleNotFoundError: No module named 'PIL'", None),
+    ],
+)
+def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
+    program: str, text: str, cause: str | None
+) -> None:
+    report = KernelReport((CheckRecord(f"{program}-x", "failed", 0.1, text, text),), program=program)
+    (check,) = check_results(card("8.9"), report, proof())
+    assert check.cause == cause
+
+
+def test_the_fix_of_an_extension_names_it() -> None:
+    record = CheckRecord("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
+    (check,) = check_results(card("8.9"), KernelReport((record,), program="torch_scatter"), proof())
+    assert check.fix[0].startswith("gpuinstall install torch torch-scatter ")

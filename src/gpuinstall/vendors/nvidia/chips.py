@@ -49,12 +49,9 @@ def drivers() -> Drivers:
 
 def drivers_of(capability: ComputeCapability, system: str) -> DriverSpan:
     """Say which drivers drive a chip."""
-    generation = drivers().generation(capability)
-    if generation is None:
-        return DriverSpan()
-    floor = generation.floor
-    first = None if floor is None else floor.windows if system == "windows" else floor.linux
-    return DriverSpan(first, generation.last_branch)
+    generation, floor = drivers().generation(capability), drivers().first_drivers.get(capability)
+    first = floor and (floor.windows if system == "windows" else floor.linux)
+    return DriverSpan(first, generation.last_branch if generation else None)
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:

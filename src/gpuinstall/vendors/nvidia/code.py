@@ -54,11 +54,20 @@ def _code_for(made: Made, chip: ComputeCapability, drivers: Drivers, cuda: CudaV
     names, toolkit, libraries = made
     runnable = [code for code in parse_code(names)[0] if _runs(code, chip, toolkit, drivers)]
     code = Code(str(max(runnable)), "sass") if runnable else _ptx_for(chip, names, toolkit, cuda)
-    cudnn = dict(libraries).get("cudnn")
-    floor = cudnn and drivers.cudnn_floor(cudnn)
-    if isinstance(code, Code) and floor and chip < floor:
-        return Reason("no-cudnn-code", f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later")
-    return code
+    missing = isinstance(code, Code) and _cudnn_lacks(chip, dict(libraries).get("cudnn"), toolkit, drivers)
+    return Reason("no-cudnn-code", missing) if missing else code
+
+
+def _cudnn_lacks(chip: ComputeCapability, cudnn: str | None, toolkit: Toolkit, drivers: Drivers) -> str | None:
+    """Say that the cuDNN in a build has no code for a chip."""
+    if cudnn is None:
+        return None
+    floor, ceiling = drivers.cudnn_floor(cudnn), drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
+    if floor and chip < floor:
+        return f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later"
+    if ceiling and chip > ceiling:
+        return f"its cuDNN {cudnn} has no code for {chip.sm}, only up to {ceiling.sm}"
+    return None
 
 
 def _runs(code: Sass, chip: ComputeCapability, toolkit: Toolkit, drivers: Drivers) -> bool:

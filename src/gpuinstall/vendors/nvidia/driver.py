@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.vendors.protocol import Reason, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog.drivers import Drivers, Floor, Generation
     from gpuinstall.machine import Machine
@@ -59,41 +59,63 @@ class MachineDriver:
         """The floor for the system whose driver counts: in WSL that of Windows."""
         return floor.windows if self.machine.os == "windows" or self.machine.environment.wsl else floor.linux
 
-    def serves(self, major: int) -> bool:
-        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides."""
-        if self.version is None and self.cuda is not None:
-            return self.cuda.major >= major
-        floor = self.floors.get(major)
-        return floor is not None and self._reaches(floor)
+    @property
+    def is_unknown(self) -> bool:
+        """Say whether it is newer than every branch of the tables."""
+        return self.version is not None and self.version.branch > self.tables.branches[-1][0]
 
-    def ignores(self, chip: ComputeCapability, label: str) -> Unusable | None:
-        """Say why it does not drive a GPU: it is from before the GPU's generation, or has dropped it."""
-        generation = self.tables.generation(chip)
-        if not generation or self.branch is None:
+    def serves(self, toolkit: tuple[int, int]) -> bool:
+        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides.
+
+        A major without a floor is newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
+        """
+        floor = self.floors.get(toolkit[0])
+        if floor is None:
+            return self.cuda is not None and self.cuda >= toolkit
+        if self.version is None and self.cuda is not None:
+            return self.cuda.major >= toolkit[0]
+        return self._reaches(floor)
+
+    def needed(self, toolkit: tuple[int, int]) -> str:
+        """The driver that a toolkit needs, for people: ``driver 580 or newer``."""
+        floor = self.floors.get(toolkit[0])
+        return f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
+
+    def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Unusable | None:
+        """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+
+        ``majors`` are the CUDA majors of the builds for the chip: a newer driver has to serve one.
+        """
+        if self.branch is None:
             return None
-        chips = f"{generation.name} GPUs such as {label}"
-        last = generation.last_branch
-        if last is not None and self.branch > last:
-            message = f"{self} no longer drives {chips}; {last} is the last that does"
+        generation, first = self.tables.generation(chip), self.first_for(chip)
+        if generation and generation.last_branch is not None and self.branch > generation.last_branch:
+            last = generation.last_branch
+            message = f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does"
             return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
-        floor = generation.floor and self.here(generation.floor)
-        if floor and not (self._reaches(floor) if self.version else self.branch >= floor.branch):
-            message = f"{self} does not know {chips}; {floor} is the first that does"
-            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {floor} or newer")
+        if first and not self._reaches(first):
+            message = f"{self} does not know {label}: it is older than the GPU, {first} is the first that drives it"
+            enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
+            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {enough} or newer")
         return None
+
+    def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
+        """The first driver here that knows a chip; None where every driver that serves CUDA does."""
+        floor = self.tables.first_drivers.get(chip)
+        return floor and self.here(floor)
 
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
         """The last branch that drives the newest chip and all that can share a driver with it; None: no end."""
-        generations = self._generations(chips)
-        first = max((self.here(found.floor).branch for found in generations if found.floor), default=0)
-        lasts = [found.last_branch for found in generations if found.last_branch is not None]
+        first = max((first.branch for chip in chips if (first := self.first_for(chip))), default=0)
+        lasts = [found.last_branch for found in self._generations(chips) if found.last_branch is not None]
         return min((last for last in lasts if last >= first), default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
         """Name the branches that drive chips and serve the newest CUDA that they can have."""
         last = self.last_branch(chips)
         if last is None:
-            return f", {max(self.floors.values())} or newer"
+            firsts = (first for chip in chips if (first := self.first_for(chip)))
+            return f", {max((*self.floors.values(), *firsts))} or newer"
         names = dict.fromkeys(found.name for found in self._generations(chips) if found.last_branch == last)
         return f" of branch {last}, the last for {' and '.join(names)}"
 
@@ -102,8 +124,9 @@ class MachineDriver:
         return [generation for generation in found if generation is not None]
 
     def _reaches(self, floor: DriverVersion) -> bool:
-        """Say whether it is at least ``floor``; a branch named alone stands for its newest release."""
+        """Say whether it is at least ``floor``; a branch named alone, or by its CUDA, stands for its newest release."""
         version = self.version
         if version is None:
-            return False
+            row = self.tables.branch(floor)
+            return self.branch is not None and row is not None and self.branch >= row[0]
         return version.parts >= floor.parts or (len(version.parts) == 1 and version.branch == floor.branch)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuinstall.vendors.nvidia.code import code_for, parse_code
 from gpuinstall.vendors.nvidia.driver import MachineDriver
 from gpuinstall.vendors.protocol import Code, Reason, Unusable
-from gpuinstall.versions import ComputeCapability, CudaVersion
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
@@ -73,7 +73,7 @@ class NvidiaRules:
         if chip is None:
             message = f"the compute capability of {gpu.label} is not known: its driver tells it"
             return Unusable(Reason("unknown-gpu", message), "install a driver that drives it, then try again")
-        return self._driver.ignores(chip, gpu.label)
+        return self._driver.ignores(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of its SASS, ``sm_89``."""
@@ -87,18 +87,18 @@ class NvidiaRules:
     def ever_served(self, gpu: Gpu) -> bool:
         """Say whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
         chip = _chip(gpu)
-        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
-        return chip is None or any(
-            isinstance(code_for(build, chip, self.catalog.drivers, _ANY_CUDA), Code)
-            for build in builds
-            if build.backend.kind == self.kind
-        )
+        return chip is None or any(self._majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel."""
+        """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
+
+        A build that does not say what it has, and is forced, is taken to have what the GPU needs.
+        """
         chip = _chip(gpu)
         if chip is None:
             return Reason("no-code", f"the compute capability of {gpu.label} is not known")
+        if build.lists_no_code:
+            return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
@@ -109,24 +109,28 @@ class NvidiaRules:
 
     def against_driver(self, build: Build) -> Reason | None:
         """Keep the floor of the build's CUDA major."""
-        if build.toolkit is None or self._driver.serves(build.toolkit[0]):
+        if build.toolkit is None or self._driver.serves(build.toolkit):
             return None
-        major = build.toolkit[0]
-        return Reason("driver-too-old", f"CUDA {major}.x needs driver {self._driver.floors.get(major)} or newer")
+        needed = f"CUDA {build.toolkit[0]}.x needs {self._driver.needed(build.toolkit)}"
+        has = "" if build.toolkit[0] in self._driver.floors else f"; {self._driver} says CUDA {self._driver.cuda}"
+        return Reason("driver-too-old", f"{needed}{has}")
 
     def driver_for(self, build: Build) -> str:
         """The floor of the build's CUDA major."""
-        return f"driver {self._driver.floors[build.toolkit[0]]} or newer" if build.toolkit else "no driver"
+        return self._driver.needed(build.toolkit) if build.toolkit else "no driver"
 
     def driver_fix(self, build: Build, code: str, gpus: Sequence[Gpu]) -> str | None:
         """Name the driver to update to: of the build's CUDA major, or one that compiles its PTX."""
         if build.toolkit is None or code not in self.driver_reasons:
             return None
+        floor = self._driver.floors.get(build.toolkit[0])
         if code == "driver-too-old-for-ptx":
-            first = next(branch for branch, cuda in self.catalog.drivers.branches if cuda >= build.toolkit)
-            return f"update the NVIDIA driver to {first} or newer"
+            branches = self.catalog.drivers.branches
+            floor = next((DriverVersion.parse(str(branch)) for branch, cuda in branches if cuda >= build.toolkit), None)
+            return f"update the NVIDIA driver to {floor} or newer" if floor else _newest_driver(build.toolkit)
+        if floor is None:
+            return _newest_driver(build.toolkit)
         last = self._driver.last_branch(self._chips(gpus))
-        floor = self._driver.floors[build.toolkit[0]]
         return f"update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")
 
     def floors(self, build: Build) -> Mapping[str, str]:
@@ -160,9 +164,21 @@ class NvidiaRules:
         return f"its toolkit is {'closer to the driver' if other[2] else 'newer'}"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
-        """Warn of a driver that runs only part of a build's kernels, and of compilers that do not know a chip."""
-        found = (self._partially_supported(build), self._old_compiler(build, gpus))
+        """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
+        found = (self._partially_supported(build), self._old_compiler(build, gpus), *self._newer_than_catalog(gpus))
         return tuple(reason for reason in found if reason is not None)
+
+    def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
+        """Say what nobody had seen when the tables were made, and what it is judged by."""
+        tables, driver, known = self.catalog.drivers, self._driver, f"the catalogue of {self.catalog.date}"
+        if driver.is_unknown:
+            newest = f"{known} ({tables.branches[-1][0]})"
+            judged = f"it is judged by its CUDA {driver.cuda}"
+            yield Reason("driver-not-in-catalogue", f"{driver} is newer than {newest}: {judged}")
+        unknown = {chip: gpu.label for gpu in gpus if (chip := _chip(gpu)) and not tables.generation(chip)}
+        for chip, label in unknown.items():
+            judged = "it is judged by its compute capability"
+            yield Reason("chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {known}: {judged}")
 
     def _partially_supported(self, build: Build) -> Reason | None:
         partial, driver = self.catalog.drivers.partially_supported, self._driver
@@ -176,16 +192,27 @@ class NvidiaRules:
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            major = chip and self.catalog.drivers.compilers.get(chip)
-            if major and build.toolkit and build.toolkit[0] < major:
+            first = chip and self.catalog.drivers.compilers.get(chip)
+            if first and build.toolkit and build.toolkit < first:
                 compilers = f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)}"
-                message = f"{compilers} do not know {gpu.label}: torch.compile may fail"
+                message = f"{compilers} do not know {gpu.label}, those of {first} do: torch.compile may fail"
                 return Reason("run-time-compiler-too-old", message)
         return None
+
+    def _majors(self, chip: ComputeCapability) -> Iterator[int]:
+        """The CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
+        for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
+            served = build.backend.kind == self.kind and code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+            if build.toolkit and isinstance(served, Code):
+                yield build.toolkit[0]
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """The chips of the GPUs that a build was ever made for."""
         return [chip for gpu in gpus if (chip := _chip(gpu)) and self.ever_served(gpu)]
+
+
+def _newest_driver(toolkit: tuple[int, int]) -> str:
+    return f"update the NVIDIA driver to the newest: one for CUDA {CudaVersion(*toolkit)} is needed"
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:

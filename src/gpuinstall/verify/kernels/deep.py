@@ -1,4 +1,4 @@
-"""The deep checks: attention, low precision, sparsity, solvers, graphs, the compiler, and torch's companions."""
+"""The deep checks: attention, low precision, sparsity, solvers, graphs, and the compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def attention(backend: str, context: CheckContext) -> None:
     dtype = "float16" if context.on_gpu else "float32"
     q, k, v = (context.random(2, HEADS, LENGTH, WIDTH, dtype=dtype, seed=seed) for seed in range(3))
     result = _attended(context, backend, *(tensor.to(context.device) for tensor in (q, k, v)))
-    context.compare(result, _reference(context, q, k, v), v.double().abs().max())
+    context.compare(result, attended_exactly(context, q, k, v), v.double().abs().max())
 
 
 def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
@@ -54,7 +54,8 @@ def _only(torch: Any, backend: str) -> Any:
     return torch.backends.cuda.sdp_kernel(**{option: name == backend for name, option in chosen.items()})
 
 
-def _reference(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
+def attended_exactly(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
+    """Attend in float64 on the CPU; the heads stand before the length."""
     scores = q.double() @ k.double().transpose(-2, -1) / WIDTH**0.5
     return context.torch.softmax(scores, dim=-1) @ v.double()
 
@@ -164,39 +165,25 @@ def toolchain(context: CheckContext) -> None:
     """Say why torch.compile cannot work here, where something that it needs is not there."""
     if not hasattr(context.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
-    if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
-        raise Skip("torch.compile needs a C compiler, and there is none (cc, gcc, clang)")
+    _demand_compiler("torch.compile")
     if context.device == "cpu" and not any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl")):
         raise Skip("torch.compile needs a C++ compiler on the CPU, and there is none (c++, g++, clang++)")
     if context.on_gpu:
-        _triton()
+        if importlib.util.find_spec("triton") is None:
+            raise Skip("torch.compile needs triton, which is not installed")
+        demand_headers("torch.compile")
 
 
-def _triton() -> None:
-    if importlib.util.find_spec("triton") is None:
-        raise Skip("torch.compile needs triton, which is not installed")
+def demand_headers(who: str) -> None:
+    """Skip where Triton cannot build its launcher: no C compiler, or none of Python's headers."""
+    _demand_compiler(who)
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
-        raise Skip("torch.compile needs Python's headers (Python.h), and they are not there")
+        raise Skip(f"{who} needs Python's headers (Python.h), and they are not there")
 
 
-def companion(name: str, use: Callable[[CheckContext, Any], None], context: CheckContext) -> str:
-    """A package built beside torch loads with it, and runs where it has kernels."""
-    if importlib.util.find_spec(name) is None:
-        raise Skip(f"{name} is not installed")
-    module = importlib.import_module(name)
-    use(context, module)
-    return str(getattr(module, "__version__", ""))
-
-
-def _nms(context: CheckContext, torchvision: Any) -> None:
-    boxes = context.torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
-    scores = context.torch.tensor([0.9, 0.8, 0.7])
-    kept = torchvision.ops.nms(boxes.to(context.device), scores.to(context.device), 0.5)
-    context.same(kept, context.torch.tensor([0, 2]))
-
-
-def _loaded(_context: CheckContext, _module: Any) -> None:
-    """Importing it was the check."""
+def _demand_compiler(who: str) -> None:
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
+        raise Skip(f"{who} needs a C compiler, and there is none (cc, gcc, clang)")
 
 
 CHECKS = (
@@ -211,8 +198,4 @@ CHECKS = (
     Check("random-numbers", randomness),
     Check("cuda-graph", graph, where="cuda"),
     Check("compile", compiled, tolerance("float32", 4)),
-    Check("torchvision", partial(companion, "torchvision", _nms)),
-    Check("torchaudio", partial(companion, "torchaudio", _loaded)),
-    Check("xformers", partial(companion, "xformers", _loaded)),
-    Check("triton", partial(companion, "triton", _loaded), where="gpu"),
 )

@@ -23,15 +23,15 @@ PATH = list(sys.path)
 ADDED = [_absolute(entry) for entry in ("", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
 sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 
+import ast
 import importlib.util
 import json
 import platform
 import re
-import runpy
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator  # noqa: UP035  Python 3.8
 
 # The kinds of build, by what torch calls the toolkit that each is made with.
 KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
@@ -43,7 +43,7 @@ def main() -> None:
     sys.path[:] = PATH
     origin = _origin()
     found: dict[str, Any] = {"python": platform.python_version(), "torch": origin}
-    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing)
+    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
     if sys.argv[1:] == ["damage"]:
@@ -79,11 +79,22 @@ def _version(path: Path) -> dict[str, Any]:
     if path.parent.name != "torch" or not path.is_file():
         return {}
     try:
-        values = runpy.run_path(str(path))
-    except Exception:  # noqa: BLE001  a damaged file is for the import to report
+        values = dict(_constants(ast.parse(path.read_bytes())))
+    except (OSError, SyntaxError, ValueError, RecursionError):  # a damaged file is for the import to report
         return {}
     toolkits = ([kind, _number(str(values[name]))] for name, kind in KINDS.items() if values.get(name))
     return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
+    """The names that a module sets to plain values; it is read and not run, as it may lie in the working folder."""
+    for line in module.body:
+        targets = (
+            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+        )
+        value = getattr(line, "value", None)
+        if isinstance(value, ast.Constant):
+            yield from ((target.id, value.value) for target in targets if isinstance(target, ast.Name))
 
 
 def _number(version: str) -> str | None:

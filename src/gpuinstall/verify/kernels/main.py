@@ -1,4 +1,4 @@
-"""A child's course: open the channel, import torch, run one table of checks or measurements on one device.
+"""A child's course: open the channel, import torch, run a table of checks or measurements, or one program, on a device.
 
 What a child tells the runner are JSON lines on the stream that was its stdout, which nothing else can reach.
 """
@@ -14,10 +14,11 @@ import time
 import traceback
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import all_gpus, bench, deep, quick
 from .context import CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
+from .programs import program_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,8 @@ def _failure(error: Exception) -> dict[str, Any]:
     """Tell an error of the device from one that means that somebody else has the device or its memory."""
     lines = str(error).strip().splitlines() or [""]
     message = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    if error.__cause__ and str(error.__cause__).strip():
+        message += f" ({str(error.__cause__).strip().splitlines()[0]})"
     status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
     return {"status": status, "message": message, "text": traceback.format_exc()[-MOST_TEXT:]}
 
@@ -78,11 +81,14 @@ def main() -> None:
     parser.add_argument("--device", required=True, help="as torch names it; cpu, all (GPUs at once) or none")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs the device all stands for")
     parser.add_argument("--work", choices=["quick", "deep", "bench"], default="quick")
+    parser.add_argument("--program", help="the module of a package to prove instead, after importing torch")
     parser.add_argument("--seconds", type=float, required=True)
     asked = parser.parse_args()
     channel = Channel()
     faulthandler.enable()
     faulthandler.dump_traceback_later(asked.seconds, exit=True)
+    if asked.program:
+        _prove(channel, asked.program, asked.device)
     found: list[Any] = []
     if channel.attempt("import", lambda: _import_torch(found)) != "passed":
         return
@@ -95,6 +101,13 @@ def main() -> None:
     _run(channel, context, asked.work)
     if asked.device == "cpu" and context.torch.backends.mps.is_available():
         _run(channel, context._replace(device="mps"), asked.work, prefix="mps-")
+
+
+def _prove(channel: Channel, module: str, device: str) -> NoReturn:
+    """Put one program to the proof, and end at once: what its threads do at an orderly exit is not asked."""
+    check = program_check(module, device)
+    channel.attempt(check.name, lambda: _tried(check, CheckContext(import_module("torch"), device)))
+    os._exit(0)
 
 
 def _import_torch(found: list[Any]) -> str:

@@ -1,0 +1,189 @@
+"""``gpuinstall catalog``: what is known of builds, shipped and learned, and reading those that are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.backend import known_backend
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli import options
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.errors import UsageError
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import learned_store
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.units import display_path, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.learned.row import LearnedRow
+
+_PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
+_platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64; default this machine's.")
+_backend = click.option("--backend", metavar="TAG", help="Only this backend, such as cu132.")
+
+
+@click.group("catalog", help="Say what is known of builds, shipped and learned; read wheels that are not known.")
+def command() -> None:
+    """Show and extend the catalogue."""
+
+
+@command.command("list", help="List the builds that are known, those that were learned with their day.")
+@_platform
+@_backend
+@framed("catalog")
+def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
+    """List builds."""
+    catalog, store = load_catalog(), learned_store()
+    found = [_shipped(build) for build in _builds(catalog, platform, backend)]
+    named = platform or _here()
+    rows = [*store.builds(), *(row for row in store.companions() if row.architectures)]
+    found += [_learned(row, catalog) for row in rows if row.platform == named and backend in {None, row.backend}]
+
+    def show(screen: Terminal) -> None:
+        for torch, tags in _by_torch(found).items():
+            screen.line(f"torch {torch:<10} {' '.join(tags)}")
+        for row in (row for row in found if row["learned"]):
+            _show_row(row, screen)
+        screen.line(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+
+    return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": found}, show)
+
+
+@command.command("show", help="Show all that is known of a release: its code, its CUDA, where that was learned.")
+@click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
+@_platform
+@_backend
+@framed("catalog")
+def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None) -> Outcome:
+    """Show builds."""
+    catalog, store = load_catalog(), learned_store()
+    named, asked = platform or _here(), [parse_requirement(text) for text in requirements]
+    found = []
+    for one in asked:
+        if one.name == "torch":
+            builds = (build for build in _builds(catalog, platform, backend) if one.allows(build.torch))
+            found += [_shipped(build) for build in builds]
+        rows = (row for row in (*store.builds(), *store.companions()) if row.package == one.name)
+        rows = (row for row in rows if row.platform == named and backend in {None, row.backend})
+        found += [_learned(row, catalog) for row in rows if one.allows(row.version)]
+
+    def show(screen: Terminal) -> None:
+        for row in found:
+            _show_row(row, screen)
+        if not found:
+            words = " ".join(requirements)
+            screen.line(f"nothing is known of {words} for {named}; gpuinstall catalog learn {words} reads it")
+
+    return Outcome({"date": catalog.date, "rows": found}, show)
+
+
+@command.command("learn", help="Read the newest release of each REQ in parts, and keep what it has code for.")
+@click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
+@_platform
+@_backend
+@options.torch_index
+@options.offline
+@framed("catalog")
+def learned(
+    terminal: Terminal,
+    *,
+    requirements: tuple[str, ...],
+    platform: str | None,
+    backend: str | None,
+    torch_index: str | None,
+    offline: bool,
+) -> Outcome:
+    """Learn builds."""
+    from gpuinstall.learned.asked import Place, learn
+    from gpuinstall.session import open_session
+    from gpuinstall.sources import read_sources
+
+    catalog = load_catalog()
+    place = Place(*_parsed(platform), known_backend(backend))
+    if backend and place.backend is None:
+        raise UsageError("no-such-backend", f"{backend!r} is not a backend such as cu132 or cpu")
+    sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
+    with open_session(sources, terminal, offline=offline) as session:
+        everywhere = replace(sources, default_index=session.default_index)
+        reader = Reader(everywhere, session.client, learned_store(), terminal)
+        rows = [row for text in requirements for row in learn(text, place, catalog, reader)]
+    found = [_learned(row, catalog) for row in rows]
+
+    def show(screen: Terminal) -> None:
+        for row in found:
+            _show_row(row, screen)
+
+    return Outcome({"rows": found}, show)
+
+
+def _here() -> str:
+    """The platform that we run on."""
+    from gpuinstall.facts.host import read_host
+    from gpuinstall.facts.source import ThisMachine
+
+    host = read_host(ThisMachine())
+    return f"{host.os}-{host.arch}"
+
+
+def _parsed(platform: str | None) -> tuple[str, str]:
+    system, _, arch = (platform or _here()).partition("-")
+    if arch not in _PLATFORMS.get(system, ()):
+        raise UsageError("no-such-platform", f"{platform!r} is not a platform such as linux-x86_64")
+    return system, arch
+
+
+def _builds(catalog: Catalog, platform: str | None, backend: str | None) -> Iterable[Build]:
+    return (build for build in catalog.builds_for(*_parsed(platform)) if backend in {None, build.backend.tag})
+
+
+def _shipped(build: Build) -> dict[str, Any]:
+    return {
+        "package": "torch",
+        "version": str(build.torch),
+        "backend": build.backend.tag,
+        "platform": f"{build.os}-{build.arch}",
+        "architectures": list(build.code),
+        "cuda": ".".join(map(str, build.toolkit)) if build.toolkit else None,
+        "confidence": build.confidence,
+        "evidence": list(build.evidence),
+        "learned": None,
+    }
+
+
+def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
+    """A row as documents hold it; with the architectures that it lacks of those in the catalogue as shipped."""
+    system, _, arch = row.platform.partition("-")
+    builds = catalog.builds_for(system, arch) if row.package == "torch" else ()
+    known = next((build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ())
+    missing = [name for name in known if name not in row.architectures and not name.startswith("compute_")]
+    return row.to_dict() | ({"missing": missing} if missing else {})
+
+
+def _by_torch(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row["package"] == "torch":
+            found.setdefault(row["version"], []).append(f"{row['backend']}{'*' if row['learned'] else ''}")
+    return found
+
+
+def _show_row(row: dict[str, Any], screen: Terminal) -> None:
+    code = " ".join(row["architectures"]) or "no GPU code that it names"
+    screen.line(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}")
+    if row["learned"]:
+        day = re.sub("T.*", "", row["learned"])
+        cost = f"{readable(row['bytes'])} in {row['requests']} requests"
+        screen.line(f"    learned on {day} from {row['file']} ({row['witness'] or 'no witness'}; {cost})")
+    if row.get("missing"):
+        screen.warn(f"its wheel names less than the catalogue has: {' '.join(row['missing'])} is missing there")

@@ -1,0 +1,181 @@
+"""Reads wheels where they lie, each once, and remembers what they said."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from email.parser import Parser
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.version import InvalidVersion, Version
+
+from gpuinstall.backend import CPU, Backend, known_backend
+from gpuinstall.errors import InstallationError
+from gpuinstall.learned.row import LearnedRow
+from gpuinstall.learned.store import holds, now
+from gpuinstall.units import readable
+from gpuinstall.wheels import (
+    FileRanges,
+    HttpRanges,
+    WheelError,
+    WheelReader,
+    load_members,
+    read_companion,
+    read_torch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.learned.store import LearnedStore
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.sources import Sources
+    from gpuinstall.web import Client
+    from gpuinstall.wheels import TorchCode
+
+OFFICIAL_FILES = "download-r2.pytorch.org"
+"""Where the official index keeps its files, and sends those who ask it for one."""
+_ATTEMPTS = 2
+_PASSING = frozenset({"transfer", "too-slow"})
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reading needs of the world."""
+
+    sources: Sources
+    client: Client
+    store: LearnedStore
+    reporter: Reporter
+
+    def remembered(self, build: Build) -> LearnedRow | None:
+        """Remember a build that only a listing knows by any of its wheels, without a request."""
+        rows = (self.store.known(wheel, build.backend.tag) for wheel in build.unread)
+        return next((row for row in rows if row and holds(row)), None)
+
+    def torch(self, build: Build) -> LearnedRow:
+        """Read a wheel of a build that only a listing knows; raise InstallationError where that fails."""
+        wheel = next((wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag)), build.unread[0])
+
+        def read(opened: WheelReader) -> LearnedRow:
+            code = read_torch(opened)
+            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
+            return replace(
+                _row(wheel, opened, _backend(wheel, code), f"{build.os}-{build.arch}"),
+                architectures=code.architectures,
+                cuda=code.cuda,
+                witness=code.witnesses[0].name if code.witnesses else None,
+                requires=requires,
+                pythons=build.pythons,
+                glibc=build.glibc,
+                source=wheel.source,
+                labelled=build.labelled,
+            )
+
+        return self._learn(wheel, build.backend, read)
+
+    def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
+        """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
+
+        def read(opened: WheelReader) -> LearnedRow:
+            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
+            row = replace(_row(wheel, opened, backend, platform), cuda=backend.version, requires=requires)
+            if not _may_have_code(wheel.package, requires):
+                return row
+            code = read_companion(opened, wheel.package, backend.version)
+            row = replace(row, architectures=code.architectures, witness=code.member)
+            return replace(row, bytes=opened.bytes_read, requests=opened.requests)
+
+        return self._learn(wheel, backend, read)
+
+    def may_have_code(self, wheel: Wheel) -> bool:
+        """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""
+        if load_members().names(wheel.package) or wheel.url.startswith("file:"):
+            return True
+        with suppress(InstallationError):
+            if page := self.client.page(f"{wheel.url}.metadata"):
+                return _may_have_code(wheel.package, Parser().parsestr(page.text).get_all("Requires-Dist", ()))
+        return True
+
+    def _learn(self, wheel: Wheel, backend: Backend, read: Callable[[WheelReader], LearnedRow]) -> LearnedRow:
+        """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
+        known = self.store.known(wheel, backend.tag)
+        if known and holds(known):
+            return known
+        started = monotonic()
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            try:
+                ranges, etag = self._opened(wheel)
+                if known and etag and (known.size, known.etag) == (ranges.size, etag):
+                    row = replace(known, learned=now())
+                else:
+                    row = replace(read(WheelReader(ranges)), etag=etag)
+                break
+            except WheelError as error:
+                if not attempts_left or error.code not in _PASSING:
+                    raise
+        self.store.keep(row, wheel, backend.tag)
+        if not row.architectures and row.package != "torch":
+            return row
+        said = " ".join(row.architectures) or "it does not say for which GPUs"
+        said = f"{row.package} {row.version} {row.backend}: {said} ({readable(row.bytes)})"
+        self.reporter.step("Learned", said, monotonic() - started)
+        return row
+
+    def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
+        if wheel.url.startswith("file:"):
+            path = Path(url2pathname(urlsplit(wheel.url).path))
+            return FileRanges(path), f"{path.stat().st_mtime_ns}"
+        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=self._hosts())
+        return ranges, ranges.etag
+
+    def _hosts(self) -> set[str]:
+        """The hosts that may serve each other's files."""
+        own = (self.sources.torch_index, self.sources.default_index or "", f"https://{OFFICIAL_FILES}")
+        return {urlsplit(address).netloc for address in own} - {""}
+
+
+def _row(wheel: Wheel, opened: WheelReader, backend: Backend, platform: str) -> LearnedRow:
+    return LearnedRow(
+        package=wheel.package,
+        version=wheel.version.public,
+        backend=backend.tag,
+        platform=platform,
+        file=wheel.filename,
+        url=wheel.url,
+        sha256=wheel.sha256,
+        size=opened.size,
+        bytes=opened.bytes_read,
+        requests=opened.requests,
+        learned=now(),
+    )
+
+
+def _may_have_code(package: str, requires: Iterable[str]) -> bool:
+    """Say whether a package is known to have GPU code, or demands what such packages are compiled beside."""
+    members = load_members()
+    names = (re.match(r"[\w.-]*", text) for text in requires)
+    return members.names(package) or any(name and members.compiled_beside.fullmatch(name[0]) for name in names)
+
+
+def _backend(wheel: Wheel, code: TorchCode) -> Backend:
+    """What a torch is made for: as its name says, or where it says nothing as the wheel does; they may not disagree."""
+    made_for = "cuda" if code.cuda else "rocm" if code.hip else "cpu"
+    named = known_backend(wheel.version.local) or known_backend(wheel.backend)
+    if not _is_of(wheel, code.version, named) or (named and named.kind not in {made_for, "xpu"}):
+        raise WheelError("wheel-malformed", f"{wheel.filename} holds another torch than its name says")
+    return named or (Backend(made_for, code.cuda) if code.cuda else CPU)
+
+
+def _is_of(wheel: Wheel, told: str, named: Backend | None) -> bool:
+    with suppress(InvalidVersion):
+        version = Version(told)
+        return version.public == wheel.version.public and (not named or version.local in {None, named.tag})
+    return False

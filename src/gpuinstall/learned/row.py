@@ -1,0 +1,123 @@
+"""What one wheel said of itself, as it is kept and shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import tomli
+import tomli_w
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
+
+from gpuinstall.backend import Backend
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_LISTS = ("architectures", "requires", "pythons")
+_ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
+_SHOWN = ("package", "version", "backend", "platform", "architectures", "cuda", "file", "sha256", "bytes", "requests")
+
+
+@dataclass(frozen=True)
+class LearnedRow:
+    """A wheel of torch, or of a package with GPU code as it runs beside the torch of ``backend``.
+
+    ``platform`` is ``linux-x86_64``; ``architectures`` are empty where the wheel does not say; ``witness`` is the part
+    of the wheel that was asked; ``requires`` are the demands of its METADATA. ``etag`` and ``size`` tell whether the
+    file at ``url`` is still the same where no ``sha256`` does. ``bytes`` and ``requests`` are what reading it has
+    cost, ``learned`` is when, in UTC. The rest is what the index said of a torch: see ``Build``.
+    """
+
+    package: str
+    version: str
+    backend: str
+    platform: str
+    file: str
+    url: str
+    size: int
+    bytes: int
+    requests: int
+    learned: str
+    architectures: tuple[str, ...] = ()
+    cuda: str | None = None
+    witness: str | None = None
+    sha256: str | None = None
+    etag: str | None = None
+    requires: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    glibc: str | None = None
+    source: str = DEFAULT_INDEX
+    labelled: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> LearnedRow:
+        """Read a row as TOML; raise ValueError or TypeError where it is none."""
+        document = tomli.loads(text)
+        row = cls(**document | {key: tuple(document.get(key, ())) for key in _LISTS})
+        Version(row.version), Backend.parse(row.backend)
+        zone = datetime.fromisoformat(row.learned).tzinfo
+        if zone is None or not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
+            raise ValueError("an architecture of no kind, or a time of no zone")
+        return row
+
+    def render(self) -> str:
+        """Write it as TOML."""
+        return tomli_w.dumps({key: value for key, value in asdict(self).items() if value not in (None, ())})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as the documents of ``catalog`` hold it."""
+        shown = {key: getattr(self, key) for key in _SHOWN}
+        architectures = list(self.architectures)
+        return shown | {"architectures": architectures, "witness": self.witness, "learned": self.learned}
+
+    @property
+    def day(self) -> str:
+        """The day on which it was read."""
+        return self.learned[:10]
+
+    @property
+    def base(self) -> str | None:
+        """The torch index that it was found on; None is the default index."""
+        return self.source.removesuffix(f"/{self.backend}") or None
+
+    def build(self) -> Build:
+        """Describe a torch as the catalogue describes builds."""
+        os, _, arch = self.platform.partition("-")
+        return Build(
+            torch=Version(self.version),
+            backend=Backend.parse(self.backend),
+            os=os,
+            arch=arch,
+            code=self.architectures,
+            toolkit=_toolkit(self.cuda),
+            libraries=tuple(_libraries(self.requires)),
+            pythons=self.pythons,
+            glibc=self.glibc,
+            confidence="medium",
+            on_default_index=self.source == DEFAULT_INDEX,
+            labelled=self.labelled,
+            source=self.source,
+            learned=self.day,
+        )
+
+
+def _toolkit(version: str | None) -> tuple[int, int] | None:
+    match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", version or "")
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The cuDNN that a torch pins."""
+    for text in requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        pin = re.fullmatch(r"==([0-9]+(?:\.[0-9]+){1,3})", str(requirement.specifier))
+        if pin and "cudnn" in requirement.name.split("-"):
+            yield "cudnn", pin[1]

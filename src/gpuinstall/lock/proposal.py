@@ -1,0 +1,157 @@
+"""What the programs would take if every torch that runs were theirs to choose."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.lock.programs import FIRST_PAGES, ListedProgram, list_programs, programs_first
+from gpuinstall.lock.request import is_torch
+from gpuinstall.lock.resolution import fitting
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.lock.request import PlannedLock
+    from gpuinstall.lock.resolver import ResolvedVersions, VersionPins
+    from gpuinstall.lock.target import Target
+    from gpuinstall.session import Session
+
+IMPROVEMENTS = 3
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The torch that the programs want, and the version of everything with who asks for it.
+
+    ``obstacles`` say by program, in uv's words, why it could not be newer.
+    """
+
+    torch: Version
+    versions: ResolvedVersions = field(default_factory=dict)
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """A request with torch left open over ``torches``, one page of the family for all of their best builds."""
+
+    planned: PlannedLock
+    torches: frozenset[Version]
+    pins: VersionPins
+    session: Session
+
+    def propose(self) -> Proposal:
+        """Have uv say which versions go together; raise ConflictError where none do."""
+        if len(self.torches) == 1:
+            return Proposal(next(iter(self.torches)))
+        return self._proposal(self._resolve(self.project))
+
+    def improve(self, proposal: Proposal) -> Proposal:
+        """Ask of each program, and of torch after them, whether it can be newer with those before it kept.
+
+        uv turns to old versions of a program where others of its demands were in the way several times.
+        """
+        versions, kept, obstacles = proposal.versions, list[str](), dict[str, str]()
+        torch = ListedProgram("torch", None, max(self.torches))
+        for program in (*self.programs, torch) if versions else ():
+            try:
+                for _ in range(IMPROVEMENTS):
+                    if not self._may_be_newer(program, versions):
+                        break
+                    newer = _bound(program.name, ">", versions)
+                    versions = self._resolve(replace(self.project, pins=self.pins.within((*kept, newer))))
+            except ConflictError as error:
+                obstacles[program.name] = error.why or error.message
+            if program.name in versions:
+                kept.append(_bound(program.name, ">=", versions))
+        return replace(self._proposal(versions), obstacles=obstacles) if versions else proposal
+
+    def bounds(self, proposal: Proposal) -> tuple[str, ...]:
+        """The constraints that keep the programs as new as they are in a proposal."""
+        there = [program.name for program in self.programs if program.name in proposal.versions]
+        return tuple(_bound(name, ">=", proposal.versions) for name in there)
+
+    @cached_property
+    def programs(self) -> tuple[ListedProgram, ...]:
+        """What the default index lists of the programs, in the order of asking."""
+        asked = self.planned.request.request.requirements
+        return tuple(list_programs(asked, self._family, self._target, self.planned.choice.python, self.session))
+
+    @cached_property
+    def project(self) -> ResolverProject:
+        """What uv is given: the programs first, and torch last."""
+        asked = self.planned.request.request.requirements
+        named = asked if any(map(is_torch, asked)) else (*asked, "torch")
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            pages = dict(zip(FIRST_PAGES, pool.map(self._wheels_of, FIRST_PAGES), strict=True))
+        return ResolverProject(
+            programs_first(named, self._family),
+            self.planned.choice.python,
+            self._target,
+            {package: wheels for package, wheels in pages.items() if wheels},
+            self.pins,
+            self.session.folder,
+            self._family.union(program.name for program in self.programs if program.needs_no_building),
+        )
+
+    @property
+    def _family(self) -> frozenset[str]:
+        return self.planned.request.catalog.family
+
+    @cached_property
+    def _target(self) -> Target:
+        return self.planned.target.up_to(self.planned.request.machine.glibc)
+
+    @cached_property
+    def _builds(self) -> tuple[Build, ...]:
+        """The best build of each torch, the newest first."""
+        best: dict[Version, Build] = {}
+        for build in self.planned.plan.runnable:
+            if build.torch in self.torches:
+                best.setdefault(build.torch, build)
+        return tuple(best.values())
+
+    def _resolve(self, project: ResolverProject) -> ResolvedVersions:
+        return resolve_versions(project, self._family, self._wheels_of, self.session)
+
+    def _proposal(self, versions: ResolvedVersions) -> Proposal:
+        """Read the torch of a resolution; one that came by address is refused later, where its files are known."""
+        held = versions.get("torch")
+        return Proposal(Version(Version(held[0]).public) if held else max(self.torches), versions)
+
+    def _may_be_newer(self, program: ListedProgram, versions: ResolvedVersions) -> bool:
+        held = versions.get(program.name)
+        return held is not None and program.name not in self.pins.preferred and program.is_newer_than(held[0])
+
+    def _wheels_of(self, package: str) -> tuple[Wheel, ...]:
+        """The wheels of a member: of torch those of the builds, of the others one of each version."""
+        if package != "torch" and all(build.source == DEFAULT_INDEX for build in self._builds):
+            return ()
+        found: dict[str, Wheel] = {}
+        for build in self._builds:
+            for wheel in self._listed(package, build):
+                if package != "torch" or wheel.version.public == str(build.torch):
+                    found.setdefault(wheel.version.public, wheel)
+        return tuple(found.values())
+
+    def _listed(self, package: str, build: Build) -> Iterator[Wheel]:
+        listed = family_wheels(self.session.sources, self.session.client, build.backend.tag, package)
+        of_default = build.source == DEFAULT_INDEX
+        here = [wheel for wheel in listed if (wheel.source == DEFAULT_INDEX) == of_default]
+        yield from fitting(here, build.backend.tag, self._target.tags(self.planned.choice.python))
+
+
+def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
+    """Write a constraint; uv allows no local version in one."""
+    return f"{name}{operator}{versions[name][0].partition('+')[0]}"

@@ -1,0 +1,244 @@
+"""What of a resolution or a lock is built on this machine: said before anything is fetched, refused where it cannot be.
+
+Packages whose setup imports torch are built in the environment itself, after everything else in it: uv does so for
+the packages that its settings name (tried: ``[pip] no-build-isolation-package``, in one ``uv pip sync``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tomli_w
+
+from gpuinstall.backend import Backend
+from gpuinstall.catalog.source_builds import known_builds
+from gpuinstall.errors import NoBuildError
+from gpuinstall.facts.capacity import read_capacity
+from gpuinstall.vendors.toolchains import TOOLCHAINS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.catalog.source_builds import KnownBuild, StaticMetadata
+    from gpuinstall.facts.capacity import Capacity
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.toolchain import Compiler, Toolchain
+
+
+class SourceBuildError(NoBuildError):
+    """A package that has to be built cannot be built here."""
+
+
+class SourceBuild(NamedTuple):
+    """A package that has no wheel here; ``known`` is what is known of its build."""
+
+    package: str
+    version: str
+    origin: str
+    known: KnownBuild | None
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}".strip()
+
+
+@dataclass(frozen=True)
+class BuildSite:
+    """Where packages are built: beside which torch, on which machine, with which variables and capacity.
+
+    ``versions`` are those of the packages that are installed with them.
+    """
+
+    backend: Backend
+    versions: Mapping[str, str]
+    machine: Machine
+    environ: Mapping[str, str]
+    capacity: Capacity
+
+    @property
+    def torch(self) -> str:
+        """The torch that it is, for people."""
+        return f"torch {self.versions.get('torch', '')} ({self.backend})"
+
+    @property
+    def toolchain(self) -> Toolchain | None:
+        """What compiles for its GPUs."""
+        return TOOLCHAINS.get(self.backend.kind)
+
+    def compiler(self) -> Compiler | None:
+        """The compiler for its GPUs: one that is installed with them, or the machine's."""
+        chain = self.toolchain
+        return (chain.from_wheels(self.versions) or chain.find(self.environ)) if chain else None
+
+    def jobs(self, build: KnownBuild) -> int:
+        """How many compilers may run at once: what the user says, or what cores and memory allow."""
+        if (asked := self.environ.get("MAX_JOBS", "")).isdigit() and int(asked):
+            return int(asked)
+        free = self.capacity.free_gib
+        fitting = self.capacity.cores if free is None else int(free // build.gib_per_job)
+        return max(1, min(self.capacity.cores, fitting))
+
+
+def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
+    """Find what a lock, or uv's own, has no wheel of."""
+    return tuple(
+        SourceBuild(package["name"], package.get("version", ""), origin, known_builds().get(package["name"]))
+        for package in document.get("packages", ())
+        if (origin := _origin(package))
+    )
+
+
+def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """What builds in the environment itself need there, and the document does not have."""
+    here = {package["name"] for package in document.get("packages", ())}
+    needed = {tool: None for build in source_builds(document) if build.known for tool in build.known.tools}
+    return tuple(tool for tool in needed if tool not in here)
+
+
+def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
+    """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
+    for build in builds:
+        reporter.step("Build", f"{build} is built from {build.origin}{_needs(build, site, here=here)}")
+    for build in builds:
+        if build.known and build.known.compiles == "gpu" and site.toolchain is None:
+            raise _no_gpu_build(build, site)
+        if here and build.known and build.known.compiles:
+            _check_compilers(build, build.known, site)
+            _check_memory(build, build.known, site)
+
+
+def this_site(backend: str, versions: Mapping[str, str], machine: Machine, environ: Mapping[str, str]) -> BuildSite:
+    """The site that this machine is, beside a torch of ``backend``."""
+    return BuildSite(Backend.parse(backend), versions, machine, environ, read_capacity())
+
+
+def sync_settings(builds: Iterable[SourceBuild]) -> str:
+    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is."""
+    names = [build.package for build in builds if build.known and build.known.imports_torch]
+    return tomli_w.dumps({"pip": {"no-build-isolation-package": names}}) if names else ""
+
+
+def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages: str) -> dict[str, str]:
+    """The variables to build with; ``site_packages`` is the folder of the packages that are installed first."""
+    known = [build.known for build in builds if build.known and build.known.compiles]
+    chain = site.toolchain
+    if not known:
+        return {}
+    own = {name: value for each in known if chain for name, value in each.environment.items()}
+    home = chain.home_in(site_packages, site.versions) if chain else None
+    found = dict(chain.settings(home)) if chain and home else {}
+    return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
+
+
+def resolver_settings(family: Iterable[str]) -> str:
+    """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family."""
+    told = [_written(name, known.metadata) for name, known in known_builds().items() if known.metadata]
+    return tomli_w.dumps({"dependency-metadata": told, "pip": {"no-sources-package": sorted(family)}})
+
+
+def _written(name: str, metadata: StaticMetadata) -> dict[str, Any]:
+    version = {"version": metadata.version} if metadata.version else {}
+    return {"name": name, **version, "requires-dist": list(metadata.requires)}
+
+
+def _origin(package: Mapping[str, Any]) -> str:
+    if package.get("wheels"):
+        return ""
+    if "sdist" in package:
+        return "its sdist"
+    if vcs := package.get("vcs"):
+        return f"commit {vcs['commit-id'][:12]} of {vcs['url']}"
+    if directory := package.get("directory"):
+        return f"the folder {directory['path']}"
+    archive = package.get("archive", {})
+    place = archive.get("url") or archive.get("path", "")
+    return "" if place.partition("#")[0].endswith(".whl") or not place else "an archive"
+
+
+def _needs(build: SourceBuild, site: BuildSite, *, here: bool) -> str:
+    """Say what a build needs: compilers, memory, time."""
+    if build.known is None:
+        return ""
+    return "".join(f", {need}" for need in _known_needs(build.known, site, here=here))
+
+
+def _known_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
+    chain = site.toolchain
+    if chain and known.compiles_for_gpus(gpu_build=True):
+        yield f"with {chain.compiler} of {chain.software} {site.backend.version}"
+    if known.compiles:
+        yield "a C++ compiler"
+        yield f"{known.gib_per_job} GB of memory for each job"
+    if known.compiles and here:
+        jobs = site.jobs(known)
+        yield f"{jobs} at once (MAX_JOBS)"
+        minutes = known.minutes(jobs)
+        if minutes:
+            yield f"about {minutes} minutes"
+    if known.note:
+        yield known.note
+
+
+def _no_gpu_build(build: SourceBuild, site: BuildSite) -> SourceBuildError:
+    return SourceBuildError(
+        "build-needs-gpu",
+        f"{build} is code for GPUs, and {site.torch} is none of theirs",
+        hint=f"leave {build.package} out, or lock it for machines with GPUs: gpuinstall lock --target cu126",
+    )
+
+
+def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
+    chain, wanted = site.toolchain, site.backend.version or ""
+    if chain and known.compiles_for_gpus(gpu_build=True):
+        found = site.compiler()
+        if found is None:
+            raise SourceBuildError(
+                "toolkit-missing",
+                f"{build} is built from source, and there is no {chain.compiler} here",
+                why=f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}",
+                hint=_compiler_hint(build, chain, wanted, site),
+                id="F57",
+            )
+        if found.version and not chain.serves(found.version, wanted):
+            raise SourceBuildError(
+                "toolkit-differs",
+                f"{build} is built from source, and {chain.compiler} here is of {chain.software} {found.version}, "
+                f"torch of {chain.software} {wanted}",
+                why="torch refuses to compile with another major version than its own",
+                seen=f"{found.path} · {site.torch}",
+                hint=_compiler_hint(build, chain, wanted, site),
+                id="F57",
+            )
+    if site.machine.os != "windows" and not _host_compiler(site.environ):
+        raise SourceBuildError(
+            "compiler-missing",
+            f"{build} is built from source, and there is no C++ compiler here",
+            hint="sudo apt-get install g++   or your system's package of it",
+        )
+
+
+def _compiler_hint(build: SourceBuild, chain: Toolchain, wanted: str, site: BuildSite) -> str:
+    wheels = chain.wheels(wanted)
+    brought = f"gpuinstall install {build.package} {' '.join(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
+    return "\n".join(filter(None, (brought, chain.fix(wanted, site.machine))))
+
+
+def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
+    free = site.capacity.free_gib
+    if free is None or free >= known.gib_per_job or site.environ.get("MAX_JOBS"):
+        return
+    raise SourceBuildError(
+        "memory-too-small",
+        f"{build} is built from source, and {free:.1f} GB of memory are free",
+        why=f"one compiler job takes up to {known.gib_per_job} GB",
+        hint="free some memory, or go on all the same: export MAX_JOBS=1",
+    )
+
+
+def _host_compiler(environ: Mapping[str, str]) -> str | None:
+    names = (*environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
+    path = environ.get("PATH", os.defpath)
+    return next((found for name in names if (found := shutil.which(name, path=path))), None)

@@ -1,0 +1,16 @@
+"""A kernel in Triton's language; importing this needs triton, which reads the source from this file, types and all."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+tl = import_module("triton.language")
+BLOCK = 256
+
+
+@import_module("triton").jit
+def kernel(numbers, results):  # type: ignore[no-untyped-def]
+    """Square and add one."""
+    places = tl.arange(0, 256)
+    x = tl.load(numbers + places)
+    tl.store(results + places, x * x + 1)

@@ -1,0 +1,128 @@
+"""A watch over a program that works with servers: ended where it stands still, or takes memory without end.
+
+What a program does is read from Linux' /proc: the processor's time of it and of all that it started, what it has
+written, what it waits for. Elsewhere its own time limits are all there is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.patience import SILENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from subprocess import Popen
+
+    from gpuinstall.patience import Patience
+
+MEMORY_BYTES = 500_000_000
+"""Three times what uv takes to resolve vllm (measured), and what a page without end soon takes."""
+BUSY = 0.01
+"""The share of a processor that a program has which does something."""
+_EVERY_S = 0.1
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a program and those that it started have done so far: seconds of processor, bytes written."""
+
+    seconds: float
+    written: int
+
+
+@contextmanager
+def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> Iterator[None]:
+    """Watch over a program for the block; raise InstallationError where it had to be ended."""
+    done = threading.Event()
+    reasons: list[str] = []
+    watcher = threading.Thread(target=_watch, args=(program, patience, done, reasons), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+    if reasons:
+        raise InstallationError(
+            "standstill",
+            f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
+            why="a package index answers in drops, or without end",
+            hint=f"run the same again, or name another index; {SILENCE} (seconds) gives a server more time",
+        )
+
+
+def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
+    before, mark = _work(program.pid), monotonic()
+    while not done.wait(_EVERY_S):
+        if _memory(program.pid) > MEMORY_BYTES:
+            reasons.append(f"took more than {MEMORY_BYTES // 1_000_000} MB of memory")
+        elif monotonic() - mark < patience.standstill:
+            continue
+        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
+            before, mark = work, monotonic()
+            continue
+        else:
+            reasons.append(f"did nothing for {patience.standstill:.0f} s")
+        program.kill()
+        return
+
+
+def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> bool:
+    if before is None or now is None:
+        return True
+    busy = now.seconds - before.seconds >= BUSY * patience.standstill
+    return busy or now.written - before.written >= patience.floor * patience.standstill
+
+
+def _work(pid: int) -> _Work | None:
+    """Read what a program has done; None where the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    try:
+        written = int(re.findall(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text())[0])
+        return _Work(sum(map(_seconds, _family(pid))), written)
+    except (OSError, IndexError):
+        return None
+
+
+def _family(pid: int) -> Iterator[int]:
+    """The program and all that it started, as far as they are still its own."""
+    yield pid
+    with suppress(OSError):
+        for task in (_PROC / str(pid) / "task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _family(int(child))
+
+
+def _seconds(pid: int) -> float:
+    """The time of a program on the processor, with that of its children that have ended (proc(5), 14 to 17)."""
+    with suppress(OSError, ValueError):
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _memory(pid: int) -> int:
+    """The bytes of memory that are a program's own, 0 where the system does not tell."""
+    with suppress(OSError):
+        found = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
+        return int(found[1]) * 1024 if found else 0
+    return 0
+
+
+def _waits_for_another(pid: int) -> bool:
+    """Say whether a program waits for a file that another has locked, such as uv for the uv of another run."""
+    with suppress(OSError):
+        return re.search(rf"-> +\w+ +\w+ +\w+ +{pid} ", (_PROC / "locks").read_text()) is not None
+    return False

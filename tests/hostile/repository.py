@@ -1,0 +1,121 @@
+"""A repository as a stranger would craft it, in the home of somebody who has things to lose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.unit.install.environments import lock_text, make_environment
+
+LOCK = "pylock.cpu.toml"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A clone in a home; everything in the home beside the clone is the victim, ``executed`` shows that code ran."""
+
+    home: Path
+
+    @property
+    def folder(self) -> Path:
+        """The clone."""
+        return self.home / "src" / "clone"
+
+    @property
+    def thesis(self) -> Path:
+        """A folder of the person's."""
+        return self.home / "thesis"
+
+    @property
+    def other(self) -> Path:
+        """An environment of ours that belongs to another project."""
+        return self.home / "project" / ".venv"
+
+    @property
+    def executed(self) -> Path:
+        """A file that the stranger's code would write."""
+        return self.home / "executed"
+
+    @property
+    def venv(self) -> Path:
+        """The environment that the clone brings along."""
+        return self.folder / ".venv"
+
+    @property
+    def work(self) -> Path:
+        """The folder of transactions that the clone brings along."""
+        return self.folder / ".venv.gpuinstall"
+
+    @property
+    def code(self) -> str:
+        """Python that shows that it ran."""
+        return f"open({str(self.executed)!r}, 'w').close()\n"
+
+    def prepare(self) -> None:
+        """Fill the home."""
+        self.folder.mkdir(parents=True)
+        self.thesis.mkdir()
+        (self.thesis / "chapter.tex").write_text("years of work", encoding="utf-8")
+        for place in (self.home, self.folder.parent):
+            (place / "bashrc").write_text("export PATH", encoding="utf-8")
+        make_environment(self.other, "other", version="2.13.0", lock=LOCK)
+
+    def victims(self) -> dict[str, str]:
+        """What is to stay as it is: every entry outside the clone, with its content or where it leads."""
+        found = {}
+        for root, folders, files in os.walk(self.home):
+            if Path(root) == self.folder.parent:
+                folders.remove(self.folder.name)
+            if Path(root) == self.home:
+                folders[:] = [name for name in folders if name != "caches"]
+            for name in (*folders, *files):
+                path = Path(root, name)
+                found[str(path)] = _content(path)
+        return found
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file into the clone."""
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / path).write_text(text, encoding="utf-8")
+
+    def link(self, path: str, target: Path | str) -> None:
+        """Put a link into the clone."""
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / path).symlink_to(target)
+
+    def fifo(self, path: str) -> None:
+        """Put a pipe into the clone, on which a reader waits for ever."""
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(self.folder / path)
+
+    def environment(self, **marker: Any) -> None:
+        """Bring an environment along that has our marker, altered as ``marker`` says, and a previous one."""
+        make_environment(self.venv, "mine", lock=LOCK)
+        make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
+        for venv in (self.venv, self.work / "previous"):
+            path = venv / "gpuinstall.json"
+            path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8")
+
+    def journal(self, newcomer: object, *, identity: object = "mine", keep: object = False) -> None:
+        """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""
+        self.environment()
+        self.write(
+            ".venv.gpuinstall/journal.json", json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1)
+        )
+
+    def lock(self, address: str, extra: str = "") -> None:
+        """Bring a lock along whose torch comes from ``address``."""
+        text = lock_text().replace(
+            'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"', f"{address}\n{extra}"
+        )
+        self.write(LOCK, text)
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"

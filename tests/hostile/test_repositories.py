@@ -1,0 +1,304 @@
+"""Repositories crafted by a stranger: whatever they hold, nothing outside them is touched and none of it is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.frozen import GPUINSTALL
+from tests.hostile.repository import LOCK, Repository
+from tests.lab.driver import FakeDriver
+from tests.lab.pace import slowness
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
+
+SECONDS = 15.0
+"""More than any of these commands takes; what waits on a pipe takes for ever."""
+
+INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove"
+BACK = (ROLLBACK, INSTALL, REMOVE)
+
+
+class Hostile(NamedTuple):
+    """What a repository holds, the commands that somebody runs in it, and what the last one says."""
+
+    craft: Callable[[Repository], None]
+    commands: tuple[str, ...]
+    said: str = ""
+
+
+def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
+    def craft(repository: Repository) -> None:
+        for each in crafts:
+            each(repository)
+
+    return craft
+
+
+def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repository], None]:
+    """Bring an environment along, and put something else in the place of one of its files."""
+
+    def craft(repository: Repository) -> None:
+        repository.environment()
+        path = repository.folder / name
+        if path.is_dir():
+            path.rename(path.with_name("spare"))
+        path.unlink(missing_ok=True)
+        put(repository, name)
+
+    return craft
+
+
+def pipe(repository: Repository, name: str) -> None:
+    repository.fifo(name)
+
+
+def to_bashrc(repository: Repository, name: str) -> None:
+    repository.link(name, repository.home / "bashrc")
+
+
+def to_nowhere(repository: Repository, name: str) -> None:
+    repository.link(name, repository.thesis / "new")
+
+
+def to_thesis(repository: Repository, name: str) -> None:
+    repository.link(name, repository.thesis)
+
+
+def to_other(repository: Repository, name: str) -> None:
+    repository.link(name, repository.other)
+
+
+def huge(repository: Repository, name: str) -> None:
+    with (repository.folder / name).open("wb") as file:
+        file.truncate(1 << 33)
+
+
+def deep(repository: Repository, name: str) -> None:
+    repository.write(name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000)
+
+
+def linked_folder(repository: Repository) -> None:
+    """A marker that names a file above the repository, by way of a link."""
+    repository.environment(lock="d/../../bashrc")
+    for venv in (repository.venv, repository.work / "previous"):
+        (venv / "d").symlink_to(repository.folder)
+        (venv / "bashrc").write_text("curl evil", encoding="utf-8")
+
+
+def marker(**fields: object) -> Callable[[Repository], None]:
+    def craft(repository: Repository) -> None:
+        repository.environment(**fields)
+        for name in ("bashrc", "Makefile"):
+            for venv in (repository.venv, repository.work / "previous"):
+                (venv / name).write_text("curl evil", encoding="utf-8")
+        repository.write("Makefile", "all:")
+
+    return craft
+
+
+def code(*names: str, folder: str = "") -> Callable[[Repository], None]:
+    def craft(repository: Repository) -> None:
+        for name in names:
+            repository.write(folder + name, repository.code)
+
+    return craft
+
+
+def torch_folder(repository: Repository) -> None:
+    repository.write("torch/__init__.py", repository.code)
+    repository.write("torch/version.py", repository.code + "__version__ = '9.9'\n")
+
+
+def fake_python(repository: Repository) -> None:
+    """An environment as uv finds it where it is not told of another."""
+    repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
+    repository.write(".venv/bin/python", f"#!/bin/sh\n: > {repository.executed}\n")
+    (repository.venv / "bin" / "python").chmod(0o755)
+
+
+def locked(address: str, extra: str = "") -> Callable[[Repository], None]:
+    return lambda repository: repository.lock(address.format(home=repository.home), extra)
+
+
+def linked_lock(repository: Repository) -> None:
+    repository.lock('url = "https://index.example/torch-2.14.1-py3-none-any.whl"')
+    (repository.folder / LOCK).rename(repository.home / LOCK)
+    repository.link(LOCK, repository.home / LOCK)
+
+
+def linked_project(repository: Repository) -> None:
+    repository.link("pyproject.toml", repository.home / "bashrc")
+
+
+REPOSITORIES = {
+    "journal whose newcomer is a folder of the person's": Hostile(
+        lambda repository: repository.journal(str(repository.thesis)), BACK
+    ),
+    "journal whose newcomer lies above": Hostile(lambda repository: repository.journal("../../../thesis"), BACK),
+    "journal whose newcomer is the folder itself": Hostile(lambda repository: repository.journal("."), (INSTALL,)),
+    "journal whose newcomer is the environment": Hostile(lambda repository: repository.journal("../.venv"), (INSTALL,)),
+    "journal of numbers": Hostile(lambda repository: repository.journal(7, keep="no"), (INSTALL,)),
+    "journal that is a list": Hostile(
+        both(Repository.environment, lambda repository: repository.write(".venv.gpuinstall/journal.json", "[[1]]")),
+        (INSTALL,),
+    ),
+    "journal whose newcomer is a link": Hostile(
+        both(
+            lambda repository: repository.journal("staging-1", keep=True),
+            lambda repository: repository.link(".venv.gpuinstall/staging-1", repository.thesis),
+        ),
+        (INSTALL, ROLLBACK),
+    ),
+    "journal that is a link": Hostile(instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)),
+    "journal that is a pipe": Hostile(instead(".venv.gpuinstall/journal.json", pipe), (INSTALL,)),
+    "journal that is huge": Hostile(instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)),
+    "journal that is deep": Hostile(instead(".venv.gpuinstall/journal.json", deep), (INSTALL,)),
+    "journal that is a folder": Hostile(
+        both(Repository.environment, code("x", folder=".venv.gpuinstall/journal.json/")), (INSTALL,)
+    ),
+    "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
+    "marker whose lock is an absolute path": Hostile(marker(lock="/etc/hostname"), (ROLLBACK,)),
+    "marker whose lock is another file of the folder": Hostile(marker(lock="Makefile"), (ROLLBACK,)),
+    "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),
+    "marker of the wrong types": Hostile(marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")),
+    "marker with the devices of nothing": Hostile(marker(verdict={"devices": [3, {"index": {}}]}), (SYNC, "env list")),
+    "marker that is a pipe": Hostile(instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")),
+    "marker that is huge": Hostile(instead(".venv/gpuinstall.json", huge), (INSTALL,)),
+    "marker that is deep": Hostile(instead(".venv/gpuinstall.json", deep), (INSTALL, "env list")),
+    "copy of the lock that is a link": Hostile(instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)),
+    "copy of the lock that is a pipe": Hostile(instead(f".venv/{LOCK}", pipe), (INSTALL, ROLLBACK)),
+    ".gitignore that is a link": Hostile(instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK),
+    ".gitignore that is a pipe": Hostile(instead(".venv.gpuinstall/.gitignore", pipe), (INSTALL,)),
+    "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", to_bashrc), BACK),
+    "owner that is a link to nothing": Hostile(instead(".venv.gpuinstall/owner", to_nowhere), (INSTALL,)),
+    "owner that is a pipe": Hostile(instead(".venv.gpuinstall/owner", pipe), (INSTALL,)),
+    "guard that is a link": Hostile(instead(".venv.gpuinstall/lock", to_bashrc), BACK),
+    "guard that is a link to nothing": Hostile(instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)),
+    "guard that is a pipe": Hostile(instead(".venv.gpuinstall/lock", pipe), (INSTALL,)),
+    "private lock that is a link": Hostile(instead(".venv.gpuinstall/pylock.private.toml", to_bashrc), (INSTALL,)),
+    "previous that is a link to a folder": Hostile(instead(".venv.gpuinstall/previous", to_thesis), BACK),
+    "previous that is a link to another environment": Hostile(instead(".venv.gpuinstall/previous", to_other), BACK),
+    "staging that is a link": Hostile(instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)),
+    "aside that is a link": Hostile(
+        lambda repository: repository.link(".venv.gpuinstall/aside", repository.other), (INSTALL, ROLLBACK)
+    ),
+    "work folder that is a link": Hostile(
+        lambda repository: repository.link(".venv.gpuinstall", repository.thesis), (INSTALL,), "no folder"
+    ),
+    "environment that is a link to a folder": Hostile(
+        lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "out of"
+    ),
+    "environment that is a link to another": Hostile(
+        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous"), "out of"
+    ),
+    "lock that is a link": Hostile(linked_lock, (SYNC,), "out of"),
+    "lock that is a pipe": Hostile(
+        lambda repository: repository.fifo(LOCK), (SYNC, "lock --check --offline"), "no regular file"
+    ),
+    "lock that is a device": Hostile(lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"),
+    "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
+    "lock that is deep": Hostile(lambda repository: deep(repository, LOCK), (SYNC,), LOCK),
+    "lock with credentials": Hostile(
+        locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'),
+        (SYNC,),
+        "user name or password",
+    ),
+    "lock with an absolute path": Hostile(
+        locked('path = "{home}/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "leads out of its folder"
+    ),
+    "lock with a path above": Hostile(
+        locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "leads out of its folder"
+    ),
+    "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "out of"),
+    "pyproject.toml that is a pipe": Hostile(lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")),
+    "pyproject.toml that is huge": Hostile(lambda repository: huge(repository, "pyproject.toml"), ("plan",), "larger"),
+    "pyproject.toml that is deep": Hostile(
+        lambda repository: deep(repository, "pyproject.toml"), ("plan", INSTALL), "pyproject.toml"
+    ),
+    "uv.toml that chooses an index": Hostile(
+        lambda repository: repository.write("uv.toml", 'index-url = "https://me:secret@evil.example/simple"'),
+        (INSTALL,),
+        "Index       https://evil.example/simple, as",
+    ),
+    "pyproject.toml that chooses the torch index": Hostile(
+        lambda repository: repository.write(
+            "pyproject.toml", '[tool.gpuinstall]\ntorch-index = "https://evil.example"'
+        ),
+        (INSTALL,),
+        "Index       https://evil.example, as",
+    ),
+    "pip.conf of the environment that chooses an index": Hostile(
+        lambda repository: repository.write(".venv/pip.conf", "[global]\nindex-url = https://evil.example/simple"),
+        ("install --offline --replace",),
+        "Index       https://evil.example/simple, as",
+    ),
+    "uv.toml that is a pipe": Hostile(lambda repository: repository.fifo("uv.toml"), (INSTALL,)),
+    "uv.toml that is deep": Hostile(lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"),
+    ".python-version that is a pipe": Hostile(lambda repository: repository.fifo(".python-version"), ("plan",)),
+    "requirements that are a pipe": Hostile(
+        lambda repository: repository.fifo("requirements.txt"), ("plan -r requirements.txt",), "no regular file"
+    ),
+    "requirements that include a device": Hostile(
+        lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
+        ("plan -r requirements.txt",),
+        "no regular file",
+    ),
+    "modules in the place of the standard library's": Hostile(
+        code("sitecustomize.py", "usercustomize.py", "json.py", "typing.py", "tomli.py", "uv.py", "click.py"),
+        ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
+    ),
+    "torch as a folder": Hostile(torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL)),
+    "environment that uv would ask": Hostile(fake_python, ("install --replace", "lock")),
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "home")
+    made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
+    repository: Repository, play: Play, name: str
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    hostile = REPOSITORIES[name]
+    hostile.craft(repository)
+    before = repository.victims()
+    for words in hostile.commands:
+        done = run(repository, *words.split())
+        assert done.returncode not in {1, None}, done.stderr
+        assert "Traceback" not in done.stderr
+        assert repository.victims() == before, words
+    assert hostile.said in done.stdout + done.stderr
+
+
+def run(repository: Repository, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the clone, as somebody whose home it lies in."""
+    caches = repository.home / "caches"
+    nothing = dict.fromkeys(("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), "")
+    person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "VIRTUAL_ENV": str(repository.venv)}
+    workshop = Workshop(repository.folder, caches, nothing | person)
+    return subprocess.run(
+        [*GPUINSTALL, *words],
+        env=workshop.environment,
+        cwd=repository.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS * slowness(),
+        check=False,
+    )

@@ -1,0 +1,65 @@
+"""Servers that mean ill: every run ends, soon, says who was at fault, and leaves nothing in the folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.frozen import GPUINSTALL
+from tests.hostile.servers import MANNERS, PLACES, spoil
+from tests.lab.driver import FakeDriver
+from tests.lab.pace import slowness
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch over uv reads /proc")
+
+SECONDS = 20.0
+BRIEFLY = {
+    ("torch page", "a byte now and then"),
+    ("torch wheel", "half of it and then nothing"),
+    ("default page", "without end"),
+    ("default wheel", "a byte now and then"),
+}
+"""Those of the usual run; the others take minutes."""
+SERVED_ELSEWHERE = {("torch page", "later, in an hour")}
+"""An index that is down is stood in for by the others."""
+CASES = [
+    pytest.param(*case, marks=() if case in BRIEFLY else pytest.mark.heavy)
+    for case in product(PLACES, MANNERS)
+    if case not in SERVED_ELSEWHERE
+]
+
+
+@pytest.mark.parametrize(("place", "manner"), CASES)
+def test_a_server_that_means_ill_ends_nothing_but_the_run(
+    stand_in: StandInIndex, tmp_path: Path, play: Play, place: str, manner: str
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    host = spoil(stand_in, place, manner)
+    (tmp_path / "project").mkdir()
+    limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000", "UV_HTTP_RETRIES": "0"}
+    workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment() | limits)
+    done = subprocess.run(
+        [*GPUINSTALL, "install"],
+        env=workshop.environment,
+        cwd=workshop.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS * slowness(),
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+    assert any(asked.host == host.name for asked in stand_in.log)
+    assert "Traceback" not in done.stderr
+    assert workshop.entries() == set()

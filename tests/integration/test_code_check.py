@@ -1,0 +1,108 @@
+"""Packages with GPU code of their own, that a torch which fits says nothing of: found while locking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.index import StandInIndex
+from tests.lab.releases import catalog_index
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+from tests.unit.wheels.made import fatbin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+TAGS = "py3-none-manylinux_2_28_x86_64"
+V100 = ("--gpu", "V100", "--driver", "570.86.15")
+RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
+    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    for version, code in (("0.8.0", (70, 75, 80)), ("0.9.0", (75, 80)), ("0.10.0", (75, 80)), ("0.11.0", (80, 90))):
+        make(folder, "vllm", version, {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)})
+    make(folder, "strange-kernels", "1.0", {"strange_kernels/ops.so": (90,)})
+    libraries = {
+        "bitsandbytes/libbitsandbytes_cuda126.so": (60, 70),
+        "bitsandbytes/libbitsandbytes_cuda128.so": (75, 80),
+    }
+    make(folder, "bitsandbytes", "0.50.2", libraries)
+    make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
+    return folder
+
+
+@pytest.fixture
+def index(served: Path) -> Iterator[StandInIndex]:
+    with StandInIndex(served) as index:
+        yield index
+
+
+@pytest.fixture
+def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
+
+
+def make(folder: Path, name: str, version: str, libraries: Mapping[str, tuple[int, ...]]) -> None:
+    """Make a wheel that demands torch, with libraries that have code for some architectures."""
+    held = {path: fatbin(*((2, number, 0) for number in code)) * 3 for path, code in libraries.items()}
+    make_wheel(folder / "simple", name, version, TAGS, requires=["torch"], modules=dict(held))
+
+
+def locked(workshop: Workshop, *words: str) -> dict[str, str]:
+    """The versions in the one lock that a command writes."""
+    from gpuinstall.lock.lock import read_lock
+
+    (lock,) = workshop.document("lock", "--upgrade", *words)["data"]["locks"]
+    return read_lock(workshop.folder / f"pylock.{lock['target']}.toml").versions
+
+
+def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Workshop, index: StandInIndex) -> None:
+    done = workshop.run("lock", "vllm", *V100)
+    assert done.ok, done.err
+    assert "vllm 0.11.0 has no code for" in done.err
+    assert "vllm 0.8.0 is the newest that has" in done.err
+    assert locked(workshop, "vllm", *V100)["vllm"] == "0.8.0"
+
+    index.forget()
+    locked(workshop, "vllm", *V100)
+    assert [asked.path for asked in index.log if asked.range] == []
+
+
+def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) -> None:
+    assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
+
+
+def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index: StandInIndex) -> None:
+    assert locked(workshop, "vllm", "--no-code-check", *V100)["vllm"] == "0.11.0"
+    assert [asked.path for asked in index.log if asked.range] == []
+
+
+def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(workshop: Workshop) -> None:
+    versions = locked(workshop, "bitsandbytes", "torch==2.10.0", *V100)
+    assert (versions["bitsandbytes"], versions["torch"]) == ("0.50.2", "2.10.0+cu126")
+
+
+def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_and_gpu(workshop: Workshop) -> None:
+    envelope = workshop.document("lock", "strange-kernels", *V100, exit_code=3)
+    (error,) = envelope["errors"]
+    assert error["code"] == "no-code-in-package"
+    assert "strange_kernels/ops.so has sm_90" in error["message"]
+    assert "V100" in error["message"]
+    assert "--no-code-check" in error["hint"]
+
+
+def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Workshop, index: StandInIndex) -> None:
+    locked(workshop, "torch", "torchvision", *V100)
+    assert [asked.path for asked in index.log if asked.range] == []
+
+
+def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(workshop: Workshop, index: StandInIndex) -> None:
+    assert locked(workshop, "plain", *V100)["plain"] == "1.0"
+    assert [asked.path for asked in index.log if asked.range] == []

@@ -1,0 +1,135 @@
+"""Every command that looks at the indexes takes a torch that came out today, and reads nothing of it twice."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.new_torch import make_new_torch
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
+LATER = FakeDriver((FakeGpu("NVIDIA H100", cc="9.0", memory_mib=81920),), driver="650.10", cuda=14000)
+WORDS = ("--gpu", "RTX 4090", "--driver", "610.43.02")
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def parts_asked(stand_in: StandInIndex) -> list[str]:
+    """The wheels of which parts were asked for since the last time."""
+    found = sorted({asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range})
+    stand_in.forget()
+    return found
+
+
+def rejections(plan: dict[str, list[dict[str, str]]]) -> dict[str, str]:
+    return {f"{found['torch']}+{found['backend']}": found["code"] for found in plan["rejected"]}
+
+
+def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_once(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play
+) -> None:
+    play(NEW)
+    for tag in ("cu130", "cu132", "cu140"):
+        make_new_torch(stand_in_folder, tag)
+    plan = workshop.document("plan", "--live")["data"]
+    assert (plan["build"]["torch"], plan["build"]["backend"]) == ("2.16.0", "cu132")
+    assert rejections(plan)["2.16.0+cu140"] == "driver-too-old"
+    assert rejections(plan)["2.16.0+cu130"] == "less-preferred"
+    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu130", "torch-2.16.0%2Bcu132"]
+
+    without_asking = workshop.document("plan")["data"]
+    assert without_asking["build"] == plan["build"]
+    assert stand_in.log == []
+
+    (lock,) = workshop.document("lock")["data"]["locks"]
+    assert (lock["target"], lock["torch"]) == ("cu132", "2.16.0+cu132")
+    evidence = tomli.loads(workshop.lock("pylock.cu132.toml"))["tool"]["gpuinstall"]
+    assert evidence["architectures"] == ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+
+    done = workshop.document("install")["data"]
+    assert (done["environment"]["torch"], done["verdict"]["status"]) == ("2.16.0+cu132", "passed")
+    assert parts_asked(stand_in) == []
+
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+    assert workshop.document("sync")["data"]["environment"]["status"] == "none"
+    assert stand_in.log == []
+
+
+def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(LATER)
+    make_new_torch(stand_in_folder, "cu140")
+    done = workshop.document("install")["data"]
+    assert done["environment"]["torch"] == "2.16.0+cu140"
+    assert "driver-not-in-catalogue" in {warning["code"] for warning in done["plan"]["warnings"]}
+
+
+@pytest.mark.parametrize("command", [("plan", "--live"), ("lock",), ("install", "--dry-run")])
+def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
+    command: tuple[str, ...], workshop: Workshop, stand_in_folder: Path
+) -> None:
+    make_new_torch(stand_in_folder, "cu132", "130")
+    data = workshop.document(*command, *WORDS)["data"]
+    if command == ("lock",):
+        assert data["locks"][0]["torch"] == "2.15.0+cu132"
+        return
+    plan = data.get("plan", data)
+    assert plan["build"]["torch"] == "2.15.0"
+    assert rejections(plan)["2.16.0+cu132"] == "no-code"
+
+
+def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_installed(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, tmp_path: Path
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    workshop.document("lock")
+    here = Workshop(workshop.folder, tmp_path / "other caches", stand_in.environment())
+    stand_in.forget()
+    done = here.document("sync")["data"]
+    assert done["environment"]["torch"] == "2.16.0+cu132"
+    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
+
+
+def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    workshop.document("plan", "--live")
+    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "builds").iterdir()
+    row.write_text(row.read_text().replace('    "sm_75",\n', ""))
+    envelope = workshop.document("install", exit_code=5)
+    assert "has code for sm_75 sm_80" in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
+    assert ".venv" not in workshop.entries()
+
+
+def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    no_kernel = "CUDA error: no kernel image is available for execution on the device"
+    told = {"2.16.0+cu132/*": {"failed": {"matmul-float32": no_kernel}}}
+    (workshop.caches.parent / "verdict.json").write_text(json.dumps(told), encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(workshop.caches.parent / "verdict.json"))
+    done = workshop.document("install")["data"]
+    assert done["environment"]["torch"] == "2.14.1+cu126"
+    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]

@@ -1,0 +1,169 @@
+"""Programs come before torch: small ones in the stand-in default index, chosen with torch by real uv."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.lock.lock import parse
+from tests.lab.wheels import make_sdist, make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = ("--gpu", "RTX 4090", "--driver", "535.183.01")
+H100 = ("--gpu", "H100", "--driver", "610.43.02")
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+@pytest.fixture
+def simple(stand_in_folder: Path) -> Path:
+    """The files of the default index."""
+    return stand_in_folder / "simple"
+
+
+def locked(workshop: Workshop, *words: str) -> dict[str, str]:
+    """Lock, and give the versions of the first lock."""
+    made = workshop.document("lock", *words, "--upgrade", "--python", "3.12")["data"]["locks"]
+    return parse("x", workshop.lock(made[0]["path"].rpartition("/")[2])).versions
+
+
+def live(workshop: Workshop, *words: str) -> dict[str, Any]:
+    plan: dict[str, Any] = workshop.document("plan", "--live", *words, "--python", "3.12")["data"]
+    return plan
+
+
+def said(plan: dict[str, Any], code: str) -> list[str]:
+    return [reason["message"] for reason in plan["reasons"] if reason["code"] == code]
+
+
+@pytest.mark.parametrize("words", [("painter",), ("painter", "torch"), ("torch", "painter"), ("torch>=2.7", "painter")])
+def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
+    workshop: Workshop, simple: Path, words: tuple[str, ...]
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    plan = live(workshop, *words, *RTX_4090)
+    assert plan["build"]["torch"] == "2.13.0"
+    assert said(plan, "held-back") == ["painter 2.0 wants torch 2.13.0; without it torch 2.14.1 would run here"]
+    over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.14.1", "cu126"))
+    assert (over["code"], over["message"]) == ("held-back", "painter 2.0 wants torch 2.13.0")
+    found = locked(workshop, *words, *RTX_4090)
+    assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
+
+
+def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop: Workshop, simple: Path) -> None:
+    for version, torch in (("1.0", ""), ("2.0", "==2.10.0"), ("3.0", "==2.13.0"), ("4.0", "==2.15.0")):
+        make_wheel(simple, "painter", version, requires=[f"torch{torch}"])
+    plan = live(workshop, "painter", *RTX_4090)
+    assert plan["build"]["torch"] == "2.13.0"
+    assert said(plan, "program-held-back") == ["painter is 3.0 and not 4.0, which needs torch==2.15.0"]
+
+
+def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Workshop, simple: Path) -> None:
+    for name, torch in (("painter", "2.13.0"), ("singer", "2.10.0")):
+        make_wheel(simple, name, "1.0", requires=["torch"])
+        make_wheel(simple, name, "2.0", requires=[f"torch=={torch}"])
+    first = locked(workshop, "painter", "singer", *RTX_4090)
+    assert [first[name] for name in ("painter", "singer", "torch")] == ["2.0", "1.0", "2.13.0+cu126"]
+    plan = live(workshop, "singer", "painter", *RTX_4090)
+    assert plan["build"]["torch"] == "2.10.0"
+    assert said(plan, "program-held-back") == ["painter is 1.0 and not 2.0, which needs torch==2.13.0"]
+
+
+def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "singer", "1.0", requires=["torch==2.10.0"])
+    error = workshop.document("plan", "--live", "painter", "singer", *RTX_4090, exit_code=3)["errors"][0]
+    assert error["code"] == "requirements-conflict"
+    told = workshop.run("plan", "--live", "painter", "singer", *RTX_4090).err
+    assert "painter" in told
+    assert "singer" in told
+
+
+def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(workshop: Workshop, simple: Path) -> None:
+    make_sdist(simple, "painter", "0.1", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    make_sdist(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "painter", "3.0", requires=["torch==2.15.0"])
+    found = locked(workshop, "painter", *RTX_4090)
+    assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
+    refused = workshop.document("plan", "--live", "painter", "torch==2.10.0", *RTX_4090, exit_code=3)
+    assert refused["errors"][0]["code"] == "requirements-conflict"
+
+
+def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_family(
+    workshop: Workshop, simple: Path
+) -> None:
+    make_wheel(simple, "singer", "1.0", requires=["torch==2.13.0", "torchaudio==2.11.0"])
+    found = locked(workshop, "singer", *H100)
+    assert (found["torch"], found["torchaudio"]) == ("2.13.0+cu130", "2.11.0+cu130")
+    plan = live(workshop, "singer", *H100)
+    over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.13.0", "cu132"))
+    assert over["code"] == "programs-conflict"
+    assert "torchaudio" in over["message"]
+
+
+def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    found = locked(workshop, "torch==2.10.0", "painter", *RTX_4090)
+    assert (found["painter"], found["torch"].partition("+")[0]) == ("1.0", "2.10.0")
+
+
+def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    words = [word for target in ("cu126", "cu130", "cpu-macos-arm64") for word in ("--target", target)]
+    made = workshop.document("lock", "painter", *words)["data"]
+    assert made["differences"] == []
+    assert {lock["torch"].partition("+")[0] for lock in made["locks"]} == {"2.13.0"}
+    names = [lock["path"].rpartition("/")[2] for lock in made["locks"]]
+    assert {parse("x", workshop.lock(name)).versions["painter"] for name in names} == {"2.0"}
+
+
+def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.10.0"])
+    locked(workshop, "painter", "--target", "cu126")
+    make_wheel(simple, "painter", "1.5", requires=["torch==2.10.0"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    later = Workshop(workshop.folder, workshop.folder.parent / "later", workshop.variables)
+    later.document("lock", "painter", "--target", "cu126", "--python", "3.12", "--upgrade-package", "painter")
+    found = parse("x", later.lock("pylock.cu126.toml")).versions
+    assert (found["painter"], found["torch"]) == ("1.5", "2.10.0+cu126")
+
+
+def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    before = workshop.entries()
+    plan = live(workshop, "painter", "torchvision", *RTX_4090)
+    assert workshop.entries() == before
+    assert plan["build"]["requirements"] == ["torch==2.13.0+cu126", "torchvision==0.28.0+cu126", "painter"]
+    found = locked(workshop, "painter", "torchvision", *RTX_4090)
+    assert f"torch=={found['torch']}" in plan["build"]["requirements"]
+
+
+def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> None:
+    plan = workshop.document("plan", "painter", "singer", *RTX_4090)["data"]
+    (warning,) = plan["warnings"]
+    assert warning["code"] == "programs-not-looked-at"
+    assert warning["message"].startswith("painter, singer were not looked at: plan --live resolves them")
+
+
+def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(
+    workshop: Workshop, simple: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.15.0"])
+    done = workshop.run("plan", "--live", "painter", *RTX_4090)
+    assert done.status == 3
+    assert "torch==2.15.0 and driver 535.183.01 disagree" in done.err
+    assert "painter" in done.err

@@ -1,0 +1,69 @@
+"""Real programs of the real default index, beside a stand-in torch index with every build and its true requirements."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.version import Version
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.lock.lock import parse
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from tests.lab.index import StandInIndex
+from tests.lab.true_index import true_index
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.network, pytest.mark.heavy]
+
+PYTHON = "3.12"
+
+
+@pytest.fixture(scope="module")
+def torch_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
+    folder = tmp_path_factory.mktemp("true")
+    with open_session(read_sources(None, os.environ, folder), SilentReporter()) as session:
+        true_index(folder, load_catalog(), session, PYTHON)
+    with StandInIndex(folder) as index:
+        yield index
+
+
+@pytest.fixture
+def workshop(torch_index: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    variables = {"GPUINSTALL_TORCH_INDEX": torch_index.torch_index, "PIP_FIND_LINKS": ""}
+    return Workshop(tmp_path / "project", tmp_path / "caches", variables)
+
+
+def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(workshop: Workshop) -> None:
+    (workshop.folder / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
+    )
+    words = ("--target", "cu126", "--target", "cu130", "--python", PYTHON)
+    made = workshop.document("lock", *words)["data"]
+    first, second = (parse("x", workshop.lock(f"pylock.{target}.toml")).versions for target in ("cu126", "cu130"))
+    assert Version(first["vllm"]) >= Version("0.30")
+    assert first["torch"].partition("+")[0] == second["torch"].partition("+")[0]
+    assert {name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]} == {
+        name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]
+    }
+    assert made["differences"] == []
+
+
+@pytest.mark.parametrize(("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")])
+def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
+    workshop: Workshop, words: tuple[str, ...], name: str
+) -> None:
+    machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
+    workshop.document("lock", *words, *machine)
+    (lock,) = workshop.folder.glob("pylock.*.toml")
+    found = parse("x", lock.read_text(encoding="utf-8"))
+    assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])
+    assert all(file.name.endswith(".whl") for file in found.files if file.package == name)

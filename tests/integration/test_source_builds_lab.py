@@ -1,0 +1,126 @@
+"""Packages that are built beside the torch that they import: checked before anything is fetched, and really built."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.projects import make_sdist
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+TOOLS = ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops")
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+    """A machine with an A100 and a C++ compiler, without nvcc."""
+    play(A100)
+    for tool in TOOLS:
+        make_wheel(stand_in_folder / "simple", tool, "80.0")
+    make_sdist(stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], imports="import torch")
+    (tmp_path / "bin").mkdir()
+    for name in ("git", "c++"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "/bin/true")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    variables = {
+        **stand_in.environment(),
+        "PATH": f"{tmp_path / 'bin'}:/bin",
+        "CUDA_HOME": str(tmp_path / "no-toolkit"),
+    }
+    return Workshop(folder, tmp_path / "caches", variables)
+
+
+def with_nvcc(workshop: Workshop, release: str) -> Workshop:
+    """Put an nvcc on PATH that says its release."""
+    script = workshop.caches.parent / "bin" / "nvcc"
+    script.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n", encoding="utf-8")
+    script.chmod(0o755)
+    return Workshop(workshop.folder, workshop.caches, {**workshop.variables, "CUDA_HOME": ""})
+
+
+def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
+    workshop: Workshop, stand_in: StandInIndex
+) -> None:
+    error = workshop.document("install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3)["errors"][0]
+    assert error["code"] == "toolkit-missing"
+    assert "no nvcc" in error["message"]
+    assert "cuda-toolkit-12-6" in error["hint"]
+    assert stand_in.sent() == {}
+    assert not (workshop.folder / ".venv").exists()
+
+
+def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Workshop, stand_in: StandInIndex) -> None:
+    error = with_nvcc(workshop, "11.8").document(
+        "lock", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
+    )["errors"][0]
+    assert error["code"] == "toolkit-differs"
+    assert "11.8" in error["message"]
+    assert "12.6" in error["message"]
+    assert stand_in.sent() == {}
+
+
+def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
+    error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)["errors"][0]
+    assert "gpuinstall install flash-attn nvidia-cuda-nvcc==13.0.* nvidia-cuda-cccl==13.0.* " in error["hint"]
+
+
+def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(workshop: Workshop) -> None:
+    workshop = with_nvcc(workshop, "12.4")
+    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
+    done = workshop.run("install", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    assert done.status == 0, done.err
+    assert "flash-attn 2.8.3 is built from its sdist, with nvcc of CUDA 12.6" in done.err
+    assert "3 at once (MAX_JOBS)" in done.err
+    assert workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])") == "MAX_JOBS=3"
+    assert all(f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS)
+    assert workshop.document("sync")["data"]["environment"]["status"] == "none"
+
+
+def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:
+    make_wheel(stand_in_folder / "simple", "nvidia-cuda-nvcc", "13.0.88", modules={"nvidia/cu13/bin/nvcc": ""})
+    done = workshop.run("install", "torch", "flash-attn", "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130")
+    assert done.status == 0, done.err
+    said = workshop.python("import flash_attn; print(flash_attn.SAID)")
+    assert "site-packages/nvidia/cu13" in said
+
+
+def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(workshop: Workshop) -> None:
+    done = workshop.run("lock", "torch==2.14.1", "flash-attn", "--target", "cu126")
+    assert done.status == 0, done.err
+    assert "flash-attn 2.8.3 is built from its sdist" in done.err
+    refused = workshop.document("sync", exit_code=3)["errors"][0]
+    assert refused["code"] == "toolkit-missing"
+
+
+def test_code_for_gpus_is_not_built_beside_the_cpu_build(
+    workshop: Workshop, play: Play, stand_in: StandInIndex
+) -> None:
+    play(NOTHING)
+    assert workshop.document("install", "torch", "flash-attn", exit_code=3)["errors"][0]["code"] == "build-needs-gpu"
+    assert stand_in.sent() == {}
+
+
+def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop: Workshop, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    (folder / "setup.py").write_text("import torch\n", encoding="utf-8")
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n', encoding="utf-8"
+    )
+    (folder / "b.py").write_text("import torch\n", encoding="utf-8")
+    error = workshop.document("lock", "torch", "odd @ ../odd", exit_code=4)["errors"][0]
+    assert error["code"] == "build-needs-torch"
+    assert "--no-build-isolation" in error["hint"]

@@ -1,0 +1,150 @@
+"""The programs beside torch, with the small torch: real packages, really imported; what they compute is played."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from gpuinstall.machine import Gpu, Machine
+from gpuinstall.verify import verify_environment
+from gpuinstall.verify.kernels.programs import PROGRAMS
+from gpuinstall.versions import ComputeCapability
+from tests.lab.environments import small_package, small_torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.verify import CheckResult, Device, Verdict
+
+CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9)) for i in (0, 1))
+TWO = Machine("linux", "x86_64", gpus=CARDS)
+NONE = Machine("linux", "x86_64")
+OTHER_MINOR = (
+    "raise RuntimeError('Detected that PyTorch and TorchAudio were compiled with different CUDA versions. "
+    "PyTorch has CUDA version 12.6 whereas TorchAudio has CUDA version 12.8.')"
+)
+CRASH = "import os, signal\nsignal.signal(signal.SIGSEGV, signal.SIG_DFL)\nos.kill(os.getpid(), signal.SIGSEGV)"
+HANG = "import time\ntime.sleep(600)"
+
+
+class Verify(Protocol):
+    """Verifies an environment that has these packages, by their ``__init__.py``."""
+
+    def __call__(
+        self, machine: Machine, packages: dict[str, str], verdict: dict[str, Any] | None = None, **options: Any
+    ) -> Verdict: ...
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return small_torch(tmp_path / "env")
+
+
+@pytest.fixture
+def verify(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def run(
+        machine: Machine, packages: dict[str, str], verdict: dict[str, Any] | None = None, **options: Any
+    ) -> Verdict:
+        for name, text in packages.items():
+            small_package(site, name, text)
+        (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
+        monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+        return verify_environment(tmp_path / "env" / "bin" / "python", machine, **options)
+
+    return run
+
+
+def programs(device: Device) -> dict[str, CheckResult]:
+    """The checks of programs, by their names."""
+    known = {name for row in PROGRAMS for name in (row.check, f"{row.package}-import")}
+    return {check.name: check for check in device.checks if check.name in known}
+
+
+def statuses(device: Device) -> dict[str, str]:
+    return {name: check.status for name, check in programs(device).items()}
+
+
+def test_every_program_is_proven_on_every_gpu(verify: Verify) -> None:
+    verdict = verify(TWO, {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH})
+    assert verdict.status == "passed"
+    for device in verdict.devices:
+        assert statuses(device) == {
+            "bitsandbytes-quantize": "passed",
+            "flash-attn-attention": "passed",
+            "torchvision-nms": "passed",
+        }
+
+
+def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify: Verify) -> None:
+    verdict = verify(TWO, {"torchaudio": OTHER_MINOR, "torchvision": ""})
+    assert verdict.status == "failed"
+    for device in verdict.devices:
+        (fault,) = device.faults
+        assert (fault.names, fault.cause) == (("torchaudio-filter",), "F48")
+        assert fault.message.startswith("RuntimeError: Detected that PyTorch and TorchAudio were compiled with")
+        assert fault.fix[0].startswith("gpuinstall install torch torchaudio")
+        assert programs(device)["torchvision-nms"].status == "passed"
+
+
+def test_a_program_that_computes_wrongly_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> None:
+    wrong = {"GPU-1": {"failed": {"torchvision-nms": "the result is not exactly the expected one"}}}
+    verdict = verify(TWO, {"torchvision": ""}, wrong)
+    assert [device.status for device in verdict.devices] == ["passed", "failed"]
+    assert [(fault.names, fault.cause) for fault in verdict.devices[1].faults] == [(("torchvision-nms",), "F47")]
+
+
+def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
+    (device,) = verify(
+        NONE, {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR}, asked_cpu=True
+    ).devices
+    assert statuses(device) == {
+        "bitsandbytes-quantize": "failed",
+        "torchvision-nms": "passed",
+        "xformers-import": "failed",
+    }
+    assert programs(device)["bitsandbytes-quantize"].message == "killed by SIGSEGV"
+
+
+def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
+    (device,) = verify(NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0).devices
+    assert programs(device)["torchao-quantize"].message == "no end within 2 s"
+    assert programs(device)["torchvision-nms"].status == "passed"
+
+
+def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
+    wants_a_gpu = "raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')"
+    verdict = verify(NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu})
+    (device,) = verdict.devices
+    found = programs(device)
+    assert found["vllm-import"].status == "passed"
+    assert found["flash-attn-import"].status == "skipped"
+    assert str(found["flash-attn-import"].message).startswith("flash_attn can be imported only where a GPU is: libcuda")
+    assert (found["torchaudio-import"].status, found["torchaudio-import"].cause) == ("failed", "F48")
+    assert verdict.status == "failed"
+
+
+def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, site: Path) -> None:
+    symbol = "raise ImportError('torch_scatter/_scatter_cuda.so: undefined symbol: _ZN3c106detail14torchCheckFail')"
+    compiled = ("torch_scatter/_scatter_cuda.so",)
+    small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
+    verdict = verify(TWO, {})
+    (fault,) = verdict.devices[0].faults
+    assert (fault.names, fault.cause) == (("torch-scatter-import",), "F56")
+    assert fault.fix[0].startswith("gpuinstall install torch torch-scatter ")
+
+
+def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None:
+    verdict = verify(TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}})
+    assert statuses(verdict.devices[0]) == {}
+    assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
+
+
+def test_beside_a_gpu_that_others_use_programs_are_imported(verify: Verify) -> None:
+    busy = {"GPU-0": {"unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"}}
+    verdict = verify(TWO, {"torchvision": ""}, busy)
+    assert [device.status for device in verdict.devices] == ["unproven", "passed"]
+    assert statuses(verdict.devices[0]) == {"torchvision-import": "passed"}

@@ -1,0 +1,123 @@
+"""The programs beside a real torch on the CPU: packages that compute rightly and wrongly, and those of the index."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+from gpuinstall import process
+from gpuinstall.machine import Machine
+from gpuinstall.verify import verify_environment
+from gpuinstall.verify.kernel_run import KERNELS
+from tests.lab.environments import copied, cpu_torch, small_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.verify import CheckResult
+
+HERE = Machine("linux", "x86_64")
+ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"
+SHIFTED = """
+class functional:
+    quantize_blockwise = staticmethod(lambda x: (x, 0.1 * x.abs().max()))
+    dequantize_blockwise = staticmethod(lambda x, shift: x + shift)
+"""
+FILTER = """
+import torch
+
+def lfilter(wave, a, b, clamp):
+    found = []
+    for i in range(len(wave)):
+        now = sum(b[k] * wave[i - k] for k in range(3) if k <= i)
+        found.append(now - sum(a[k] * found[i - k] for k in (1, 2) if k <= i))
+    return torch.stack(found)
+"""
+PROVE = """
+import sys
+import torch
+sys.path[:0] = sys.argv[1:]
+from kernels.context import CheckContext
+from kernels.programs import program_check
+
+for module in ("torchvision", "torchaudio", "bitsandbytes"):
+    check = program_check(module, "cpu")
+    try:
+        check.run(CheckContext(torch, "cpu", check.limit or 0.0))
+        print("passed")
+    except Exception as error:
+        print(repr(error))
+"""
+COMPILE = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from kernels.triton_kernel import kernel
+
+source = ASTSource(fn=kernel, signature={"numbers": "*fp32", "results": "*fp32"}, constexprs={})
+print(len(compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
+"""
+
+
+@pytest.fixture(scope="session")
+def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
+
+
+@pytest.fixture
+def environment(torch: Path, tmp_path: Path) -> Path:
+    return copied(torch, tmp_path / "env")
+
+
+def checks(environment: Path) -> dict[str, CheckResult]:
+    (device,) = verify_environment(environment / "bin" / "python", HERE).devices
+    return {check.name: check for check in device.checks}
+
+
+def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_path: Path) -> None:
+    small_package(tmp_path, "torchvision", ALL_BOXES)
+    small_package(tmp_path, "bitsandbytes", SHIFTED)
+    small_package(tmp_path, "torchaudio")
+    (tmp_path / "torchaudio" / "functional.py").write_text(FILTER)
+    done = process.run([torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path], seconds=120)
+    assert done.out.splitlines() == [
+        "Wrong('the result is not exactly the expected one')",
+        "passed",
+        "Wrong('the result is off by 0.1, where 0.016 is allowed')",
+    ], done.err
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
+    environment: Path,
+) -> None:
+    install(environment, "bitsandbytes", "torchao", "triton", "torchvision", "torchaudio", "torchcodec", "numpy")
+    found = checks(environment)
+    passed = {name for name, check in found.items() if check.status == "passed"}
+    assert {"bitsandbytes-quantize", "torchao-quantize", "triton-import"} <= passed
+    assert {name: check.cause for name, check in found.items() if check.status == "failed"} == {
+        "torchvision-nms": "F47",
+        "torchaudio-filter": "F48",
+        "torchcodec-sound": "F56",
+    }
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
+def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(environment: Path) -> None:
+    install(environment, "triton")
+    program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
+    done = process.run([environment / "bin" / "python", "-c", program], seconds=120)
+    assert done.ok, done.err
+    assert int(done.out) > 0
+
+
+def install(environment: Path, *names: str) -> None:
+    """Install packages beside the torch that is there, without what they demand of another."""
+    into = ["--no-deps", "--python", str(environment / "bin" / "python")]
+    done = process.run([uv.find_uv_bin(), "pip", "install", "-q", *into, *names, "pillow", "packaging"], seconds=600)
+    assert done.ok, done.err

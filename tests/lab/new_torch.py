@@ -1,0 +1,40 @@
+"""Wheels of a torch that the catalogue has never heard of, with its architectures where the real ones have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lab.stub_torch import modules
+from tests.lab.wheels import make_wheel
+from tests.unit.wheels.made import library
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TORCH = "2.16.0"
+CODE = {"cu130": "75 80 86 90 100 120", "cu132": "75 80 86 90 100 120", "cu140": "80 90 100 120 130"}
+
+
+def make_new_torch(
+    served: Path, tag: str, code: str | None = None, *, torch: str = TORCH, cuda: str | None = None, python: str = "312"
+) -> Path:
+    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures."""
+    names = [f"sm_{number}" for number in (CODE[tag] if code is None else code).split()]
+    local = f"{torch}+{tag}"
+    files: dict[str, str | bytes] = {
+        **modules(local, tag, *names),
+        "torch/version.py": _version(local, cuda or f"{tag[2:-1]}.{tag[-1]}"),
+        "torch/lib/libtorch_python.so": library(f"\0{' '.join(names)}\0".encode() if names else b"", size=60_000),
+    }
+    linux = 'platform_system == "Linux"'
+    requires = [f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}", f"triton==3.9.0; {linux}", "filelock"]
+    wheel_tag = f"cp{python}-cp{python}-manylinux_2_28_x86_64"
+    for name, version in ((f"nvidia-cudnn-cu{tag[2:4]}", "9.10.2.21"),):
+        make_wheel(served / "simple", name, version)
+    make_wheel(served / "whl" / tag, "triton", "3.9.0", wheel_tag)
+    return make_wheel(served / "whl" / tag, "torch", local, wheel_tag, requires=requires, modules=files)
+
+
+def _version(version: str, cuda: str) -> str:
+    imports = "from typing import Optional\n\n"
+    return f"{imports}__version__ = '{version}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"

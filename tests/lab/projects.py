@@ -1,0 +1,98 @@
+"""Small real projects, built by a backend of their own: no network, and no tool that is not in them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING
+
+from gpuinstall import process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+BACKEND = '''
+"""Builds a wheel of one module, as PEP 517 and PEP 660 have it."""
+{imports}
+import os, zipfile
+
+NAME, VERSION, REQUIRES = {name!r}, {version!r}, {requires!r}
+STEM = f"{{NAME.replace('-', '_')}}-{{VERSION}}"
+METADATA = "".join(["Metadata-Version: 2.2\\n", f"Name: {{NAME}}\\nVersion: {{VERSION}}\\n",
+                    *(f"Requires-Dist: {{one}}\\n" for one in REQUIRES)])
+
+
+def _wheel(folder, files):
+    files = {{**files, f"{{STEM}}.dist-info/METADATA": METADATA,
+             f"{{STEM}}.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}}
+    files[f"{{STEM}}.dist-info/RECORD"] = "".join(f"{{name}},,\\n" for name in [*files, f"{{STEM}}.dist-info/RECORD"])
+    with zipfile.ZipFile(os.path.join(folder, f"{{STEM}}-py3-none-any.whl"), "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return f"{{STEM}}-py3-none-any.whl"
+
+
+def build_wheel(folder, settings=None, metadata=None):
+    said = "\\n".join(f"{{key}}={{os.environ.get(key)}}" for key in ("MAX_JOBS", "CUDA_HOME", "FORCE_CUDA"))
+    return _wheel(folder, {{NAME.replace("-", "_") + ".py": f"SAID = {{said!r}}\\n"}})
+
+
+def build_editable(folder, settings=None, metadata=None):
+    return _wheel(folder, {{f"{{STEM}}.pth": os.getcwd() + "\\n"}})
+'''
+
+
+def project_files(
+    name: str, version: str, requires: Iterable[str] = (), *, imports: str = "", pyproject: str = ""
+) -> dict[str, str]:
+    """The files of a project; ``imports`` stand at the top of what builds it."""
+    requires = list(requires)
+    table = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires!r}\n'
+    system = '[build-system]\nrequires = []\nbuild-backend = "the_backend"\nbackend-path = ["."]\n'
+    return {
+        "pyproject.toml": table + system + pyproject,
+        "the_backend.py": BACKEND.format(name=name, version=version, requires=requires, imports=imports),
+        f"{name.replace('-', '_')}.py": "HERE = True\n",
+    }
+
+
+def make_project(folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = (), **more: str) -> Path:
+    """Write a project into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in project_files(name, version, requires, **more).items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return folder
+
+
+def make_sdist(folder: Path, name: str, version: str, requires: Iterable[str] = (), *, imports: str = "") -> Path:
+    """Write ``<name>-<version>.tar.gz``, with metadata that needs no build."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    requires = list(requires)
+    said = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    files = project_files(name, version, requires, imports=imports)
+    files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{said}"
+    return _packed(folder / f"{stem}.tar.gz", stem, files)
+
+
+def make_repository(folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = ()) -> str:
+    """Make a git repository of a project; return its commit."""
+    make_project(folder, name, version, requires)
+    return commit(folder)
+
+
+def commit(folder: Path) -> str:
+    """Commit everything in a folder to its branch ``main``."""
+    who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
+    for words in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "--allow-empty", "-m", "state")):
+        assert process.run(["git", "-C", folder, *words]).ok
+    return process.run(["git", "-C", folder, "rev-parse", "HEAD"]).out.strip()
+
+
+def _packed(path: Path, stem: str, files: Mapping[str, str]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"{stem}/{name}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path

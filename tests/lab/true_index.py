@@ -1,0 +1,105 @@
+"""Fills a stand-in torch index with every build of the catalogue, each with what its release truly requires.
+
+torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
+and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
+maker's libraries) is kept for the backend that the default index itself serves.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.metadata import Metadata
+from packaging.specifiers import SpecifierSet
+
+from gpuinstall.backend import CPU
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.narrowing import platforms, python
+from gpuinstall.web import UnreachableError
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.session import Session
+
+PLATFORM = ("linux", "x86_64")
+TAG = "manylinux_2_28_x86_64"
+OF_A_BACKEND = ("nvidia-", "cuda-", "cuda_")
+
+
+class Needs(NamedTuple):
+    """What a release requires, and the Pythons it is for."""
+
+    requires: tuple[str, ...]
+    requires_python: str | None = None
+
+    def of_no_backend(self) -> Needs:
+        """The same without what belongs to one backend."""
+        return self._replace(requires=tuple(text for text in self.requires if not text.startswith(OF_A_BACKEND)))
+
+
+def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> Path:
+    """Make the wheels of Python ``minor`` on Linux x86_64; return the folder to serve."""
+    builds = [build for build in catalog.builds_for(*PLATFORM) if minor in build.pythons and build.learned is None]
+    needs = _read_needs(session, minor)
+    for build in builds:
+        _make(folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}")
+    return folder
+
+
+def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, str], Needs], python_tag: str) -> None:
+    release = catalog.releases[build.torch]
+    label = f"+{build.backend}" if build.labelled else ""
+    tag = f"{python_tag}-{python_tag}-{TAG}"
+    torch = needs.get(("torch", str(build.torch)))
+    if torch is None:
+        return
+    own = torch if build.on_default_index else torch.of_no_backend()
+    triton = release.triton if build.backend != CPU else None
+    requires = [text for text in own.requires if not text.startswith("triton")]
+    requires += [f"triton{triton}"] if triton else []
+    make_wheel(folder, "torch", f"{build.torch}{label}", tag, requires=requires, requires_python=own.requires_python)
+    for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
+        for version in versions:
+            known = catalog.companions.get((package, version))
+            if (found := needs.get((package, version))) and (known is None or known.loads_in(build)):
+                make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
+    if triton:
+        released = [
+            version for package, version in needs if package == "triton" and SpecifierSet(triton).contains(version)
+        ]
+        for version in released or [triton.lstrip("=~")]:
+            make_wheel(folder, "triton", version, tag, requires=needs.get(("triton", version), Needs(())).requires)
+
+
+def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
+    """What each release of the family on the default index requires."""
+    from dataclasses import replace
+
+    sources = replace(session.sources, default_index=session.default_index, find_links=())
+    wheels = [
+        wheel
+        for package in ("torch", "torchvision", "torchaudio", "triton")
+        for wheel in family_wheels(sources, session.client, "none", package)
+        if python(wheel.tags) == minor and PLATFORM in platforms(wheel.tags)
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        read = pool.map(lambda wheel: _needs(wheel, session), wheels)
+        return {(wheel.package, str(wheel.version)): needs for wheel, needs in zip(wheels, read, strict=True)}
+
+
+def _needs(wheel: Wheel, session: Session) -> Needs:
+    try:
+        page = session.client.page(f"{wheel.url}.metadata")
+    except UnreachableError:
+        page = None
+    if page is None:
+        return Needs(())
+    metadata = Metadata.from_email(page.text, validate=False)
+    requires_python = str(metadata.requires_python) if metadata.requires_python else None
+    return Needs(tuple(str(text) for text in metadata.requires_dist or ()), requires_python)

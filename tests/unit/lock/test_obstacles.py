@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from gpuinstall.lock.obstacles import held_back, torches_wanted, who_wants
+from gpuinstall.lock.programs import ListedProgram
+from gpuinstall.lock.proposal import Proposal
+
+PAINTER = ListedProgram("painter", None, Version("4.0"))
+
+
+def proposal(torch: str = "", painter: str = "") -> Proposal:
+    versions = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", ()), "brush": ("1.0", ())}
+    return Proposal(Version("2.13.0"), versions, {"torch": torch, "painter": painter})
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("Because painter>=2.0 depends on torch==2.13.0 and x", "painter 2.0 wants torch 2.13.0"),
+        ("Because painter==2.0 depends on torch==2.13.0, we can", "painter 2.0 wants torch 2.13.0"),
+        ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 wants torch 2.13.0"),
+        ("Because painter==1.0 depends on torch==2.10.0 and x", "painter goes with no torch newer than 2.13.0"),
+        ("", "painter goes with no torch newer than 2.13.0"),
+    ],
+)
+def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: str) -> None:
+    assert who_wants(proposal(torch=told), [PAINTER]) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (
+            "Because painter>=3.0 depends on torch==2.15.0 and there",
+            "painter is 2.0 and not 4.0, which needs torch==2.15.0",
+        ),
+        (
+            "Because all of: painter>=2.5,<=2.7 painter>=3.0 depend on brush{sys_platform == 'linux'}>=2 and x",
+            "painter is 2.0 and not 4.0, which needs brush>=2",
+        ),
+        (
+            "Because only painter<=2.0 is available",
+            "painter is 2.0 and not 4.0: Because only painter<=2.0 is available",
+        ),
+        ("", "painter is 2.0 and not 4.0"),
+    ],
+)
+def test_what_keeps_a_program_old_is_read_from_uvs_account(told: str, expected: str) -> None:
+    assert list(held_back({"painter": "2.0"}, proposal(painter=told), [PAINTER])) == [expected]
+
+
+def test_a_program_at_its_newest_is_not_mentioned() -> None:
+    assert list(held_back({"painter": "4.0"}, proposal(), [PAINTER])) == []
+    assert list(held_back({}, proposal(), [PAINTER])) == []
+
+
+def test_the_torches_that_are_wanted_are_those_of_packages() -> None:
+    told = "a==1 depends on torch==2.15.0, we can. And b>1 depends on torch>=2.15 and the-request depends on torch<3"
+    assert torches_wanted(told) == ["==2.15.0", ">=2.15"]

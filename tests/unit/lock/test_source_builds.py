@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomli
+
+from gpuinstall.backend import Backend
+from gpuinstall.catalog.source_builds import known_builds
+from gpuinstall.errors import NoBuildError
+from gpuinstall.facts.capacity import GIB, Capacity, available
+from gpuinstall.lock.source_builds import (
+    BuildSite,
+    build_tools,
+    check_builds,
+    resolver_settings,
+    source_builds,
+    sync_settings,
+    sync_variables,
+)
+from gpuinstall.machine import Machine
+from gpuinstall.reporter import SilentReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLASH = {"name": "flash-attn", "version": "2.8.3", "sdist": {"url": "https://files.example/f.tar.gz"}}
+SCATTER = {"name": "torch-scatter", "version": "2.1.2", "sdist": {"url": "https://files.example/s.tar.gz"}}
+WHEEL = {"name": "numpy", "version": "2", "wheels": [{"url": "https://files.example/n.whl"}]}
+
+
+class Heard(SilentReporter):
+    """Keeps the steps that were said."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
+        self.steps.append(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> BuildSite:
+    """A machine with g++ and nvcc 12.6, 8 cores and 40 GB."""
+    for name, said in (("g++", ""), ("nvcc", "release 12.6, V12.6.1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    versions = {"torch": "2.14.1+cu126"}
+    return BuildSite(
+        Backend.parse("cu126"), versions, Machine("linux", "x86_64"), {"PATH": str(tmp_path)}, Capacity(8, 40.0)
+    )
+
+
+def check(site: BuildSite, *packages: dict[str, Any], here: bool = True) -> list[str]:
+    heard = Heard()
+    check_builds(source_builds({"packages": packages}), site, heard, here=here)
+    return heard.steps
+
+
+def test_what_has_no_wheel_is_built_from_what_it_has() -> None:
+    packages = [
+        WHEEL,
+        FLASH,
+        {"name": "a", "directory": {"path": "."}},
+        {"name": "b", "vcs": {"type": "git", "url": "https://git.example/b", "commit-id": "0" * 40}},
+        {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
+        {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
+    ]
+    assert [(build.package, build.origin) for build in source_builds({"packages": packages})] == [
+        ("flash-attn", "its sdist"),
+        ("a", "the folder ."),
+        ("b", "commit 000000000000 of https://git.example/b"),
+        ("c", "an archive"),
+    ]
+
+
+def test_compiler_memory_and_time_are_said_before(site: BuildSite) -> None:
+    said = check(site, FLASH)[0].split(", ")
+    assert said == [
+        "flash-attn 2.8.3 is built from its sdist",
+        "with nvcc of CUDA 12.6",
+        "a C++ compiler",
+        "9 GB of memory for each job",
+        "4 at once (MAX_JOBS)",
+        "about 80 minutes",
+    ]
+
+
+@pytest.mark.parametrize(("variables", "jobs"), [({}, "4"), ({"MAX_JOBS": "2"}, "2"), ({"MAX_JOBS": "x"}, "4")])
+def test_as_many_jobs_run_at_once_as_the_memory_holds(site: BuildSite, variables: dict[str, str], jobs: str) -> None:
+    site = replace(site, environ={**site.environ, **variables})
+    assert sync_variables(source_builds({"packages": [FLASH]}), site, "/x")["MAX_JOBS"] == jobs
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"environ": {"PATH": "/nowhere", "CUDA_HOME": "/nowhere"}}, "toolkit-missing"),
+        ({"backend": Backend.parse("cu130")}, "toolkit-differs"),
+        ({"backend": Backend.parse("cpu")}, "build-needs-gpu"),
+        ({"capacity": Capacity(8, 5.0)}, "memory-too-small"),
+    ],
+)
+def test_what_cannot_be_built_here_is_refused(site: BuildSite, change: dict[str, Any], code: str) -> None:
+    with pytest.raises(NoBuildError) as caught:
+        check(replace(site, **change), FLASH)
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+def test_a_machine_without_a_c_compiler_is_refused(site: BuildSite, tmp_path: Path) -> None:
+    (tmp_path / "g++").unlink()
+    with pytest.raises(NoBuildError) as caught:
+        check(site, FLASH)
+    assert caught.value.code == "compiler-missing"
+
+
+def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked(site: BuildSite) -> None:
+    assert check(replace(site, backend=Backend.parse("cu128")), FLASH)
+    assert check(replace(site, backend=Backend.parse("cu130")), FLASH, here=False)
+
+
+def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site: BuildSite, tmp_path: Path) -> None:
+    (tmp_path / "nvcc").unlink()
+    assert check(replace(site, backend=Backend.parse("cpu")), SCATTER)
+    variables = sync_variables(source_builds({"packages": [SCATTER]}), site, "/x")
+    assert variables["FORCE_CUDA"] == "1"
+
+
+def test_a_toolkit_of_wheels_comes_before_the_machines(site: BuildSite) -> None:
+    versions = {"torch": "2.15.0+cu130", "nvidia-cuda-nvcc": "13.0.88"}
+    wheels = replace(site, backend=Backend.parse("cu130"), versions=versions)
+    assert check(wheels, FLASH)
+    assert sync_variables(source_builds({"packages": [FLASH]}), wheels, "/x")["CUDA_HOME"] == "/x/nvidia/cu13"
+
+
+def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
+    assert check(replace(site, capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}) == [
+        "cowsay 6 is built from its sdist"
+    ]
+
+
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools() -> None:
+    builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
+    assert tomli.loads(sync_settings(builds))["pip"]["no-build-isolation-package"] == ["flash-attn"]
+    assert sync_settings(source_builds({"packages": [WHEEL]})) == ""
+    assert "ninja" in build_tools({"packages": [FLASH]})
+    assert build_tools({"packages": [WHEEL]}) == ()
+    settings = tomli.loads(resolver_settings({"torch"}))
+    assert {row["name"] for row in settings["dependency-metadata"]} == {
+        name for name, known in known_builds().items() if known.metadata
+    }
+    assert settings["pip"]["no-sources-package"] == ["torch"]
+
+
+def test_the_memory_that_is_free_is_read_from_the_kernel() -> None:
+    assert available("MemTotal: 1 kB\nMemAvailable:   41943040 kB\n") == 40 * GIB
+    assert available("") is None

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.plan.requirement import parse_requirement
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "url", "editable"),
+    [
+        (".", ".", ".", False),
+        (".[test]", ".", ".", False),
+        ("-e .", ".", ".", True),
+        ("-e lib", "lib", "./lib", True),
+        ("--editable=./lib", "lib", "./lib", True),
+        ("../lib/", "lib", "../lib/", False),
+        ("lib/inner", "inner", "lib/inner", False),
+        ("/opt/lib", "lib", "/opt/lib", False),
+        (r"C:\work\lib", "lib", r"C:\work\lib", False),
+        ("./dist/owl_eye-3.0-py3-none-any.whl", "owl-eye", "./dist/owl_eye-3.0-py3-none-any.whl", False),
+        ("torch-2.15.0-cp312-cp312-win_amd64.whl", "torch", "torch-2.15.0-cp312-cp312-win_amd64.whl", False),
+        ("git+https://git.example/a/Tool.git", "tool", "git+https://git.example/a/Tool.git", False),
+        ("git+ssh://git@git.example/tool@main#egg=x", "x", "git+ssh://git@git.example/tool@main#egg=x", False),
+        ("https://files.example/a-1.tar.gz", "a", "https://files.example/a-1.tar.gz", False),
+        (
+            "Thing @ git+https://git.example/t@main#subdirectory=s",
+            "thing",
+            "git+https://git.example/t@main#subdirectory=s",
+            False,
+        ),
+        ("-e Thing @ ./lib", "thing", "./lib", True),
+    ],
+)
+def test_an_address_is_read_with_the_name_that_it_tells(text: str, name: str, url: str, editable: bool) -> None:
+    asked = parse_requirement(text)
+    assert (asked.name, asked.url, asked.editable) == (name, url, editable)
+    assert parse_requirement(asked.text) == asked
+
+
+@pytest.mark.parametrize("text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"])
+def test_what_is_no_address_has_none(text: str) -> None:
+    assert parse_requirement(text).url is None
+
+
+def test_extras_and_markers_of_an_address_are_kept() -> None:
+    asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
+    assert asked.extra_names == ("a", "b")
+    assert str(asked.marker) == 'sys_platform == "linux"'
+
+
+@pytest.mark.parametrize("text", ["./lib ; nonsense", "-e numpy>=2", "-e numpy @"])
+def test_what_names_no_folder_or_has_no_marker_is_malformed(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requirement(text)
+    assert caught.value.code == "requirement-malformed"

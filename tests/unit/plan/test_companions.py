@@ -1,0 +1,96 @@
+"""Companions: which wheels there are, and how they are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.plan import Plan, choose
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import machine
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine import Machine
+
+ARM = machine("H100", arch="aarch64")
+
+
+def plan(asked: Machine, *requirements: str, catalog: Catalog | None = None, **request: Any) -> Plan:
+    return choose(asked, Request(requirements, **request), catalog or frozen_catalog())
+
+
+def installed(made: Plan) -> tuple[str, ...]:
+    return made.choice.requirements if made.choice else ()
+
+
+def offering(backend: str, **versions: str) -> Catalog:
+    """The catalogue as sources have it that list these versions of companions for a backend."""
+    catalog = frozen_catalog()
+    source = f"{catalog.torch_index}/{backend}"
+    builds = tuple(replace(each, source=source) if each.backend.tag == backend else each for each in catalog.builds)
+    offered = {(name, backend): frozenset(listed.split()) for name, listed in versions.items()}
+    return replace(catalog, builds=builds, offered=offered)
+
+
+def test_on_aarch64_older_companions_are_asked_for_without_a_label() -> None:
+    made = plan(ARM, "torch==2.9.1", "torchvision", "torchaudio")
+
+    assert installed(made) == ("torch==2.9.1+cu130", "torchvision==0.24.1", "torchaudio==2.9.1")
+    assert [warning.code for warning in made.warnings] == ["companion-for-the-cpu"]
+    assert "torchvision 0.24.1 and torchaudio 2.9.1" in made.warnings[0].message
+
+
+def test_on_aarch64_newer_companions_and_everywhere_else_all_of_them_have_the_label() -> None:
+    assert installed(plan(ARM, "torch==2.10.0", "torchvision"))[1] == "torchvision==0.25.0+cu130"
+    assert installed(plan(machine("H100"), "torch==2.9.1", "torchvision"))[1] == "torchvision==0.24.1+cu130"
+    assert not plan(ARM, "torch==2.10.0", "torchvision").warnings
+
+
+def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_label() -> None:
+    plain, labelled = offering("cu130", torchvision="0.29.2"), offering("cu130", torchvision="0.24.1+cu130")
+
+    assert installed(plan(ARM, "torchvision", catalog=plain))[1] == "torchvision==0.29.2"
+    assert installed(plan(ARM, "torch==2.9.1", "torchvision", catalog=labelled))[1] == "torchvision==0.24.1+cu130"
+
+
+@pytest.mark.parametrize(("os", "arch"), [("windows", "x86_64"), ("macos", "arm64")])
+def test_triton_has_no_wheel_for_windows_and_macos(os: str, arch: str) -> None:
+    asked = machine(*(["RTX 4090"] if os == "windows" else []), os=os, arch=arch)
+    made = plan(asked, "triton")
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "no-companion")
+    assert f"has no wheel for {os} {arch}" in made.reasons[0].message
+
+
+def test_on_aarch64_triton_begins_with_the_torch_that_pins_the_first_wheel_for_it() -> None:
+    assert installed(plan(ARM, "torch==2.9.1", "triton")) == ("torch==2.9.1+cu130", "triton==3.5.1")
+    assert plan(ARM, "torch==2.8.0", "triton").reasons[0].code == "no-companion"
+
+
+def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
+    at_hand = machine("RTX 4090", pythons=("3.12.1", "3.15.0"))
+
+    assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1"),)] == ["3.15"]
+    assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1", "triton"),)] == ["3.12"]
+    assert plan(machine("RTX 4090"), "triton", python="3.15").status == "ok"
+    assert plan(machine("RTX 4090"), "torch<2.15", "triton", python="3.15").exit_code == 3
+
+
+def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
+    superchip = machine("B200", arch="aarch64", driver="570.133.20")
+
+    assert installed(plan(superchip, "torchaudio")) == ("torch==2.11.0+cu128", "torchaudio==2.11.0+cu128")
+    told = {found.build.name: found.message for found in plan(superchip, "torchaudio").rejected}
+    assert told["2.13.0+cu129"] == "nobody has seen torchaudio 2.11.0+cu129 for linux aarch64"
+    listed = offering("cu129", torchaudio="2.11.0+cu129")
+    assert installed(plan(superchip, "torchaudio", catalog=listed))[0] == "torch==2.13.0+cu129"
+
+
+def test_windows_on_arm_has_torch_and_no_companions() -> None:
+    made = plan(machine(driver=None, os="windows", arch="arm64"), "torch", "torchvision")
+
+    assert (made.exit_code, made.reasons[0].code) == (3, "no-companion")

@@ -1,0 +1,166 @@
+"""The sentence that says why there is no newer torch is true: without what it names there would be one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.machine import Driver
+from gpuinstall.plan import Plan, choose
+from gpuinstall.request import Request
+from gpuinstall.vendors.nvidia.code import parse_code
+from gpuinstall.versions import DriverVersion
+from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import CARDS, machine
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from gpuinstall.machine import Machine
+
+BRANCHES = [str(branch) for branch, _ in frozen_catalog().drivers.branches]
+DECISIVE = ("470.256.02", "535.183.01", "580.95.05", "595.58.03", "615.71.09")
+"""The newest drivers of what the choice distinguishes: the last for Kepler, CUDA 12, the last for Pascal, CUDA 13."""
+SYSTEMS = [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
+REQUESTS = [
+    Request(),
+    Request(("torch", "torchvision", "torchaudio")),
+    Request(("torch<2.12",)),
+    Request(python="3.10"),
+    Request(allowed_backends=("cu118", "cu126", "cu130")),
+    Request(("torch!=2.14.1",), allowed_backends=("cu118", "cu130")),
+]
+
+
+def torch(plan: Plan) -> Version:
+    assert plan.choice is not None
+    return plan.choice.build.torch
+
+
+def served(plan: Plan, asked: Machine) -> Machine:
+    running = {run.index for run in plan.gpus if run.how != "none"}
+    return replace(asked, gpus=tuple(gpu for gpu in asked.gpus if gpu.index in running))
+
+
+@cache
+def answers() -> list[tuple[Machine, Request, Plan]]:
+    cards = [(name,) for name in CARDS] + list(combinations(CARDS, 2))
+    points = list(product(cards, BRANCHES, SYSTEMS, REQUESTS))
+    found = []
+    for names, driver, (os, arch), request in random.Random(7).sample(points, 2000):
+        asked = machine(*names, driver=driver, os=os, arch=arch)
+        plan = choose(asked, request, frozen_catalog())
+        if plan.choice is not None:
+            found.append((served(plan, asked), request, plan))
+    return found
+
+
+def saying(code: str) -> list[tuple[Machine, Request, Plan]]:
+    return [answer for answer in answers() if answer[2].reasons[0].code == code]
+
+
+def with_driver(asked: Machine, driver: str) -> Machine:
+    return replace(asked, driver=Driver(DriverVersion.parse(driver), found_via="nvml"))
+
+
+def undriven(asked: Machine) -> Machine:
+    return replace(asked, driver=None)
+
+
+@cache
+def best_with_any_driver(asked: Machine, request: Request) -> Version:
+    """The newest torch that some driver runs on all GPUs of a machine; that of the machine does not count."""
+    plans = (choose(with_driver(asked, driver), request, frozen_catalog()) for driver in DECISIVE)
+    return max(torch(plan) for plan in plans if plan.status == "ok")
+
+
+def test_where_the_driver_is_named_another_driver_gives_a_newer_torch() -> None:
+    named = saying("newest-for-driver")
+    false = [
+        plan.reasons[0].message
+        for asked, request, plan in named
+        if best_with_any_driver(undriven(asked), request) <= torch(plan)
+    ]
+
+    assert len(named) > 100
+    assert false == []
+
+
+def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs() -> None:
+    named = [answer for answer in saying("newest-for-driver") if "asked for" not in answer[2].reasons[0].message]
+    false = [
+        plan.reasons[0].message
+        for asked, _, plan in named
+        if torch(choose(asked, Request(), frozen_catalog())) > torch(plan)
+    ]
+
+    assert false == []
+
+
+def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver() -> None:
+    named = saying("newest-with-code")
+    plain = [answer for answer in named if "asked for" not in answer[2].reasons[0].message]
+
+    assert len(plain) > 100
+    for asked, _, plan in plain:
+        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), plan.reasons[0].message
+
+
+def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows() -> None:
+    for asked, _, plan in saying("newest-torch"):
+        if plan.reasons[0].message.endswith("newest torch"):
+            known = frozen_catalog().builds_for(asked.os, asked.arch)
+            assert torch(plan) == max(build.torch for build in known if build.confidence != "unverified")
+
+
+@pytest.mark.parametrize(
+    ("asked", "request_", "message"),
+    [
+        (machine("A100", driver="535.183.01"), {}, "2.14.1 is the newest torch that driver 535.183.01 runs"),
+        (
+            machine("GTX 1080", driver="535.183.01"),
+            {},
+            "the newest torch with code for sm_61: 2.15.0+cu132 begins at sm_75",
+        ),
+        (
+            machine("GTX 1080", "RTX 4090", driver="535.183.01"),
+            {},
+            "the newest torch with code for sm_61 and sm_89: 2.15.0+cu132 begins at sm_75",
+        ),
+        (
+            machine("GTX 1080"),
+            {"allowed_backends": ("cu118", "cu130")},
+            "the newest torch asked for with code for sm_61: 2.15.0+cu130 begins at sm_75",
+        ),
+        (
+            machine("RTX 4090", driver="535.183.01"),
+            {"allowed_backends": ("cu118", "cu130")},
+            "2.7.1 is the newest torch asked for that driver 535.183.01 runs",
+        ),
+        (
+            machine("RTX 4090"),
+            {"allowed_backends": ("cu126",)},
+            "2.14.1 is the newest torch that the allowed backends have",
+        ),
+        (machine("RTX 4090"), {"backend": "cu126"}, "2.14.1 is the newest torch that has a cu126 build"),
+    ],
+)
+def test_what_decides_is_named(asked: Machine, request_: dict[str, Any], message: str) -> None:
+    assert choose(asked, Request(**request_), frozen_catalog()).reasons[0].message == message
+
+
+def test_the_code_that_is_said_to_be_missing_is_missing() -> None:
+    for asked, _, plan in saying("newest-with-code"):
+        name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
+        build = next(each for each in frozen_catalog().builds_for(asked.os, asked.arch) if each.name == name)
+        chips = [gpu.compute_capability for gpu in asked.gpus if gpu.compute_capability]
+        majors = {code.capability.major for code in parse_code(build.code)[0]}
+        lowest = min(code.capability for code in parse_code(build.code)[0])
+        assert any(
+            chip < lowest or chip.major not in majors or chip in frozen_catalog().drivers.tegra for chip in chips
+        )

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
+from gpuinstall.verify.programs import installed_programs
+from tests.lab.environments import small_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_environment_without_companions_has_no_programs(tmp_path: Path) -> None:
+    small_package(tmp_path, "torch", files=("torch/_C.so",))
+    small_package(tmp_path, "numpy", files=("numpy/_core.so",))
+    assert installed_programs([str(tmp_path), str(tmp_path / "absent"), ""]) == ()
+
+
+def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path: Path) -> None:
+    for name in ("torchtune", "flash-attn", "vllm"):
+        small_package(tmp_path, name)
+    assert installed_programs([str(tmp_path)]) == ("flash_attn", "torchtune", "vllm")
+
+
+def test_a_package_in_two_folders_is_one_program(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        small_package(tmp_path / folder, "torchvision")
+    assert installed_programs([str(tmp_path / "a"), str(tmp_path / "b")]) == ("torchvision",)
+
+
+@pytest.mark.parametrize(
+    ("requires", "file", "found"),
+    [
+        ("torch", "gsplat/csrc.so", True),
+        ("torch>=2.4", "gsplat/csrc.cp312-win_amd64.pyd", True),
+        ("Torch ; python_version >= '3.10'", "gsplat/csrc.so", True),
+        ("torch>=2.4 ; extra == 'torch'", "gsplat/csrc.so", False),
+        ("torchmetrics", "gsplat/csrc.so", False),
+        ("torch", "gsplat/csrc.cu", False),
+    ],
+)
+def test_other_packages_count_where_they_are_compiled_and_demand_torch(
+    tmp_path: Path, requires: str, file: str, found: bool
+) -> None:
+    small_package(tmp_path, "gsplat", requires=requires, files=(file,))
+    assert installed_programs([str(tmp_path)]) == (("gsplat",) if found else ())
+
+
+def test_a_package_is_imported_by_the_name_that_it_records(tmp_path: Path) -> None:
+    small_package(tmp_path, "pytorch-triton")
+    record = tmp_path / "pytorch_triton-1.0.dist-info" / "RECORD"
+    record.write_text("../bin/proton,,\ntriton/__init__.py,,\ntriton/language/__init__.py,,\n")
+    assert installed_programs([str(tmp_path)]) == ("triton",)
+
+
+def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_elsewhere() -> None:
+    assert program_check("torchvision", "cpu").name == "torchvision-nms"
+    assert program_check("flash_attn", "cuda").name == "flash-attn-attention"
+    assert program_check("flash_attn", "cpu").name == "flash-attn-import"
+    assert {program_check(row.module, "none").name for row in PROGRAMS} == {f"{row.package}-import" for row in PROGRAMS}
+    assert program_check("torch_scatter", "cuda").name == "torch-scatter-import"
+
+
+def test_every_program_that_is_known_has_one_row() -> None:
+    assert len({row.module for row in PROGRAMS}) == len(PROGRAMS)
+    companions = {"torchvision", "torchaudio", "torchcodec", "torchao", "xformers", "triton"}
+    assert companions <= load_catalog().family & {row.package for row in PROGRAMS}

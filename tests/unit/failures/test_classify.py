@@ -308,6 +308,6 @@ def test_fifty_megabytes_are_read_in_seconds() -> None:
     lines = "".join(
         f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n" for n in range(1_000_000)
     )
-    start = time.monotonic()
+    start = time.process_time()
     assert first(f"{lines}{NO_KERNEL}\n{lines[:1000]}") == "F37"
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20

@@ -278,6 +278,7 @@ DOCUMENTS = (
             "locks[].sha256": "the digest of the file",
             "locks[].torch": "torch's version in it",
             "locks[].private": "the sources that others may not reach: folders and mirrors",
+            "locks[].unhashed": "the packages of a folder or a repository, which no hash pins",
             "differences": "the packages that have different versions in different locks",
             "differences[].package": "the package",
             "differences[].target": "the lock",

@@ -137,3 +137,10 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
         f"{path} cannot be written: {error.strerror}",
         hint=f"ls -ld {path.parent}; df -h {path.parent}",
     )
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be had again."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gpuinstall", appauthor=False)

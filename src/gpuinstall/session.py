@@ -63,8 +63,9 @@ def open_session(
     sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
+    from gpuinstall.files import cache_folder
     from gpuinstall.uv import environment, uv
-    from gpuinstall.web.client import Client, cache_folder
+    from gpuinstall.web.client import Client
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()

@@ -27,7 +27,7 @@ files -> errors
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
 interruption ->
-learned -> backend catalog errors files plan units web wheels
+learned -> backend catalog errors files plan units wheels
 lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors
@@ -37,7 +37,7 @@ process -> interruption watch
 reporter ->
 request -> backend
 requirements_file -> errors files
-session -> patience uv web
+session -> files patience uv web
 sources -> errors files
 support -> catalog machine plan request versions
 units ->

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import write_atomically
+from gpuinstall.files import cache_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,4 @@ def now() -> str:
 
 def learned_store() -> LearnedStore:
     """This user's own."""
-    from gpuinstall.web.client import cache_folder
-
     return LearnedStore(cache_folder() / "learned")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import written
+from gpuinstall.files import cache_folder, written
 from gpuinstall.patience import USUAL
 from gpuinstall.web.body import FILE_BYTES, declared, read_chunks, read_page
 from gpuinstall.web.hosts import Cause, HostGate, UnreachableError
@@ -197,13 +197,6 @@ def _sent(send: Callable[[], Response]) -> Response:
         if "Connection aborted" not in str(error):
             raise
         return send()
-
-
-def cache_folder() -> Path:
-    """The user's folder for what can be had again."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gpuinstall", appauthor=False)
 
 
 def _check(response: Response, url: str) -> None:

@@ -96,14 +96,14 @@ def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
     monkeypatch.setenv("PATH", os.pathsep.join(str(nobody / name) for name in ("shims", "bin")))
     for name in ("PYENV_ROOT", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("shims", "bin", ".pyenv/versions/3.12.1/bin", "miniforge3/envs/work/bin"):
+    for name in ("shims", "bin", ".pyenv/versions/3.12.1/bin", "miniforge3/envs/team/bin"):
         (nobody / name).mkdir(parents=True)
 
     looked_in = [folder for folder in bootstrap.python_folders() if nobody in folder.parents]
     found = [folder.relative_to(nobody).as_posix() for folder in looked_in if folder.is_dir()]
 
     assert found[0] == "bin"
-    assert {".pyenv/versions/3.12.1/bin", "miniforge3/envs/work/bin"} <= set(found)
+    assert {".pyenv/versions/3.12.1/bin", "miniforge3/envs/team/bin"} <= set(found)
     assert "shims" not in found
 
 

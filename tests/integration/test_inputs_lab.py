@@ -197,3 +197,13 @@ def test_a_source_distribution_that_needs_no_compiler_is_announced(workshop: Wor
     assert done.status == 0, done.err
     assert "pure 1.0 is built from its sdist" in done.err
     assert workshop.python("import pure; print('here')") == "here"
+
+
+@pytest.mark.parametrize("command", [("lock",), ("install",), ("install", "--dry-run"), ("plan",)])
+def test_a_path_that_is_not_there_is_named_before_anything_else_happens(
+    workshop: Workshop, stand_in: StandInIndex, command: tuple[str, ...]
+) -> None:
+    said = workshop.document(*command, "./not-here", exit_code=2)["errors"][0]
+
+    assert (said["code"], "./not-here" in said["message"]) == ("requirement-not-there", True)
+    assert stand_in.log == []

@@ -15,11 +15,13 @@ import click
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
+from gpuinstall.plan.address import Address
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gpuinstall.config import Config
     from gpuinstall.reporter import Reporter
@@ -163,9 +165,11 @@ def build_request(selected: RequestOptions, config: Config, *, machine: MachineO
         listed |= read_inputs(name)
     for name in selected.constraints:
         listed |= RequirementsFile((), read_requirements(Path(name)).requirements)
+    requirements = listed.requirements or config.requirements or ("torch",)
+    _check_paths(requirements)
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Request(
-        requirements=listed.requirements or config.requirements or ("torch",),
+        requirements=requirements,
         python=selected.python or config.python,
         backend=selected.backend,
         gpus=_split_gpus(selected.gpus),
@@ -173,6 +177,15 @@ def build_request(selected: RequestOptions, config: Config, *, machine: MachineO
         preferred_pythons=() if machine.machine else (running,),
         constraints=listed.constraints,
     )
+
+
+def _check_paths(requirements: Iterable[str]) -> None:
+    """Raise UsageError for a path of this machine that is not there; torch by a path is refused as such, later."""
+    for asked in map(parse_requirement, requirements):
+        address = Address(asked.url or "")
+        is_path = bool(address.text) and not address.is_remote and asked.name != "torch"
+        if is_path and not Path(address.text).expanduser().exists():
+            raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")
 
 
 def read_project_config() -> Config:

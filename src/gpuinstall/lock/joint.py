@@ -112,7 +112,7 @@ def _with_best_build(planned: PlannedLock, request: OpenRequest, proposal: Propo
     for backend in [build.backend.tag for build in planned.plan.runnable if build.torch == proposal.torch]:
         unserved = {tag: shortened(conflict.why or conflict.message) for tag, conflict in conflicts.items()}
         settled = plan_lock(planned.request, Settled(proposal.torch, "", unserved))
-        answer = resolve_for_here(settled, pins, request.session, tuple(proposal.versions))
+        answer = resolve_for_here(settled, pins, request.session)
         if isinstance(answer, Resolution):
             return answer
         conflicts[backend] = answer

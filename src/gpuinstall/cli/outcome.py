@@ -6,8 +6,7 @@ import functools
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
 
@@ -40,15 +39,14 @@ _OUTPUT_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a command came to: its document, its exit status, and how a person reads it."""
 
     data: dict[str, Any]
     show: Callable[[Terminal], None]
     status: Status = "success"
     exit_code: int = 0
-    errors: tuple[dict[str, Any], ...] = field(default=())
+    errors: tuple[dict[str, Any], ...] = ()
 
 
 def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:

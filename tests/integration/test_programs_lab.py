@@ -152,6 +152,19 @@ def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop: Wo
     assert f"torch=={found['torch']}" in plan["build"]["requirements"]
 
 
+def test_a_dry_run_shows_the_choice_that_the_installation_makes(
+    workshop: Workshop, stand_in: StandInIndex, simple: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    words = ("install", "painter", "--python", "3.12", *RTX_4090)
+    shown = workshop.document(*words, "--dry-run")["data"]["plan"]
+    assert (workshop.entries(), stand_in.sent()) == (set(), {})
+    assert shown == live(workshop, "painter", *RTX_4090)
+    assert shown == workshop.document(*words)["data"]["plan"]
+    assert shown["build"]["torch"] == "2.13.0"
+
+
 def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> None:
     plan = workshop.document("plan", "painter", "singer", *RTX_4090)["data"]
     (warning,) = plan["warnings"]

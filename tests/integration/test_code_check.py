@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -82,6 +84,19 @@ def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) 
 def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index: StandInIndex) -> None:
     assert locked(workshop, "vllm", "--no-code-check", *V100)["vllm"] == "0.11.0"
     assert [asked.path for asked in index.log if asked.range] == []
+
+
+def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Workshop) -> None:
+    for gpu, driver in (V100[1::2], RTX_4090[1::2]):
+        machine = machine_in_words((gpu,), driver, None, None).to_dict()
+        (workshop.folder / f"{gpu}.json").write_text(json.dumps(machine), encoding="utf-8")
+    assert locked(workshop, "vllm", "--machine", "V100.json", "--machine", "RTX 4090.json")["vllm"] == "0.8.0"
+
+
+def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:
+    words = ("plan", "--live", "strange-kernels", *V100)
+    assert workshop.document(*words, exit_code=3)["errors"][0]["code"] == "no-code-in-package"
+    assert workshop.document(*words, "--no-code-check")["data"]["status"] == "ok"
 
 
 def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(workshop: Workshop) -> None:

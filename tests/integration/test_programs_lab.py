@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall.lock.lock import parse
+from gpuinstall.words import machine_in_words
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
@@ -35,6 +37,21 @@ def locked(workshop: Workshop, *words: str) -> dict[str, str]:
     """Lock, and give the versions of the first lock."""
     made = workshop.document("lock", *words, "--upgrade", "--python", "3.12")["data"]["locks"]
     return parse("x", workshop.lock(made[0]["path"].rpartition("/")[2])).versions
+
+
+def recorded(workshop: Workshop, gpu: str, driver: str) -> str:
+    """Write the document of a machine into the folder; return its name."""
+    name = f"{gpu}.json"
+    machine = machine_in_words((gpu,), driver, None, None)
+    (workshop.folder / name).write_text(json.dumps(machine.to_dict()), encoding="utf-8")
+    return name
+
+
+def locked_for(workshop: Workshop, program: str, *machines: str) -> dict[str, dict[str, str]]:
+    """Lock for recorded machines, and give the versions of each target."""
+    words = [word for name in machines for word in ("--machine", name)]
+    made = workshop.document("lock", program, *words, "--upgrade", "--python", "3.12")["data"]["locks"]
+    return {each["target"]: parse("x", workshop.lock(f"pylock.{each['target']}.toml")).versions for each in made}
 
 
 def live(workshop: Workshop, *words: str) -> dict[str, Any]:
@@ -129,6 +146,25 @@ def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Works
     assert {lock["torch"].partition("+")[0] for lock in made["locks"]} == {"2.13.0"}
     names = [lock["path"].rpartition("/")[2] for lock in made["locks"]]
     assert {parse("x", workshop.lock(name)).versions["painter"] for name in names} == {"2.0"}
+
+
+def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.10.0"])
+    written = [recorded(workshop, "H100", "610.43.02"), recorded(workshop, "RTX 4090", "610.43.02")]
+    assert list(locked_for(workshop, "torch", *written)) == ["cu132"]
+    found = locked_for(workshop, "painter", *written)
+    assert {target: (held["painter"], held["torch"]) for target, held in found.items()} == {
+        "cu130": ("2.0", "2.10.0+cu130")
+    }
+
+
+def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    machines = [recorded(workshop, "Tesla K80", "470.256.02"), recorded(workshop, "RTX 3090", "470.256.02")]
+    for program in ("torch", "painter"):
+        (held,) = locked_for(workshop, program, *machines).values()
+        assert held["torch"] == "2.3.1+cu118"
 
 
 def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, simple: Path) -> None:

@@ -24,16 +24,17 @@ from gpuinstall.vendors.protocol import Code
 from gpuinstall.wheels import load_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request import LockRequest, PlannedLock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
+    from gpuinstall.vendors.protocol import Rules
 
     Resolve = Callable[[Sequence[LockRequest], VersionPins], list[Resolution]]
 
@@ -73,11 +74,8 @@ class CodeCheck:
 
     def __init__(self, resolution: Resolution, session: Session) -> None:
         self._resolution, self._session = resolution, session
-        planned = resolution.planned
-        self._build = planned.choice.build
-        self._rules = rules_for(planned.request.machine, planned.request.catalog, {self._build.backend.kind})
-        served = {run.index for run in planned.plan.gpus if run.how != "none"}
-        self._gpus = tuple(gpu for gpu in planned.request.machine.gpus if gpu.index in served)
+        self._build = resolution.planned.choice.build
+        self._gpus = tuple(_gpus_to_serve(resolution.planned))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
     def exclusions(self) -> list[Exclusion]:
@@ -124,7 +122,7 @@ class CodeCheck:
         if not row.architectures:
             return ()
         as_build = replace(build, code=row.architectures, libraries=())
-        return tuple(gpu for gpu in self._gpus if not isinstance(self._rules.code(as_build, gpu), Code))
+        return tuple(gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code))
 
     def _exclusion(self, fault: MissingCode) -> Exclusion:
         """Prefer another build of the same torch, beside which the package has code, to an older package."""
@@ -198,6 +196,18 @@ def with_code(
         pins = pins.within(tuple(each.constraint for one in found for each in one if each.constraint))
         requests = [_without(*each) for each in zip(requests, found, strict=True)]
     raise _hopeless(given)
+
+
+def _gpus_to_serve(planned: PlannedLock) -> Iterator[tuple[Rules, Gpu]]:
+    """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
+    request, kinds = planned.request, {planned.choice.build.backend.kind}
+    for machine in request.serves or (request.machine,):
+        plan = replace(request, machine=machine, serves=()).plan() if request.serves else planned.plan
+        rules, served = (
+            rules_for(machine, request.catalog, kinds),
+            {run.index for run in plan.gpus if run.how != "none"},
+        )
+        yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
 def _without(request: LockRequest, exclusions: Iterable[Exclusion]) -> LockRequest:

@@ -11,13 +11,14 @@ from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_
 from gpuinstall.lock.proposal import OpenRequest, Proposal
 from gpuinstall.lock.request import PlannedLock, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.lock.resolver import ConflictError, VersionPins
 from gpuinstall.plan.values import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.resolver import VersionPins
+    from packaging.version import Version
+
     from gpuinstall.session import Session
 
 PROPOSALS = 4
@@ -31,7 +32,7 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
     The first target proposes, and all must be able. Raise ConflictError where nothing comes of it.
     """
     opened = [_opened(one) for one in planned]
-    torches = frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
+    torches = _torches_of_all(opened)
     conflicts: list[ConflictError] = []
     while torches and len(conflicts) < PROPOSALS:
         request = OpenRequest(opened[0], torches, pins, session)
@@ -52,10 +53,20 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
     raise conflicts[0]
 
 
+def torch_of_programs(planned: Sequence[PlannedLock], session: Session) -> Version:
+    """Find the torch that the programs want of those that all run, as the first proposes it; raise ConflictError."""
+    opened = [_opened(one) for one in planned]
+    return OpenRequest(opened[0], _torches_of_all(opened), VersionPins(), session).propose().torch
+
+
 def _opened(planned: PlannedLock) -> PlannedLock:
     """The same with its Python fixed, and with every torch that runs."""
     request = planned.request
     return plan_lock(replace(request, request=replace(request.request, python=planned.choice.python)))
+
+
+def _torches_of_all(opened: Sequence[PlannedLock]) -> frozenset[Version]:
+    return frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
 
 
 def _refuse_for_the_machine(conflict: ConflictError, planned: PlannedLock) -> None:

@@ -35,6 +35,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bitsandbytes/libbitsandbytes_cuda128.so": (75, 80),
     }
     make(folder, "bitsandbytes", "0.50.2", libraries)
+    for version, isa in (("1.0", (8, 7)), ("2.0", (9, 0))):
+        portable = fatbin((2, 75, 0), (1, 80, 0), isa=isa) * 3
+        make_wheel(
+            folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
+        )
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
 
@@ -91,6 +96,12 @@ def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Work
         machine = machine_in_words((gpu,), driver, None, None).to_dict()
         (workshop.folder / f"{gpu}.json").write_text(json.dumps(machine), encoding="utf-8")
     assert locked(workshop, "vllm", "--machine", "V100.json", "--machine", "RTX 4090.json")["vllm"] == "0.8.0"
+
+
+def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(workshop: Workshop) -> None:
+    rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15")
+    found = locked(workshop, "portable", *rtx_5090)
+    assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
 
 
 def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:

@@ -121,7 +121,7 @@ class CodeCheck:
         """The GPUs that run nothing of a package; a package without GPU code says nothing of any."""
         if not row.architectures:
             return ()
-        as_build = replace(build, code=row.architectures, libraries=())
+        as_build = replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
         return tuple(gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code))
 
     def _exclusion(self, fault: MissingCode) -> Exclusion:
@@ -165,7 +165,7 @@ class CodeCheck:
         listed: Iterable[Wheel] = ()
         if package in planned.request.catalog.family:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
-        elif page := session.client.page(f"{session.default_index}/{package}/"):
+        if not listed and (page := session.client.page(f"{session.default_index}/{package}/")):
             listed = parse_page(page.text, page.content_type, page.url)
         older = {
             wheel.version: wheel

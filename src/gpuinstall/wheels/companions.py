@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.wheels.fatbins import read_fatbins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator
+    from collections.abc import Collection, Generator, Iterator, Mapping
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -23,22 +23,27 @@ _MOST = 128 << 20
 
 @dataclass(frozen=True)
 class CompanionCode:
-    """The GPU code of a package, and the library that was asked; None and empty where none has any."""
+    """The GPU code of a package, and the library that was asked; None and empty where none has any.
+
+    ``cuda`` is the version that its PTX asks of the driver, as far as that is known.
+    """
 
     member: str | None = None
     architectures: tuple[str, ...] = ()
+    cuda: str | None = None
 
 
 @dataclass(frozen=True)
 class Members:
     """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
 
-    ``with_torch`` are the packages that torch's own build answers for; what demands one of ``compiled_beside`` may have
-    GPU code although no row names it.
+    ``of_isa`` gives the CUDA that brought a version of PTX's ISA. ``with_torch`` are the packages that torch's own
+    build answers for; what demands one of ``compiled_beside`` may have GPU code although no row names it.
     """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
     optional: re.Pattern[str]
+    of_isa: Mapping[str, str]
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
 
@@ -64,6 +69,7 @@ def load_members() -> Members:
     return Members(
         rows=tuple(rows),
         optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
+        of_isa=table["cuda_of_isa"]["versions"],
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
     )
@@ -77,16 +83,18 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
     members = load_members()
     if found := members.answering(package, wheel.members):
         member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
-        return CompanionCode(member, _architectures(wheel, member)) if member else CompanionCode()
+        return _code(wheel, member) if member else CompanionCode()
     for name in _largest(wheel, members.optional):
-        if architectures := _architectures(wheel, name, _MOST):
-            return CompanionCode(name, architectures)
+        if (code := _code(wheel, name, _MOST)).architectures:
+            return code
     return CompanionCode()
 
 
-def _architectures(wheel: WheelReader, name: str, most: int | None = None) -> tuple[str, ...]:
+def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
     with closing(wheel.stream(name)) as pieces:
-        return read_fatbins(pieces if most is None else _first(pieces, most))
+        found = read_fatbins(pieces if most is None else _first(pieces, most))
+    cuda = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
+    return CompanionCode(name, found.architectures, cuda)
 
 
 def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:

@@ -25,8 +25,8 @@ RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
-    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    """Three releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
+    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.7.1", "2.10.0", "2.13.0"], platforms=["linux-x86_64"])
     for version, code in (("0.8.0", (70, 75, 80)), ("0.9.0", (75, 80)), ("0.10.0", (75, 80)), ("0.11.0", (80, 90))):
         make(folder, "vllm", version, {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)})
     make(folder, "strange-kernels", "1.0", {"strange_kernels/ops.so": (90,)})
@@ -40,6 +40,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_wheel(
             folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
         )
+    for version, major in (("1.0", "12"), ("2.0", "13")):
+        library = f"\0libcudart.so.{major}\0".encode() + fatbin((2, 80, 0), (2, 90, 0), (2, 120, 0)) * 3
+        make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
 
@@ -74,7 +77,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
-    assert "vllm 0.8.0 is the newest that has" in done.err
+    assert "vllm 0.8.0 is the newest that does" in done.err
     assert locked(workshop, "vllm", *V100)["vllm"] == "0.8.0"
 
     index.forget()
@@ -102,6 +105,26 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(worksho
     rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15")
     found = locked(workshop, "portable", *rtx_5090)
     assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
+
+
+def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
+    done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15")
+    assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is made with CUDA 13.0" in done.err
+    assert "engine 1.0 is the newest that does" in done.err
+    assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
+
+
+def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) -> None:
+    h100 = ("--gpu", "H100", "--driver", "580.95.05")
+    assert locked(workshop, "engine", *h100)["torch"] == "2.13.0+cu130"
+    found = locked(workshop, "engine==1.0", *h100)
+    assert (found["engine"], found["torch"]) == ("1.0", "2.13.0+cu129")
+
+
+def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(workshop: Workshop) -> None:
+    error = workshop.document("lock", "engine", "--gpu", "RTX 3090", "--driver", "470.256.02", exit_code=3)["errors"][0]
+    assert error["code"] == "no-code-in-package"
+    assert "CUDA 13.x needs driver 580 or newer" in error["message"]
 
 
 def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
 
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import Wheel, parse_page
@@ -39,22 +39,19 @@ if TYPE_CHECKING:
     Resolve = Callable[[Sequence[LockRequest], VersionPins], list[Resolution]]
 
 AT_ONCE = 8
-ROUNDS = 4
+ROUNDS = 8
 HINT = "ask for something else, or take it all the same: --no-code-check"
 
 
 @dataclass(frozen=True)
 class MissingCode:
-    """A locked package without code for GPUs: the wheel, what it has, and the first of its versions to leave out."""
+    """A locked package that does not run on the GPUs, and why."""
 
     wheel: Wheel
-    row: LearnedRow
-    gpus: tuple[Gpu, ...]
+    why: str
 
     def __str__(self) -> str:
-        names = " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
-        has = f"{self.row.witness} has {' '.join(self.row.architectures)}"
-        return f"{self.wheel.package} {self.wheel.version} has no code for {names}: {has}"
+        return f"{self.wheel.package} {self.wheel.version} {self.why}"
 
 
 @dataclass(frozen=True)
@@ -111,24 +108,44 @@ class CodeCheck:
             unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
-        without = self._without_code(row, self._build)
-        return MissingCode(wheel, row, without) if without else None
+        why = self._against(row, self._build)
+        return MissingCode(wheel, why) if why else None
 
     def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
 
-    def _without_code(self, row: LearnedRow, build: Build) -> tuple[Gpu, ...]:
-        """The GPUs that run nothing of a package; a package without GPU code says nothing of any."""
+    def _against(self, row: LearnedRow, build: Build) -> str | None:
+        """Say why a package does not run beside a build; one without GPU code runs everywhere."""
         if not row.architectures:
-            return ()
+            return None
         as_build = replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
-        return tuple(gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code))
+        without = [gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code)]
+        if without:
+            names = " and ".join(dict.fromkeys(gpu.label for gpu in without))
+            return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
+        for rules, _ in self._gpus:
+            made = f"{row.witness} is made with {rules.software} {'.'.join(map(str, as_build.toolkit or ()))}"
+            if refused := rules.against_driver(as_build):
+                return f"does not run on {rules.driver}: {made}, and {refused.message}"
+            if not self._may_load(row, build):
+                return f"does not load beside torch {build.name}: {made}"
+        return None
+
+    def _may_load(self, row: LearnedRow, build: Build) -> bool:
+        """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
+        if row.toolkit is None or build.toolkit is None:
+            return True
+        brought = (
+            version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
+        )
+        majors = {build.toolkit[0], *(Version(version).major for version in brought)}
+        return row.toolkit[0] in majors
 
     def _exclusion(self, fault: MissingCode) -> Exclusion:
         """Prefer another build of the same torch, beside which the package has code, to an older package."""
         package = fault.wheel.package
         for build in self._other_builds():
-            if not self._without_code(self._row(fault.wheel, build.backend), build):
+            if not self._against(self._row(fault.wheel, build.backend), build):
                 said = Reason(
                     "other-backend-for-code", f"{fault} beside {self._build.backend}; {build.backend} serves it"
                 )
@@ -141,7 +158,7 @@ class CodeCheck:
                 why="no older version of it that is listed has code for it either",
                 hint=HINT,
             )
-        said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that has")
+        said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that does")
         return Exclusion(said, constraint=f"{package}<={older}")
 
     def _other_builds(self) -> list[Build]:
@@ -150,13 +167,16 @@ class CodeCheck:
         return [found.build for found in rejected if found.code == "less-preferred"]
 
     def _older(self, fault: MissingCode) -> str | None:
-        """Find the newest older version that has code, taking it that whoever drops a GPU does not take it up again."""
+        """Find the newest older version that runs, taking it that whoever drops a GPU does not take it up again."""
         wheels = self._older_wheels(fault)
-        first = bisect_left(wheels, True, key=partial(self._serves, self._build))
+        first = bisect_left(wheels, True, key=self._is_old_enough)
         return str(wheels[first].version) if first < len(wheels) else None
 
-    def _serves(self, build: Build, wheel: Wheel) -> bool:
-        return not self._without_code(self._row(wheel, build.backend), build)
+    def _is_old_enough(self, wheel: Wheel) -> bool:
+        """Say whether a version runs, or is of an older toolkit, so that one that runs is newer if there is any."""
+        row = self._row(wheel, self._build.backend)
+        older = row.toolkit and self._build.toolkit and row.toolkit[0] < self._build.toolkit[0]
+        return bool(older) or not self._against(row, self._build)
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""

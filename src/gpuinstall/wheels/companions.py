@@ -25,7 +25,7 @@ _MOST = 128 << 20
 class CompanionCode:
     """The GPU code of a package, and the library that was asked; None and empty where none has any.
 
-    ``cuda`` is the version that its PTX asks of the driver, as far as that is known.
+    ``cuda`` is the version that it asks of the driver, as far as its PTX or the runtime that it loads says so.
     """
 
     member: str | None = None
@@ -37,13 +37,16 @@ class CompanionCode:
 class Members:
     """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
 
-    ``of_isa`` gives the CUDA that brought a version of PTX's ISA. ``with_torch`` are the packages that torch's own
+    ``of_isa`` gives the CUDA that brought a version of PTX's ISA; ``loaded`` finds in a library the runtime that it
+    loads, and ``runtime`` are the packages that bring one. ``with_torch`` are the packages that torch's own
     build answers for; what demands one of ``compiled_beside`` may have GPU code although no row names it.
     """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
     optional: re.Pattern[str]
     of_isa: Mapping[str, str]
+    loaded: re.Pattern[bytes]
+    runtime: re.Pattern[str]
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
 
@@ -70,6 +73,8 @@ def load_members() -> Members:
         rows=tuple(rows),
         optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
         of_isa=table["cuda_of_isa"]["versions"],
+        loaded=re.compile(table["runtime"]["loaded"].encode()),
+        runtime=re.compile(table["runtime"]["packages"]),
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
     )
@@ -91,10 +96,18 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
 
 
 def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
+    members, majors = load_members(), set[bytes]()
+
+    def heard(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            majors.update(match[1] for match in members.loaded.finditer(piece))
+            yield piece
+
     with closing(wheel.stream(name)) as pieces:
-        found = read_fatbins(pieces if most is None else _first(pieces, most))
-    cuda = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
-    return CompanionCode(name, found.architectures, cuda)
+        found = read_fatbins(heard(pieces if most is None else _first(pieces, most)))
+    told = members.of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
+    loads = f"{int(majors.pop())}.0" if len(majors) == 1 else None
+    return CompanionCode(name, found.architectures, told or loads)
 
 
 def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
@@ -112,9 +125,12 @@ def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:
 
 
 def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:
-    """Take the library of this CUDA, else the nearest below of its major, else the nearest above."""
+    """Take the library of this CUDA, else the nearest below of its major, else the nearest above, else the oldest."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     wanted = int(version[1] + version[2]) if version else 0
-    same = {number: match[0] for match in found if (number := int(match["cuda"])) // 10 == wanted // 10}
-    below = [number for number in same if number <= wanted]
-    return same[max(below) if below else min(same)] if same else None
+    if not wanted:
+        return None
+    all_of_them = {int(match["cuda"]): match[0] for match in found}
+    same = {number for number in all_of_them if number // 10 == wanted // 10}
+    below = {number for number in same if number <= wanted}
+    return all_of_them[max(below) if below else min(same or all_of_them)]

@@ -65,6 +65,11 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
     assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
 
 
+def test_the_runtime_that_a_library_loads_tells_the_cuda_of_one_without_ptx() -> None:
+    wheel = WheelReader(Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3})))
+    assert read_companion(wheel, "vllm", "12.9").cuda == "13.0"
+
+
 @pytest.mark.parametrize(
     ("package", "member"),
     [
@@ -99,7 +104,12 @@ def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
     )
 
 
-@pytest.mark.parametrize("cuda", ["14.0", None, "", "twelve", "12", "9" * 5000 + ".8"])
+def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest() -> None:
+    files = {f"bitsandbytes/libbitsandbytes_cuda{number}.so": BASE for number in (130, 120, 128)}
+    assert _code(files, "bitsandbytes", "11.8") == ("bitsandbytes/libbitsandbytes_cuda120.so", BASE_NAMES)
+
+
+@pytest.mark.parametrize("cuda", [None, "", "twelve", "12", "9" * 5000 + ".8"])
 def test_no_library_for_this_cuda(cuda: str | None) -> None:
     assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (None, ())
 
@@ -121,7 +131,7 @@ def test_a_package_without_gpu_code() -> None:
 
 def test_every_row_has_its_evidence() -> None:
     table = tomli.loads((Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8"))
-    rows = [*table["members"], *table["optional"], table["cuda_of_isa"]]
+    rows = [*table["members"], *table["optional"], table["cuda_of_isa"], table["runtime"]]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
     assert len(load_members().rows) == len(table["members"])

@@ -43,6 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version, major in (("1.0", "12"), ("2.0", "13")):
         library = f"\0libcudart.so.{major}\0".encode() + fatbin((2, 80, 0), (2, 90, 0), (2, 120, 0)) * 3
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
+    make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
 
@@ -145,6 +146,13 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     assert "strange_kernels/ops.so has sm_90" in error["message"]
     assert "V100" in error["message"]
     assert "--no-code-check" in error["hint"]
+
+
+def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
+    plan = workshop.document("plan", "--live", "suite", *V100)["data"]
+    (warning,) = plan["warnings"]
+    assert warning["code"] == "part-without-code"
+    assert warning["message"].startswith("strange-kernels 1.0 has no code for V100")
 
 
 def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Workshop, index: StandInIndex) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -15,7 +16,6 @@ from gpuinstall.catalog.pages import Wheel, parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
-from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
@@ -24,31 +24,31 @@ from gpuinstall.vendors.protocol import Code
 from gpuinstall.wheels import load_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.lock.request import LockRequest, PlannedLock
+    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
     from gpuinstall.vendors.protocol import Rules
 
-    Resolve = Callable[[Sequence[LockRequest], VersionPins], list[Resolution]]
-
 AT_ONCE = 8
-ROUNDS = 8
 HINT = "ask for something else, or take it all the same: --no-code-check"
 
 
 @dataclass(frozen=True)
 class MissingCode:
-    """A locked package that does not run on the GPUs, and why."""
+    """A locked package that does not run on the GPUs, and why.
+
+    It ``decides`` where it was asked for, or is known to be of no use without that code.
+    """
 
     wheel: Wheel
     why: str
+    decides: bool
 
     def __str__(self) -> str:
         return f"{self.wheel.package} {self.wheel.version} {self.why}"
@@ -76,11 +76,26 @@ class CodeCheck:
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
     def exclusions(self) -> list[Exclusion]:
-        """Say what has to give way for every package to have code; raise NoBuildError where nothing helps."""
-        return [self._exclusion(fault) for fault in self.faults()]
+        """Say what has to give way for every package to have code; raise NoBuildError where nothing can."""
+        deciding = [fault for fault in self.faults if fault.decides]
+        found = [(fault, self._exclusion(fault)) for fault in deciding]
+        helping = [exclusion for _, exclusion in found if exclusion]
+        if found and not helping:
+            raise NoBuildError(
+                "no-code-in-package",
+                str(deciding[0]),
+                why="no older version of it that is listed runs there either",
+                hint=HINT,
+            )
+        return helping
 
+    def remarks(self) -> list[Reason]:
+        """Warn of what came with something else and may be a part of it that it does without on these GPUs."""
+        return [Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides]
+
+    @cached_property
     def faults(self) -> list[MissingCode]:
-        """Find the packages that have GPU code, and none for one of the GPUs."""
+        """The packages that have GPU code, and none for one of the GPUs."""
         if not (self._gpus and self._session.code_check and self._may_differ()):
             return []
         wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
@@ -88,10 +103,13 @@ class CodeCheck:
             found = pool.map(self._fault, wheels)
         return [fault for fault in found if fault]
 
+    @cached_property
+    def _asked(self) -> set[str]:
+        return {parse_requirement(text).name for text in self._resolution.planned.choice.requirements}
+
     def _may_differ(self) -> bool:
         """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
-        asked = {parse_requirement(text).name for text in self._resolution.planned.choice.requirements}
-        return self._build.learned is not None or not asked <= PAIRED
+        return self._build.learned is not None or not self._asked <= PAIRED
 
     def _suspects(self) -> Iterable[tuple[str, str, str | None]]:
         answered = set() if self._build.learned else PAIRED
@@ -109,7 +127,8 @@ class CodeCheck:
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
         why = self._against(row, self._build)
-        return MissingCode(wheel, why) if why else None
+        decides = wheel.package in self._asked or load_members().names(wheel.package)
+        return MissingCode(wheel, why, decides) if why else None
 
     def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
@@ -141,8 +160,8 @@ class CodeCheck:
         majors = {build.toolkit[0], *(Version(version).major for version in brought)}
         return row.toolkit[0] in majors
 
-    def _exclusion(self, fault: MissingCode) -> Exclusion:
-        """Prefer another build of the same torch, beside which the package has code, to an older package."""
+    def _exclusion(self, fault: MissingCode) -> Exclusion | None:
+        """Prefer another build of the same torch, beside which the package runs, to an older package; None: neither."""
         package = fault.wheel.package
         for build in self._other_builds():
             if not self._against(self._row(fault.wheel, build.backend), build):
@@ -152,12 +171,7 @@ class CodeCheck:
                 return Exclusion(said, build=self._build)
         older = self._older(fault)
         if older is None:
-            raise NoBuildError(
-                "no-code-in-package",
-                str(fault),
-                why="no older version of it that is listed has code for it either",
-                hint=HINT,
-            )
+            return None
         said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that does")
         return Exclusion(said, constraint=f"{package}<={older}")
 
@@ -195,29 +209,6 @@ class CodeCheck:
         return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
 
 
-def with_code(
-    resolve: Resolve, requests: Sequence[LockRequest], pins: VersionPins, session: Session
-) -> list[Resolution]:
-    """Resolve until every package has code for the GPUs; what had to give way is a warning of the plan.
-
-    Raise NoBuildError where nothing helps.
-    """
-    given: list[Reason] = []
-    for _ in range(ROUNDS):
-        try:
-            done = resolve(requests, pins)
-        except ConflictError as conflict:
-            raise _hopeless(given, conflict) if given else conflict from conflict
-        found = [CodeCheck(resolution, session).exclusions() for resolution in done]
-        if not any(found):
-            return [_warned(resolution, given) for resolution in done]
-        given += dict.fromkeys(each.said for exclusions in found for each in exclusions)
-        session.reporter.step("Code", given[-1].message)
-        pins = pins.within(tuple(each.constraint for one in found for each in one if each.constraint))
-        requests = [_without(*each) for each in zip(requests, found, strict=True)]
-    raise _hopeless(given)
-
-
 def _gpus_to_serve(planned: PlannedLock) -> Iterator[tuple[Rules, Gpu]]:
     """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
     request, kinds = planned.request, {planned.choice.build.backend.kind}
@@ -228,28 +219,6 @@ def _gpus_to_serve(planned: PlannedLock) -> Iterator[tuple[Rules, Gpu]]:
             {run.index for run in plan.gpus if run.how != "none"},
         )
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
-
-
-def _without(request: LockRequest, exclusions: Iterable[Exclusion]) -> LockRequest:
-    """The same without builds of torch."""
-    excluded = tuple(f"torch!={each.build.name}" for each in exclusions if each.build)
-    asked = replace(request.request, requirements=(*request.request.requirements, *excluded))
-    return replace(request, request=asked)
-
-
-def _warned(resolution: Resolution, given: Iterable[Reason]) -> Resolution:
-    plan = resolution.planned.plan
-    told = replace(plan, warnings=(*plan.warnings, *given))
-    return replace(resolution, planned=replace(resolution.planned, plan=told))
-
-
-def _hopeless(given: Sequence[Reason], conflict: ConflictError | None = None) -> NoBuildError:
-    return NoBuildError(
-        "no-code-in-package",
-        given[-1].message,
-        why=(conflict.why or conflict.message) if conflict else "each older one that was tried has none either",
-        hint=HINT,
-    )
 
 
 def _wheel(file: tuple[str, str, str | None]) -> Wheel | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.config import Config
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
     from gpuinstall.request import Request
@@ -38,6 +39,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
+@options.only_binary
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -47,6 +49,7 @@ def command(
     everything: bool,
     why: str | None,
     live: bool,
+    only_binary: bool,
 ) -> Outcome:
     """Plan."""
     config = options.read_project_config()
@@ -54,7 +57,8 @@ def command(
     wanted = options.build_request(request, config, machine=machine)
     catalog = _catalog(request.torch_index or config.torch_index)
     if live:
-        plan = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
+        config = config._replace(only_binary=only_binary or config.only_binary)
+        plan = _live(catalog, meant, wanted, terminal, config, named=request.torch_index)
     else:
         plan = _with_what_is_open(choose(meant, wanted, catalog))
 
@@ -151,9 +155,9 @@ def _live(
     machine: Machine,
     request: Request,
     terminal: Terminal,
+    config: Config,
     *,
     named: str | None,
-    configured: str | None,
 ) -> Plan:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     import os
@@ -166,8 +170,8 @@ def _live(
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
-    with open_session(sources, terminal) as session:
+    sources = read_sources(named, os.environ, Path.cwd(), configured=config.torch_index)
+    with open_session(sources, terminal, only_binary=config.only_binary) as session:
         client = session.client
         narrowed = learned_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=client)
         plan = choose(machine, request, narrowed)

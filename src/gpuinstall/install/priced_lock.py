@@ -13,7 +13,7 @@ from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +42,8 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
     """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
     _say_build(found.choice, session)
     builds, site = builds_of(found, options.machine, session)
+    if session.only_binary:
+        check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")

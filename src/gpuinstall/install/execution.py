@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds
@@ -45,7 +46,7 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         if isinstance(step, BuildEnvironment):
             build(priced, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(priced.found, step.venv, options, session).to_dict()
+            verdict = prove(priced.found, interpreter(step.venv), options.machine, options.here, session).to_dict()
             _mark(step.venv, priced.found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)

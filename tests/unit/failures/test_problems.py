@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.doctor.finding import finding
+from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures import FixContext, fix
 from gpuinstall.failures.circumstances import Circumstances
 from gpuinstall.failures.classify import classify
@@ -55,7 +56,7 @@ MACHINES = {
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
 def test_probe_verify_and_doctor_give_the_same_fix(failure: Failure, place: str) -> None:
     machine = MACHINES[place]
-    context = FixContext.of_machine(machine).knowing(python=PYTHON)
+    context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
     agreed = fix(failure.id, context)
     assert agreed
     assert not re.search(r"\{\w+\}", " ".join(agreed))

@@ -147,6 +147,7 @@ def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
     assert verdict.environment.torch is None
 
 
+@pytest.mark.heavy
 def test_a_torch_in_the_working_folder_is_found_out(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(priced.found, options, session)
+            build(priced, options, session)
         elif isinstance(step, Verify):
             verdict = prove(priced.found, step.venv, options, session).to_dict()
             _mark(step.venv, priced.found, verdict, options)
@@ -61,8 +61,8 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         verdict,
         "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
         decision.misfits,
-        priced.bytes,
-        priced.caches,
+        priced.bill.fetch if priced.bill else 0,
+        priced.bill.caches if priced.bill else (),
         find_previous(options.paths) if Swap() in steps else None,
     )
 

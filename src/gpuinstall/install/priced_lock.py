@@ -16,7 +16,7 @@ from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PricedLock:
-    """A lock with its plan; ``bytes`` are to be fetched for it, into ``caches``."""
+    """A lock with its plan, and what it costs: None where nothing is to be fetched or built."""
 
     found: Fit
-    bytes: int = 0
-    caches: tuple[Path, ...] = ()
+    bill: Bill | None = None
 
 
 def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
@@ -46,8 +45,7 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
-    price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
-    return PricedLock(found, price.fetch, price.caches)
+    return PricedLock(found, _announce(files, {}, found.choice.python, venv=options.paths.venv, session=session))
 
 
 def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
@@ -69,9 +67,9 @@ def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) ->
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()} | dict(
         _listed_sizes(resolution.document)
     )
-    price = _announce(files, listed, hashes.missing, choice.python, venv=options.paths.venv, session=session)
+    price = _announce(files, listed, choice.python, venv=options.paths.venv, session=session)
     lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
-    return PricedLock(Fit(lock, plan, choice), price.fetch, price.caches)
+    return PricedLock(Fit(lock, plan, choice), price)
 
 
 def _say_build(choice: Choice, session: Session) -> None:
@@ -87,7 +85,6 @@ def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _announce(
     files: Sequence[LockedFile],
     listed: Mapping[str, int],
-    unhashed: Collection[LockedFile],
     python: str,
     *,
     venv: Path,
@@ -96,7 +93,7 @@ def _announce(
     """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
-    price = bill(size, cached, unhashed, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    price = bill(size, cached, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
     fetched = "" if find_python(python) else f"; uv fetches Python {python} too"
     session.reporter.step("Download", f"{price}{fetched}")
     price.check()

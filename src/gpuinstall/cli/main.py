@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from gpuinstall import __version__
-from gpuinstall.cli.outcome import fail
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 
 COMMANDS = {
@@ -94,7 +93,8 @@ def _is_nowhere() -> bool:
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
-    return fail(Terminal(json="--json" in arguments), _command(arguments), error)
+    events = "--json-events" in arguments
+    return fail(terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error)
 
 
 def _command(arguments: list[str]) -> str:

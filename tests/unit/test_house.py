@@ -26,7 +26,7 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units wheels
 lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("install")
 def command(
@@ -62,6 +63,7 @@ def command(
     fallback: bool,
     wait: float,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
@@ -74,7 +76,8 @@ def command(
     check_not_a_path(request.python)
     wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
     wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
-    session = open_session(sources, terminal, offline=offline, code_check=code_check)
+    only_binary = only_binary or options.read_project_config().only_binary
+    session = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     return (_dry_run if dry_run else _install)(session, wanted, catalog)
 
 

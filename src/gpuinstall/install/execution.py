@@ -15,11 +15,10 @@ from gpuinstall.files import holds
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
-from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
+from gpuinstall.install.priced_lock import PricedLock, price_lock, price_resolution, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
-from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
 from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
@@ -71,23 +70,22 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
 def show(
     decision: Decision, options: InstallOptions, catalog: Catalog, session: Session
 ) -> tuple[Plan, list[list[str]]]:
-    """The plan that a decision follows, and the command lines of its steps; raise the error of a refusal."""
+    """The plan that a decision follows, resolved, and the command lines of its steps; raise what resolving raises."""
     source = decision.lock
     if isinstance(source, Refuse):
         raise source.error
-    builds = [step for step in decision.steps if isinstance(step, BuildEnvironment)]
-    commands = [
-        words for step in builds for words in build_commands(step.python, find_python(step.python), options.paths)
-    ]
-    if not isinstance(source, Resolve):
-        return source.found.plan, commands
-    choice = source.plan.choice
-    if choice is None:
-        raise refusal(source.plan, options.machine)
-    planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
-    project = ResolverProject(choice.requirements, choice.python, planned.target)
-    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform) + project.inputs
-    return source.plan, [resolve, *commands]
+    if isinstance(source, Resolve):
+        resolution, _ = price_resolution(options, catalog, session)
+        choice, target = resolution.planned.choice, resolution.target
+        project = ResolverProject(choice.requirements, choice.python, target)
+        resolve = uv.compile_lock(session.python, choice.python, target.uv_platform) + project.inputs
+        return resolution.planned.plan, [resolve, *_building(choice.python, options)]
+    pythons = [step.python for step in decision.steps if isinstance(step, BuildEnvironment)]
+    return source.found.plan, [words for python in pythons for words in _building(python, options)]
+
+
+def _building(python: str, options: InstallOptions) -> list[list[str]]:
+    return build_commands(python, find_python(python), options.paths)
 
 
 def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:

@@ -17,7 +17,7 @@ api -> environments install learned lock probe reporter request session sources 
 backend ->
 catalog -> backend errors versions web
 config -> errors files
-doctor -> environments errors facts failures files learned lock probe request verify
+doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
 export -> backend errors lock

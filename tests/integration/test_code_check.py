@@ -40,8 +40,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_wheel(
             folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
         )
-    for version, major in (("1.0", "12"), ("2.0", "13")):
-        library = f"\0libcudart.so.{major}\0".encode() + fatbin((2, 80, 0), (2, 90, 0), (2, 120, 0)) * 3
+    engines = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
+    engines += [("1.0", "12", (80, 90, 120)), ("2.0", "13", (80, 90, 120))]
+    for version, major, code in engines:
+        library = f"\0libcudart.so.{major}\0".encode() + fatbin(*((2, number, 0) for number in code)) * 3
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})

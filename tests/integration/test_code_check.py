@@ -40,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_wheel(
             folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
         )
-    engines = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
+    engines: list[tuple[str, str, tuple[int, ...]]] = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
     engines += [("1.0", "12", (80, 90, 120)), ("2.0", "13", (80, 90, 120))]
     for version, major, code in engines:
         library = f"\0libcudart.so.{major}\0".encode() + fatbin(*((2, number, 0) for number in code)) * 3

@@ -6,22 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
-from tools.cpu_programs import PROGRAMS, prove
+from tools.cpu_programs import prove
 
 from tests.frozen import GPUINSTALL
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
 
-@pytest.fixture(scope="module")
-def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_programs_run_however_their_lock_is_installed(tmp_path: Path) -> None:
     if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
-    return tmp_path_factory.mktemp("caches")
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_runs_however_its_lock_is_installed(program: str, caches: Path, tmp_path: Path) -> None:
-    found = prove(program, tmp_path, caches, GPUINSTALL)
-    assert found.runs, found
-    assert found.torch == "2.13.0+cpu"
+    found = prove(tmp_path, GPUINSTALL)
+    assert [program for program, one in found.items() if not one.runs] == []
+    assert len(found) >= 5

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("lock")
 def command(
@@ -57,6 +58,7 @@ def command(
     diff: tuple[str, str] | None,
     download: Path | None,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
@@ -81,7 +83,9 @@ def command(
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
     files = digest_files(request.read_files, folder)
-    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
+    only_binary = only_binary or config.only_binary
+    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
+    with opened as session:
         catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:

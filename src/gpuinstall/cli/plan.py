@@ -42,6 +42,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @options.code_check
+@options.only_binary
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -52,6 +53,7 @@ def command(
     why: str | None,
     live: bool,
     code_check: bool,
+    only_binary: bool,
 ) -> Outcome:
     """Plan."""
     config = options.read_project_config()
@@ -64,7 +66,8 @@ def command(
         from gpuinstall.sources import read_sources
 
         sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-        with open_session(sources, terminal, code_check=code_check) as session:
+        only_binary = only_binary or config.only_binary
+        with open_session(sources, terminal, code_check=code_check, only_binary=only_binary) as session:
             plan = _live(LockRequest(meant, wanted, catalog, builds_here=not machine.is_other), session)
     else:
         plan = _with_what_is_open(choose(meant, wanted, catalog))

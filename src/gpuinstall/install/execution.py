@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds
@@ -43,9 +44,9 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(priced.found, options, session)
+            build(priced, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(priced.found, step.venv, options, session).to_dict()
+            verdict = prove(priced.found, interpreter(step.venv), options.machine, options.here, session).to_dict()
             _mark(step.venv, priced.found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
@@ -60,8 +61,8 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         verdict,
         "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
         decision.misfits,
-        priced.bytes,
-        priced.caches,
+        priced.bill.fetch if priced.bill else 0,
+        priced.bill.caches if priced.bill else (),
         find_previous(options.paths) if Swap() in steps else None,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.doctor.finding import finding
+from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures import FixContext, fix
 from gpuinstall.failures.circumstances import Circumstances
 from gpuinstall.failures.classify import classify
@@ -60,7 +61,7 @@ def test_probe_verify_and_doctor_give_the_same_fix(place: str) -> None:
 
 def _fixes(failure: Failure, machine: Machine) -> set[str]:
     """What the table, probe, verify and doctor say."""
-    context = FixContext.of_machine(machine).knowing(python=PYTHON)
+    context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
     proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
     said = {"\n".join(fix(failure.id, context)), "\n".join(proof.failed("linear", "failed", failure.id).fix)}
     said.add(str(finding("environment", "its-code", "x", "y", context, entry=failure.id).fix))

@@ -158,7 +158,7 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
         commands.append(command)
         return process.run(command, **options)
 
-    monkeypatch.setattr("gpuinstall.lock.resolver.process", SimpleNamespace(run=run))
+    monkeypatch.setattr("gpuinstall.lock.setup_code.process", SimpleNamespace(run=run))
     request = Request(("painter",), python="3.12")
     targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
     sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
 
@@ -36,15 +35,14 @@ _OUTPUT_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a command came to: its document, its exit status, and how a person reads it."""
 
     data: dict[str, Any]
     show: Callable[[Terminal], None]
     status: Status = "success"
     exit_code: int = 0
-    errors: tuple[dict[str, Any], ...] = field(default=())
+    errors: tuple[dict[str, Any], ...] = ()
 
 
 def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:

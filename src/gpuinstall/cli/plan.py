@@ -140,10 +140,9 @@ def _with_what_is_open(plan: Plan) -> Plan:
 def _catalog(index: str | None) -> Catalog:
     """The catalogue with what was learned from the index that is meant."""
     from gpuinstall.learned.known import known_catalog
-    from gpuinstall.sources.indexes import Indexes
-    from gpuinstall.sources.sources import sources_of
+    from gpuinstall.sources.sources import torch_index_of
 
-    base = sources_of(index, {}, Indexes()).torch_index
+    base = torch_index_of(index)
     return replace(known_catalog(base), torch_index=base)
 
 

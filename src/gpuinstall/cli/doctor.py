@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gpuinstall import __version__
 from gpuinstall.cli import options
@@ -31,7 +32,8 @@ def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
-    found = examine(Path.cwd(), folder, terminal)
+    named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
+    found = examine(Path.cwd(), folder, terminal, named=named)
     if report:
         from gpuinstall.doctor.report import report as written
 

@@ -11,6 +11,7 @@ from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import read_project
+from gpuinstall.doctor.records import check_records, environment_missing
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
@@ -62,8 +63,11 @@ class Examination:
         }
 
 
-def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
-    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``."""
+def examine(folder: Path, venv: Path, reporter: Reporter, *, named: bool = False) -> Examination:
+    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``.
+
+    An environment that is ``named`` has to be there.
+    """
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
@@ -71,7 +75,10 @@ def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
     seen = look(DoctorEvidence(machine, read_installed(venv), shell, read_project(folder), known_catalog()))
     environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
     findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
-    return Examination(machine, proof, environment, ordered(findings))
+    verdict, declared = environment.verdict if environment else None, read_project(folder).requirements
+    records = check_records(folder, venv, verdict, declared)
+    missing = [environment_missing(venv)] if named and not is_there else []
+    return Examination(machine, proof, environment, ordered((*findings, *records, *missing)))
 
 
 def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[ExaminedEnvironment, tuple[Finding, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall import uv
@@ -18,7 +18,7 @@ from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
-from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
+from gpuinstall.lock.request import LockRequest, PlannedLock
 from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
@@ -30,24 +30,47 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.plan import Plan
     from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What an installation would carry out, and the command lines of its steps, none where nothing is left to do."""
+
+    priced: PricedLock
+    commands: tuple[tuple[str, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document of ``install --dry-run --json``."""
+        bill, plan = self.priced.bill, self.priced.plan
+        return {
+            "plan": plan.to_dict(),
+            "lock": {"changes": [change.to_dict() for change in self.priced.changes]},
+            "bytes": bill.fetch if bill else 0,
+            "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()] if bill else [],
+            "space": [{"path": str(at), "bytes": size} for at, size in bill.folders.items() if size] if bill else [],
+            "commands": [list(words) for words in self.commands],
+        }
 
 
 def execute(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
     """Take the steps; raise the error of a refusal, KernelFailedError, and what resolving and installing raise."""
-    existing, steps, priced = decision.existing, decision.steps, _priced(decision, options, catalog, session)
+    existing, steps, priced = decision.existing, decision.steps, price(decision, options, catalog, session)
+    for label, text in priced.said():
+        session.reporter.step(label, text)
+    if priced.bill:
+        priced.bill.check()
+    found = priced.made(options, session)
     if isinstance(decision.lock, Resolve):
-        proving = replace(options, verify=True)
-        steps = decide(existing, (priced.found,), decision.lock.plan, proving).steps
-    kept = decision.changes_nothing or _lies_in(options.paths.folder, priced.found.lock)
+        steps = decide(existing, (found,), decision.lock.plan, replace(options, verify=True)).steps
+    kept = decision.changes_nothing or _lies_in(options.paths.folder, found.lock)
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(priced.found, options, session)
+            build(found, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(priced.found, step.venv, options, session).to_dict()
-            _mark(step.venv, priced.found, verdict, options)
+            verdict = prove(found, step.venv, options, session).to_dict()
+            _mark(step.venv, found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
             remember(options.paths.venv)
@@ -56,41 +79,34 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     return InstallResult(
         options.paths,
         options.machine,
-        priced.found,
+        found,
         "unchanged" if kept else "written",
         verdict,
         "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
         decision.misfits,
-        priced.bytes,
-        priced.caches,
+        priced.changes if Swap() in steps else (),
+        priced.bill.fetch if priced.bill else 0,
+        priced.bill.caches if priced.bill else (),
         find_previous(options.paths) if Swap() in steps else None,
     )
 
 
-def show(
-    decision: Decision, options: InstallOptions, catalog: Catalog, session: Session
-) -> tuple[Plan, list[list[str]]]:
-    """The plan that a decision follows, and the command lines of its steps; raise the error of a refusal."""
-    source = decision.lock
-    if isinstance(source, Refuse):
-        raise source.error
-    builds = [step for step in decision.steps if isinstance(step, BuildEnvironment)]
-    commands = [
-        words for step in builds for words in build_commands(step.python, find_python(step.python), options.paths)
-    ]
-    if not isinstance(source, Resolve):
-        return source.found.plan, commands
-    choice = source.plan.choice
-    if choice is None:
-        raise refusal(source.plan, options.machine)
-    planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
-    project = ResolverProject(choice.requirements, choice.python, planned.target)
-    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform) + project.inputs
-    return source.plan, [resolve, *commands]
+def rehearse(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> Rehearsal:
+    """Price the same lock and name the commands of the same steps; raise the error of a refusal."""
+    priced = price(decision, options, catalog, session)
+    choice, commands = priced.choice, []
+    if isinstance(decision.lock, Resolve):
+        planned = PlannedLock(LockRequest(options.machine, options.request, catalog), priced.plan, choice)
+        project = ResolverProject(choice.requirements, choice.python, planned.target)
+        resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform)
+        commands += [resolve + project.inputs]
+    if any(isinstance(step, BuildEnvironment) for step in decision.steps):
+        commands += build_commands(choice.python, find_python(choice.python), options.paths)
+    return Rehearsal(priced, tuple(map(tuple, commands)))
 
 
-def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
-    """Find or make the lock, and say what it costs before that is paid."""
+def price(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
+    """Find or resolve the lock, and reckon what it costs; raise the error of a refusal."""
     source = decision.lock
     if isinstance(source, Refuse):
         raise source.error
@@ -98,12 +114,12 @@ def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         if source.newer:
             name = source.newer.build.name
             session.reporter.step("Newer", f"torch {name} would run here too: gpuinstall install --upgrade")
-        return PricedLock(source.found)
+        return PricedLock(source.found.plan, source.found.choice, source.found)
     for misfit in decision.misfits:
         session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
     if isinstance(source, Resolve):
-        return resolve_lock(options, catalog, session)
-    return price_lock(source.found, options, session)
+        return resolve_lock(decision.existing, options, catalog, session)
+    return price_lock(source.found, decision.existing, options, session)
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:

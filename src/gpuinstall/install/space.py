@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
@@ -31,12 +32,17 @@ UNPACKED = 2.3
 
 @dataclass(frozen=True)
 class Bill:
-    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder."""
+    """What an installation costs, in bytes: to fetch by host, to unpack for ``venv``, and to write into each folder."""
 
-    fetch: int
+    sources: Mapping[str, int]
     unpacked: int
     venv: Path
     folders: Mapping[Path, int]
+
+    @property
+    def fetch(self) -> int:
+        """The bytes to fetch in all."""
+        return sum(self.sources.values())
 
     def check(self) -> None:
         """Raise InstallationError where a file system has less space than is needed on it."""
@@ -82,7 +88,7 @@ def bill(
         cache: sum(size for file, size in new.items() if file in unhashed),
         venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
     }
-    return Bill(sum(size for file, size in new.items() if local_path(file.url) is None), unpacked, venv, folders)
+    return Bill(_by_host(new), unpacked, venv, folders)
 
 
 def sizes(
@@ -132,6 +138,16 @@ def is_cached(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
         return True
     entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
     return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(entries))
+
+
+def _by_host(sizes: Mapping[LockedFile, int]) -> dict[str, int]:
+    """The bytes that each host will send, the most first; files of this machine need no transfer."""
+    sums: dict[str, int] = {}
+    for file, size in sizes.items():
+        if size and local_path(file.url) is None:
+            host = urlsplit(file.url).netloc
+            sums[host] = sums.get(host, 0) + size
+    return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 
 
 def _listed(folders: Iterable[Path]) -> str:

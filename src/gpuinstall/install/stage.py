@@ -20,6 +20,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
+from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
@@ -177,23 +178,25 @@ def settled(text: str, final: Path) -> str:
 
 def failure(message: str) -> InstallationError:
     """Turn uv's failure to install into an error of ours."""
+    if failed := build_failure(message):
+        return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     why = " ".join(line for line in lines if line and not line.startswith("warning:"))
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
-        return InstallationError(
-            "hash-mismatch",
-            f"{package[1] if package else 'a file'} is not the file that was locked",
-            why=why,
-            hint="do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade",
-        )
-    if "No space left" in message:
-        return InstallationError("no-space", "there is no space left", why=why, hint="df -h")
-    if "os error 13" in message:
-        return InstallationError("not-writable", "uv may not write there", why=why, hint="ls -ld .")
-    if "error sending request" in message:
-        return InstallationError("network", "a file could not be fetched", why=why, hint="run the same again")
-    if "HTTP status" in message:
-        hint = "make the lock again: gpuinstall install --upgrade"
-        return InstallationError("file-gone", "a locked file is no longer where it was", why=why, hint=hint)
+        said = f"{package[1] if package else 'a file'} is not the file that was locked"
+        hint = "do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade"
+        return InstallationError("hash-mismatch", said, why=why, hint=hint)
+    for sign, code, said, hint in _SIGNS:
+        if sign in message:
+            return InstallationError(code, said, why=why, hint=hint)
     return InstallationError("installation-failed", "uv could not make the environment", why=why)
+
+
+_REMAKE = "make the lock again: gpuinstall install --upgrade"
+_SIGNS = (
+    ("No space left", "no-space", "there is no space left", "df -h"),
+    ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
+    ("error sending request", "network", "a file could not be fetched", "run the same again"),
+    ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
+)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.live_index import read_live_index
@@ -41,11 +42,16 @@ def plan_and_resolve(
 
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
+    asked = requests
     requests, unreachable = read_live_index(requests, session)
     pins = (pins or VersionPins()).within(requests[0].request.constraints)
     if unreachable is None:
         agree = partial(_agree, session=session, newest=newest)
-        agreed = with_code(agree, requests, pins, session)
+        try:
+            agreed = with_code(agree, requests, pins, session)
+        except NoBuildError:
+            _blame_the_index(asked, session, newest=newest)
+            raise
     else:
         agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
     for resolution in agreed:
@@ -64,6 +70,15 @@ def align_versions(
             break
         now = _side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now)
     return now
+
+
+def _blame_the_index(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> None:
+    """Raise UnreachableError where the request would be served if the torch index answered."""
+    silent = session.client.unreachable(session.sources.torch_index)
+    if silent:
+        with suppress(MachineError, NoBuildError):
+            plan_locks(requests, newest=newest)
+            raise silent
 
 
 def _agree_from_cache(

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall import process, uv
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
+from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
@@ -218,8 +219,12 @@ def located(text: str, folder: Path) -> str:
 
 
 def explain_failure(message: str) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
+    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction."""
     cause = _cause(message)
+    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
+        return _needs_torch(needing[1])
+    if failed := build_failure(message):
+        return failed
     for signs, code, said, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, said, why=cause, hint=hint)
@@ -228,8 +233,6 @@ def explain_failure(message: str) -> GpuInstallError:
         return InstallationError(
             "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
         )
-    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
-        return _needs_torch(needing[1])
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",

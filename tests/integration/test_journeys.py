@@ -6,10 +6,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.journeys import PAGE, page, rows
 
 from gpuinstall.facts.pythons import find_python
 from tests.lab.journeys import FIRST, OTHER
-from tools.journeys import PAGE, page, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall import process
 from gpuinstall.lock.lock import parse
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.target import Target
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from tests.frozen import frozen_catalog
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from gpuinstall.process import Finished
     from tests.lab.index import StandInIndex
 
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "535.183.01")
@@ -111,6 +123,30 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.13.0", "cu132"))
     assert over["code"] == "programs-conflict"
     assert "torchaudio" in over["message"]
+
+
+def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
+    stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "painter", "2.0", requires=["torch"])
+    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    commands = []
+
+    def run(command: Sequence[str], **options: Any) -> Finished:
+        commands.append(command)
+        return process.run(command, **options)
+
+    monkeypatch.setattr("gpuinstall.lock.resolver.process", SimpleNamespace(run=run))
+    request = Request(("painter",), python="3.12")
+    targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
+    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
+    with open_session(sources, SilentReporter()) as session:
+        found = plan_and_resolve(targets, session)
+    assert [resolution.versions["painter"] for resolution in found] == ["2.0", "2.0"]
+    assert len(commands) == len(targets)
 
 
 def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None:

@@ -58,7 +58,7 @@ class Row:
     before: str
     after: str
     said: str
-    status: int
+    status: int | None
 
     def __str__(self) -> str:
         command = f"`gpuinstall {self.words}`"
@@ -156,4 +156,3 @@ JOURNEYS = (
     Journey("mirror down", "install --upgrade", run=_unreachable),
     Journey("remove the environment", "env remove --yes"),
 )
-

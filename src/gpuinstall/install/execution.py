@@ -67,7 +67,7 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(found, options, session)
+            build(found, priced.bill, options, session)
         elif isinstance(step, Verify):
             verdict = prove(found, step.venv, options, session).to_dict()
             _mark(step.venv, found, verdict, options)

@@ -19,7 +19,7 @@ from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.inspection import ExistingEnvironment
@@ -78,7 +78,7 @@ def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOption
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
-    price = _bill(files, {}, (), options, session)
+    price = _bill(files, {}, options, session)
     changes = compare_versions(existing.packages, found.lock.held)
     return PricedLock(found.plan, found.choice, found, changes, existing.is_empty, price)
 
@@ -101,7 +101,7 @@ def resolve_lock(
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     listed |= dict(_listed_sizes(resolution.document))
-    price = _bill(files, listed, hashes.missing, options, session)
+    price = _bill(files, listed, options, session)
     changes = compare_versions(existing.packages, resolution.held)
     return PricedLock(plan, choice, resolution, changes, existing.is_empty, price)
 
@@ -121,11 +121,10 @@ def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _bill(
     files: Sequence[LockedFile],
     listed: Mapping[str, int],
-    unhashed: Collection[LockedFile],
     options: InstallOptions,
     session: Session,
 ) -> Bill:
     """Reckon what will be fetched and written where."""
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
-    return bill(size, cached, unhashed, options.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    return bill(size, cached, options.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)

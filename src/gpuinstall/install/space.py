@@ -32,17 +32,15 @@ UNPACKED = 2.3
 
 @dataclass(frozen=True)
 class Bill:
-    """What an installation costs, in bytes: to fetch by host, to unpack for ``venv``, and to write into each folder."""
+    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder.
 
-    sources: Mapping[str, int]
+    ``missing`` are the files to fetch, with their sizes (0 where that is not known).
+    """
+
+    missing: Mapping[LockedFile, int]
     unpacked: int
     venv: Path
     folders: Mapping[Path, int]
-
-    @property
-    def fetch(self) -> int:
-        """The bytes to fetch in all."""
-        return sum(self.sources.values())
 
     def check(self) -> None:
         """Raise InstallationError where a file system has less space than is needed on it."""
@@ -54,6 +52,20 @@ class Bill:
                     f"{readable(need)} are needed in {_listed(folders)}, {readable(free)} are free",
                     hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
                 )
+
+    @property
+    def fetch(self) -> int:
+        """The bytes to fetch."""
+        return sum(self.missing.values())
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """The bytes that each host will send, the most first."""
+        sums: dict[str, int] = {}
+        for file, size in self.missing.items():
+            host = urlsplit(file.url).netloc
+            sums[host] = sums.get(host, 0) + size
+        return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 
     @property
     def caches(self) -> tuple[Path, ...]:
@@ -69,26 +81,21 @@ class Bill:
 
 
 def bill(
-    sizes: Mapping[LockedFile, int],
-    cached: Collection[LockedFile],
-    unhashed: Collection[LockedFile],
-    venv: Path,
-    *,
-    uv_cache: Path,
-    cache: Path,
+    sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path, cache: Path
 ) -> Bill:
-    """Reckon what ``sizes`` cost where ``cached`` need no transfer; ``unhashed`` go through our own cache, others uv's.
+    """Reckon what ``sizes`` cost where ``cached`` need no transfer: files come into our cache, uv unpacks into its own.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
     """
     new = {file: size for file, size in sizes.items() if file not in cached}
+    missing = {file: size for file, size in new.items() if local_path(file.url) is None}
     unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
     folders = {
         uv_cache: unpacked_new,
-        cache: sum(size for file, size in new.items() if file in unhashed),
+        cache: sum(missing.values()),
         venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
     }
-    return Bill(_by_host(new), unpacked, venv, folders)
+    return Bill(missing, unpacked, venv, folders)
 
 
 def sizes(
@@ -138,16 +145,6 @@ def is_cached(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
         return True
     entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
     return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(entries))
-
-
-def _by_host(sizes: Mapping[LockedFile, int]) -> dict[str, int]:
-    """The bytes that each host will send, the most first; files of this machine need no transfer."""
-    sums: dict[str, int] = {}
-    for file, size in sizes.items():
-        if size and local_path(file.url) is None:
-            host = urlsplit(file.url).netloc
-            sums[host] = sums.get(host, 0) + size
-    return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 
 
 def _listed(folders: Iterable[Path]) -> str:

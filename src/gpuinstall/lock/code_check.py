@@ -165,7 +165,7 @@ class CodeCheck:
         planned, session, package = self._resolution.planned, self._session, fault.wheel.package
         tags = set(self._resolution.target.tags(planned.choice.python))
         listed: Iterable[Wheel] = ()
-        if package in planned.request.catalog.family:
+        if package in planned.request.catalog.family and planned.choice.index:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
         elif page := session.client.page(f"{session.default_index}/{package}/"):
             listed = parse_page(page.text, page.content_type, page.url)

@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 import tomli_w
-from packaging.utils import canonicalize_name
 
 from gpuinstall import process, uv
-from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
+from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
-ROUNDS = 6
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
@@ -49,6 +47,12 @@ ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
 
 class ConflictError(NoBuildError):
     """The requirements cannot be had together with the torch that was chosen."""
+
+
+class UnlistedError(ConflictError):
+    """One of PyTorch's packages is demanded, and no source of its own has it."""
+
+    exit_code = InstallationError.exit_code
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,11 @@ class ResolverProject:
         (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
 
     @property
+    def unlisted(self) -> frozenset[str]:
+        """The packages whose page is empty: what the name means elsewhere is nobody's business."""
+        return frozenset(package for package, wheels in self.pages.items() if not wheels)
+
+    @property
     def addresses(self) -> list[str]:
         """What is asked for by address, which the project's own table cannot hold."""
         return [text for text in self.requirements if parse_requirement(text).url]
@@ -125,51 +134,22 @@ class ResolverProject:
         return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
 
 
-def resolve_project(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-) -> tuple[dict[str, Any], ResolverProject]:
-    """Resolve again until every member of ``family`` comes from its source; raise InstallationError or ConflictError.
-
-    ``wheels_of`` gives the wheels of a member, none where it is to come from the default index. Return uv's lock as
-    a document, and the project that it came from with a page for every source.
-    """
-    resolved, project = _resolved_from_sources(project, family, wheels_of, session)
-    return tomli.loads(_LOGIN.sub("", resolved)), project
+def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
+    """Return uv's lock as a document; raise InstallationError or ConflictError where there is none."""
+    return tomli.loads(_LOGIN.sub("", _resolved(project, session)))
 
 
-def resolve_versions(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-) -> ResolvedVersions:
+def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions:
     """The same for the versions alone, with who asked for each."""
-    return parse_versions(_resolved_from_sources(project, family, wheels_of, session, reasons=True)[0])
+    return parse_versions(_resolved(project, session, reasons=True))
 
 
-def _resolved_from_sources(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-    *,
-    reasons: bool = False,
-) -> tuple[str, ResolverProject]:
+def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str:
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        for _ in range(ROUNDS):
-            done = project.compile(Path(folder), session, reasons=reasons)
-            met = _names(done.out, reasons=reasons) if done.ok else mentioned(done.err, family)
-            new = sorted((met & set(family)) - set(project.pages))
-            more = {package: wheels for package in new if (wheels := wheels_of(package))}
-            if not more and done.ok:
-                return done.out, project
-            if not more:
-                raise explain_failure(done.err)
-            project = replace(project, pages={**project.pages, **more})
-    raise InternalError("resolution-endless", f"the sources of the family did not settle in {ROUNDS} resolutions")
+        done = project.compile(Path(folder), session, reasons=reasons)
+    if not done.ok:
+        raise explain_failure(done.err, project.unlisted)
+    return done.out
 
 
 def simple_page(wheels: Iterable[Wheel]) -> str:
@@ -188,12 +168,6 @@ def unknown_hash(url: str) -> str:
 def is_unknown(sha256: str) -> bool:
     """Say whether this only stands for a hash."""
     return sha256.startswith(_UNKNOWN)
-
-
-def mentioned(text: str, family: Collection[str]) -> set[str]:
-    """The members of the family that a message names."""
-    words = {str(canonicalize_name(word)) for word in re.findall(r"[A-Za-z][A-Za-z0-9_-]*", text)}
-    return words & set(family)
 
 
 def parse_versions(requirements: str) -> ResolvedVersions:
@@ -218,16 +192,20 @@ def located(text: str, folder: Path) -> str:
     return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
 
 
-def explain_failure(message: str) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction."""
+def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
+    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction.
+
+    ``unlisted`` are packages that no source of the family has.
+    """
     cause = _cause(message)
-    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
-        return _needs_torch(needing[1])
-    if failed := build_failure(message):
+    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
+    if failed := _needs_torch(needing[1]) if needing else build_failure(message):
         return failed
     for signs, code, said, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, said, why=cause, hint=hint)
+    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
+        return _unlisted(min(absent), cause)
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package = missing[1]
         return InstallationError(
@@ -238,9 +216,18 @@ def explain_failure(message: str) -> GpuInstallError:
             "requirements-conflict",
             "the requirements do not go together, or not with this machine",
             why=cause,
-            hint="ask for fewer versions: gpuinstall install torch",
+            hint="ask for fewer versions: gpuinstall install --only torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _unlisted(package: str, cause: str) -> UnlistedError:
+    return UnlistedError(
+        "family-unlisted",
+        f"{package} is one of PyTorch's packages, and no source of torch has it",
+        why=cause,
+        hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
+    )
 
 
 def _needs_torch(package: str) -> InstallationError:
@@ -271,13 +258,6 @@ def _metadata(wheel: Wheel) -> str:
         return ""
     known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
     return f' data-core-metadata="{known}"'
-
-
-def _names(resolved: str, *, reasons: bool) -> set[str]:
-    """The packages of a lock, or of annotated requirements."""
-    if reasons:
-        return set(parse_versions(resolved))
-    return {package["name"] for package in tomli.loads(resolved).get("packages", ())}
 
 
 _ONLINE = "run the same without --offline"

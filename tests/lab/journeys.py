@@ -33,6 +33,10 @@ class Scene:
     workshop: Workshop
     index: StandInIndex
 
+    def at(self, folder: str) -> Scene:
+        """The same in another folder."""
+        return replace(self, workshop=replace(self.workshop, folder=self.workshop.folder.with_name(folder)))
+
     def release(self, name: str, version: str, *requires: str) -> None:
         """Let a new version appear; what was cached of the index is out of date."""
         make_wheel(self.index.folder / "simple", name, version, requires=requires)
@@ -47,6 +51,7 @@ class Journey:
     words: str
     before: Callable[[Scene], None] = lambda _scene: None
     run: Callable[[Scene, tuple[str, ...]], Finished] = lambda scene, words: scene.workshop.run(*words)
+    folder: str = "project"
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,12 @@ class Row:
 def travel(scene: Scene) -> Iterator[Row]:
     """Take every step in the same folder, one after the other."""
     for journey in JOURNEYS:
-        journey.before(scene)
-        before = _state(scene.workshop)
-        done = journey.run(scene, tuple(shlex.split(journey.words)))
-        after = _state(scene.workshop)
-        yield Row(journey.title, journey.words, before, after, _told(done, scene), done.status)
+        here = scene.at(journey.folder)
+        journey.before(here)
+        before = _state(here.workshop)
+        done = journey.run(here, tuple(shlex.split(journey.words)))
+        after = _state(here.workshop)
+        yield Row(journey.title, journey.words, before, after, _told(done, here), done.status)
 
 
 def _state(workshop: Workshop) -> str:
@@ -94,7 +100,7 @@ def _told(done: Finished, scene: Scene) -> str:
     lines = [re.sub(r"^(Changes)?\s+", "", line) for line in done.err.splitlines()]
     said = [line for line in lines if line.startswith((*SAID, "error:"))]
     text = "<br>".join(said) or "nothing changes"
-    return text.replace(str(scene.workshop.folder), "~/project").replace("|", "\\|")
+    return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace("|", "\\|")
 
 
 def _clone(scene: Scene, words: tuple[str, ...]) -> Finished:
@@ -119,6 +125,14 @@ def _by_hand(scene: Scene) -> None:
     python = scene.workshop.folder / ".venv" / "bin" / "python"
     done = process.run([uv.uv(), "pip", "install", "--python", python, "cowsay"], env=scene.workshop.environment)
     assert done.ok, done.err
+
+
+def _of_others(scene: Scene) -> None:
+    """An application has made an environment of its own."""
+    scene.workshop.folder.mkdir()
+    words = [uv.uv(), "venv", "--quiet", "--no-project", "--python", FIRST, str(scene.workshop.folder / ".venv")]
+    assert process.run(words, env=scene.workshop.environment).ok
+    _by_hand(scene)
 
 
 def _undone_by_hand(scene: Scene) -> None:
@@ -154,5 +168,6 @@ JOURNEYS = (
     Journey("interrupted", "install cowsay", run=_interrupted),
     Journey("offline", "install --offline"),
     Journey("mirror down", "install --upgrade", run=_unreachable),
+    Journey("foreign environment", "install --into torch==2.14.1 numpy", _of_others, folder="theirs"),
     Journey("remove the environment", "env remove --yes"),
 )

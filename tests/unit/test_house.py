@@ -16,7 +16,7 @@ __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
 config -> errors files
-doctor -> environments errors facts failures files learned lock probe request verify
+doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
 export -> backend errors lock

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuinstall.cli import install_options, options
+from gpuinstall.cli.install_into import IntoRun, check_not_a_path, put_into
 from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @options.only
 @options.machine_options
 @options.venv
+@install_options.into
 @install_options.dry_run
 @install_options.replacing
 @options.upgrade
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("install")
 def command(
@@ -52,6 +55,7 @@ def command(
     *,
     only: bool,
     venv: str,
+    into: bool,
     dry_run: bool,
     replacing: bool,
     upgrade: bool,
@@ -62,6 +66,7 @@ def command(
     fallback: bool,
     wait: float,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
@@ -69,10 +74,14 @@ def command(
 
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
+    if into:
+        return put_into(terminal, request, machine, IntoRun(Path(venv), dry_run, wait, code_check, offline))
+    check_not_a_path(request.python)
     prepared = prepare(terminal, request, machine, Path(venv), only=only, offline=offline)
     wanted = replace(prepared.options, replace=replacing, upgrade=upgrade, moving=_names(packages), verify=verify)
     wanted = replace(wanted, keep=keep, fallback=fallback, wait=wait)
-    session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check)
+    only_binary = only_binary or options.read_project_config().only_binary
+    session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)
 
 

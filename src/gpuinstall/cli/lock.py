@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("lock")
 def command(
@@ -62,6 +63,7 @@ def command(
     diff: tuple[str, str] | None,
     download: Path | None,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
@@ -89,7 +91,10 @@ def command(
     wanted = options.build_request(request, config, machine=described, listed=asked.listed)
     meant = [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
-    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
+    moving, newest = tuple(map(normalised, packages)), per_target == "newest"
+    only_binary = only_binary or config.only_binary
+    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
+    with opened as session:
         catalog = with_locked_builds(catalog, folder, session)
         declared = targets or (() if meant else config.targets or ())
         if check:
@@ -99,8 +104,7 @@ def command(
         if download:
             return _download(folder, download, session)
         requests = () if declared or meant else _set_requests(folder, own, wanted, catalog, terminal)
-        requests = requests or _lock_requests(declared, meant, wanted, catalog, terminal)
-        moving, newest = tuple(map(normalised, packages)), per_target == "newest"
+        requests = requests or _lock_requests(declared, meant, wanted, catalog, session)
         return _write(LockOptions(folder, requests, asked, upgrade, moving, newest, prune), session)
 
 
@@ -123,24 +127,30 @@ def _set_requests(
 
 
 def _lock_requests(
-    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
+    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, session: Session
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.cover import cover
+    from gpuinstall.lock.cover import cover_with_programs
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
 
+    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
     if len(machines) == 1 and not targets:
-        return (LockRequest(machines[0], request, catalog, builds_here=False),)
+        return tuple(alone)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
         raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
-    covering = cover(machines, request, catalog) if machines else ()
-    every = dict.fromkeys((*named_targets, *covering))
+    served = cover_with_programs(alone, session) if machines else {}
+    every = dict.fromkeys(named_targets, frozenset[int]()) | served
     if every:
-        return tuple(LockRequest.for_target(target, request, catalog) for target in every)
-    return (LockRequest(options.read_selected_machine(options.MachineOptions(), terminal), request, catalog),)
+        return tuple(
+            LockRequest.for_target(
+                target, request, catalog, tuple(machines[position] for position in sorted(positions))
+            )
+            for target, positions in every.items()
+        )
+    return (LockRequest(options.read_selected_machine(options.MachineOptions(), session.reporter), request, catalog),)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds
@@ -18,7 +19,7 @@ from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
-from gpuinstall.lock.request import LockRequest, PlannedLock
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         if isinstance(step, BuildEnvironment):
             build(found, priced.bill, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(found, step.venv, options, session).to_dict()
+            verdict = prove(found, interpreter(step.venv), options.machine, options.here, session).to_dict()
             _mark(step.venv, found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
@@ -93,15 +94,14 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
 
 def rehearse(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> Rehearsal:
     """Price the same lock and name the commands of the same steps; raise the error of a refusal."""
-    priced = price(decision, options, catalog, session)
-    choice, commands = priced.choice, []
-    if isinstance(decision.lock, Resolve):
-        planned = PlannedLock(LockRequest(options.machine, options.request, catalog), priced.plan, choice)
-        project = ResolverProject(choice.requirements, choice.python, planned.target)
-        resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform)
-        commands += [resolve + project.inputs]
+    priced, commands = price(decision, options, catalog, session), list[list[str]]()
+    python = priced.choice.python
+    if isinstance(priced.of, Resolution):
+        target = priced.of.target
+        project = ResolverProject(priced.choice.requirements, python, target)
+        commands += [uv.compile_lock(session.python, python, target.uv_platform) + project.inputs]
     if any(isinstance(step, BuildEnvironment) for step in decision.steps):
-        commands += build_commands(choice.python, find_python(choice.python), options.paths)
+        commands += build_commands(python, find_python(python), options.paths)
     return Rehearsal(priced, tuple(map(tuple, commands)))
 
 

@@ -16,7 +16,7 @@ from gpuinstall.lock.holding import resolve_held
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +74,8 @@ class PricedLock:
 def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOptions, session: Session) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
     builds, site = builds_of(found, options.machine, session)
+    if session.only_binary:
+        check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import plan_locks
 from gpuinstall.lock.resolution import Resolution, check_resolution, resolve_for_here
 from gpuinstall.lock.resolver import ConflictError, VersionPins
+from gpuinstall.lock.with_code import with_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,15 +45,15 @@ def plan_and_resolve(
     asked = requests
     requests, unreachable = read_live_index(requests, session)
     pins = (pins or VersionPins()).within(requests[0].request.constraints)
-    if unreachable is None:
-        agree = partial(_agree, session=session, newest=newest)
-        try:
+    agree = partial(_agree, session=session, newest=newest)
+    try:
+        if unreachable is None:
             agreed = with_code(agree, requests, pins, session)
-        except NoBuildError:
-            _blame_the_index(asked, session, newest=newest)
-            raise
-    else:
-        agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+        else:
+            agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    except NoBuildError:
+        _blame_the_index(asked, session, newest=newest)
+        raise
     for resolution in agreed:
         check_resolution(resolution, session)
     return agreed

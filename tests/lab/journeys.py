@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
+from gpuinstall.facts.pythons import find_python
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
@@ -130,8 +131,17 @@ def _by_hand(scene: Scene) -> None:
 def _of_others(scene: Scene) -> None:
     """An application has made an environment of its own."""
     scene.workshop.folder.mkdir()
-    words = [uv.uv(), "venv", "--quiet", "--no-project", "--python", FIRST, str(scene.workshop.folder / ".venv")]
-    assert process.run(words, env=scene.workshop.environment).ok
+    words = [
+        str(uv.uv()),
+        "venv",
+        "--quiet",
+        "--no-project",
+        "--python",
+        str(find_python(FIRST)),
+        str(scene.workshop.folder / ".venv"),
+    ]
+    done = process.run(words, env=scene.workshop.environment)
+    assert done.ok, done.err
     _by_hand(scene)
 
 

@@ -10,9 +10,8 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.handover import HANDED_OVER, handed_over
-from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
-from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 
 COMMANDS = {
@@ -115,7 +114,8 @@ def _is_nowhere() -> bool:
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
-    return fail(Terminal(json="--json" in arguments), _command(arguments), error)
+    events = "--json-events" in arguments
+    return fail(terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error)
 
 
 def _command(arguments: list[str]) -> str:

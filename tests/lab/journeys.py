@@ -98,7 +98,7 @@ def _state(workshop: Workshop) -> str:
 
 def _told(done: Finished, scene: Scene) -> str:
     """The changes that were said, or the error."""
-    lines = [re.sub(r"^(Changes)?\s+", "", line) for line in done.err.splitlines()]
+    lines = [re.sub(r"^(Changes?)?\s+", "", line) for line in done.err.splitlines()]
     said = [line for line in lines if line.startswith((*SAID, "error:"))]
     text = "<br>".join(said) or "nothing changes"
     return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace("|", "\\|")

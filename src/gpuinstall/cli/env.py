@@ -73,7 +73,7 @@ def removed(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
 def _ask(terminal: Terminal, folders: list[Previous]) -> None:
     """Ask before anything is removed; raise UsageError where nobody can answer, or the answer is no."""
     named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
-    if terminal.json or not sys.stdin or not sys.stdin.isatty():
+    if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
         raise UsageError("not-confirmed", f"{named} would be removed, and nobody is here to ask", hint="add --yes")
     if not click.confirm(f"Remove {named}?", err=True):
         raise UsageError("not-confirmed", "nothing was removed")

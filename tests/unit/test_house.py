@@ -29,7 +29,7 @@ gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units wheels
-lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
+lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors
 plan -> backend catalog errors vendors

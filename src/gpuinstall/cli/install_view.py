@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.execution import Rehearsal
     from gpuinstall.install.options import InstallResult
     from gpuinstall.reporter import Reporter
 
@@ -35,6 +36,20 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
     for name in _others(done.paths, environ):
         terminal.field("Untouched", f"the active environment {name}")
     terminal.field("Ready", f"{activation(done.paths.venv)}   {_spent(done)}")
+
+
+def show_rehearsal(terminal: Terminal, rehearsal: Rehearsal) -> None:
+    """Write what an installation would do and cost, and where it is asked for the commands."""
+    priced = rehearsal.priced
+    for label, text in priced.said():
+        terminal.field(label, text)
+    for host, size in priced.bill.sources.items() if priced.bill else ():
+        terminal.field("From", f"{readable(size)} from {host}")
+    if terminal.verbose:
+        for words in rehearsal.commands:
+            terminal.line(shlex.join(words))
+    done = "nothing was changed" if priced.bill else "the environment holds what is asked for"
+    terminal.field("Dry run", done)
 
 
 def warn_of_unproven(reporter: Reporter, done: InstallResult) -> None:

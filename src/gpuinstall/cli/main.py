@@ -18,6 +18,7 @@ COMMANDS = {
     "probe": "Say what this machine is, where each fact was found, what is wrong with it.",
     "plan": "Choose the build, with reasons; change nothing.",
     "install": "Plan, preflight, lock, install, verify, swap.",
+    "remove": "Take packages out of the environment, with what only they needed.",
     "lock": "Write pylock.<target>.toml for each kind of machine.",
     "sync": "Install exactly the lock that fits this machine.",
     "env": "List and remove the environments that gpuinstall made.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 import os
 import sys
 from itertools import takewhile
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from gpuinstall.config import Config
     from gpuinstall.reporter import Reporter
 
+upgrade = click.option("--upgrade", is_flag=True, help="Take the newest versions of what is asked for.")
+upgrade_package = click.option(
+    "--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move."
+)
+only = click.option("--only", is_flag=True, help="Ask for this alone; what else was asked for goes.")
 venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
 )
@@ -93,19 +99,21 @@ class RequestOptions(NamedTuple):
     gpus: str | None = None
     torch_index: str | None = None
 
-    def names_requirements(self, config: Config) -> bool:
-        """Say whether the command line or the project names what to install."""
-        return self.has_requirements or bool(config.requirements)
-
     @property
     def has_requirements(self) -> bool:
         """Say whether the command line names what to install."""
         return bool(self.requirements or self.files or self.editables or self.groups)
 
     @property
-    def read_files(self) -> tuple[str, ...]:
-        """The files that it is read from; a group is ``pyproject.toml:name``."""
-        return (*self.files, *self.constraints, *map(group_path, self.groups))
+    def by_hand(self) -> tuple[str, ...]:
+        """The requirements that stand on the command line itself."""
+        return (*self.requirements, *(f"-e {folder}" for folder in self.editables))
+
+    def read(self) -> dict[str, RequirementsFile]:
+        """Read the files and groups that are named, each once; raise UsageError for a malformed one."""
+        read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
+        within = {name: RequirementsFile((), read_requirements(Path(name)).requirements) for name in self.constraints}
+        return read | within
 
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,13 +169,15 @@ def read_machine_document(name: str) -> Machine:
         raise UsageError("machine-malformed", message) from None
 
 
-def build_request(selected: RequestOptions, config: Config, *, machine: MachineOptions) -> Request:
-    """Put the command line before the project's settings; raise UsageError for a malformed file."""
-    listed = RequirementsFile((*selected.requirements, *(f"-e {folder}" for folder in selected.editables)))
-    for name in (*selected.files, *map(group_path, selected.groups)):
-        listed |= read_inputs(name)
-    for name in selected.constraints:
-        listed |= RequirementsFile((), read_requirements(Path(name)).requirements)
+def build_request(
+    selected: RequestOptions, config: Config, *, machine: MachineOptions, listed: RequirementsFile | None = None
+) -> Request:
+    """Ask for what is ``listed``, else for what the command line names, the project's settings, or torch.
+
+    Raise UsageError for a malformed file, and for a path that is not there.
+    """
+    if listed is None:
+        listed = functools.reduce(operator.or_, selected.read().values(), RequirementsFile(selected.by_hand))
     requirements = listed.requirements or config.requirements or ("torch",)
     _check_paths(requirements)
     running = f"{sys.version_info.major}.{sys.version_info.minor}"

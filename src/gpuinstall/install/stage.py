@@ -23,6 +23,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
+from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.priced_lock import PricedLock
+    from gpuinstall.install.space import Bill
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
@@ -54,11 +55,11 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
     ]
 
 
-def build(priced: PricedLock, options: InstallOptions, session: Session) -> None:
+def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
-    found, paths = priced.found, options.paths
+    paths = options.paths
     remove(paths.staging)
-    fetched = _fetch(priced, options, session)
+    fetched = _fetch(found, bill, options, session)
     start = monotonic()
     builds, site = builds_of(found, options.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
@@ -81,10 +82,10 @@ def build(priced: PricedLock, options: InstallOptions, session: Session) -> None
     session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
 
 
-def _fetch(priced: PricedLock, options: InstallOptions, session: Session) -> list[Path]:
+def _fetch(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> list[Path]:
     """Bring what the bill says into our cache, as far as its making has not; return the wheels that are new there."""
-    size = {file.url: size for file, size in priced.bill.missing.items()} if priced.bill else {}
-    files = [file for file in _files(priced.found, options) if file.url in size]
+    size = {file.url: size for file, size in bill.missing.items()} if bill else {}
+    files = [file for file in _files(found, options) if file.url in size]
     absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
     if absent:
         start = monotonic()
@@ -223,23 +224,25 @@ def settled(text: str, final: Path) -> str:
 
 def failure(message: str) -> InstallationError:
     """Turn uv's failure to install into an error of ours."""
+    if failed := build_failure(message):
+        return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     why = " ".join(line for line in lines if line and not line.startswith("warning:"))
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
-        return InstallationError(
-            "hash-mismatch",
-            f"{package[1] if package else 'a file'} is not the file that was locked",
-            why=why,
-            hint="do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade",
-        )
-    if "No space left" in message:
-        return InstallationError("no-space", "there is no space left", why=why, hint="df -h")
-    if "os error 13" in message:
-        return InstallationError("not-writable", "uv may not write there", why=why, hint="ls -ld .")
-    if "error sending request" in message:
-        return InstallationError("network", "a file could not be fetched", why=why, hint="run the same again")
-    if "HTTP status" in message:
-        hint = "make the lock again: gpuinstall install --upgrade"
-        return InstallationError("file-gone", "a locked file is no longer where it was", why=why, hint=hint)
+        said = f"{package[1] if package else 'a file'} is not the file that was locked"
+        hint = "do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade"
+        return InstallationError("hash-mismatch", said, why=why, hint=hint)
+    for sign, code, said, hint in _SIGNS:
+        if sign in message:
+            return InstallationError(code, said, why=why, hint=hint)
     return InstallationError("installation-failed", "uv could not make the environment", why=why)
+
+
+_REMAKE = "make the lock again: gpuinstall install --upgrade"
+_SIGNS = (
+    ("No space left", "no-space", "there is no space left", "df -h"),
+    ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
+    ("error sending request", "network", "a file could not be fetched", "run the same again"),
+    ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
+)

@@ -94,7 +94,7 @@ def command(
             return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
             return _download(folder, download, session)
-        requests = _lock_requests(chosen, meant, wanted, catalog, terminal)
+        requests = _lock_requests(chosen, meant, wanted, catalog, session)
         newest = per_target == "newest"
         exact = request.names_requirements(config)
         return _write(LockOptions(folder, requests, exact, files, upgrade, moving, newest), session)
@@ -111,24 +111,30 @@ def _settings(request: options.RequestOptions, folder: Path, catalog: Catalog) -
 
 
 def _lock_requests(
-    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
+    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, session: Session
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.cover import cover
+    from gpuinstall.lock.cover import cover_with_programs
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
 
+    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
     if len(machines) == 1 and not targets:
-        return (LockRequest(machines[0], request, catalog, builds_here=False),)
+        return tuple(alone)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
         raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
-    covering = cover(machines, request, catalog) if machines else ()
-    every = dict.fromkeys((*named_targets, *covering))
+    served = cover_with_programs(alone, session) if machines else {}
+    every = dict.fromkeys(named_targets, frozenset[int]()) | served
     if every:
-        return tuple(LockRequest.for_target(target, request, catalog) for target in every)
-    return (LockRequest(options.read_selected_machine(options.MachineOptions(), terminal), request, catalog),)
+        return tuple(
+            LockRequest.for_target(
+                target, request, catalog, tuple(machines[position] for position in sorted(positions))
+            )
+            for target, positions in every.items()
+        )
+    return (LockRequest(options.read_selected_machine(options.MachineOptions(), session.reporter), request, catalog),)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

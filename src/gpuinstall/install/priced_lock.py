@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
@@ -58,20 +59,26 @@ def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[Sou
 
 def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
     """Make a lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
+    resolution, price = price_resolution(options, catalog, session)
+    planned = resolution.planned
+    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
+    return PricedLock(Fit(lock, planned.plan, planned.choice), price)
+
+
+def price_resolution(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Resolution, Bill]:
+    """Choose, resolve, and say what that costs; fetch none of it. Raise what choosing or resolving raises."""
     resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
-    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
+    choice, hashes = resolution.planned.choice, resolution.hashes
     _say_build(choice, session)
     for remark in resolution.planned.remarks:
         session.reporter.step("Build", remark)
-    for warning in plan.warnings:
+    for warning in resolution.planned.plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()} | dict(
         _listed_sizes(resolution.document)
     )
-    price = _announce(files, listed, choice.python, venv=options.paths.venv, session=session)
-    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
-    return PricedLock(Fit(lock, plan, choice), price)
+    return resolution, _announce(files, listed, choice.python, venv=options.paths.venv, session=session)
 
 
 def _say_build(choice: Choice, session: Session) -> None:

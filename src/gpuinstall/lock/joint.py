@@ -12,13 +12,14 @@ from gpuinstall.lock.programs import list_programs
 from gpuinstall.lock.proposal import OpenRequest, Proposal
 from gpuinstall.lock.request import PlannedLock, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.lock.resolver import ConflictError, VersionPins
 from gpuinstall.plan.values import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.resolver import VersionPins
+    from packaging.version import Version
+
     from gpuinstall.session import Session
 
 PROPOSALS = 4
@@ -35,7 +36,7 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
     if newest := _all_newest(planned, pins, session):
         return newest
     opened = [_opened(one) for one in planned]
-    torches = frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
+    torches = _torches_of_all(opened)
     conflicts: list[ConflictError] = []
     while torches and len(conflicts) < PROPOSALS:
         request = OpenRequest(opened[0], torches, pins, session)
@@ -70,10 +71,20 @@ def _all_newest(planned: Sequence[PlannedLock], pins: VersionPins, session: Sess
     return done if len(done) == len(answers) else []
 
 
+def torch_of_programs(planned: Sequence[PlannedLock], session: Session) -> Version:
+    """Find the torch that the programs want of those that all run, as the first proposes it; raise ConflictError."""
+    opened = [_opened(one) for one in planned]
+    return OpenRequest(opened[0], _torches_of_all(opened), VersionPins(), session).propose().torch
+
+
 def _opened(planned: PlannedLock) -> PlannedLock:
     """The same with its Python fixed, and with every torch that runs."""
     request = planned.request
     return plan_lock(replace(request, request=replace(request.request, python=planned.choice.python)))
+
+
+def _torches_of_all(opened: Sequence[PlannedLock]) -> frozenset[Version]:
+    return frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
 
 
 def _refuse_for_the_machine(conflict: ConflictError, planned: PlannedLock) -> None:

@@ -74,7 +74,7 @@ def verify_environment(
         devices = _deepened(devices, targets, run, proof)
     tested = _tested(torch, reports)
     if not for_cpu:
-        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), reporter)
+        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
     if found := interference(interpreter, imported=imported):

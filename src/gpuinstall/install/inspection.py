@@ -81,7 +81,10 @@ def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
         return ExistingEnvironment(paths, is_empty=False)
     with suppress(LockError):
         lock = read_lock(venv / marker.lock)
-    return ExistingEnvironment(paths, False, marker, lock, installed_packages(venv), interpreter(venv).exists())
+    packages = installed_packages(venv)
+    if lock is None or "pip" not in lock.names:
+        packages.pop("pip", None)  # every environment has one, which belongs to no lock
+    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists())
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

@@ -13,6 +13,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, reach
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli interruption
+api -> environments install learned lock probe reporter request session sources verify
 backend ->
 catalog -> backend errors versions web
 config -> errors files

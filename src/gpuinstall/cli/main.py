@@ -11,9 +11,8 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.handover import HANDED_OVER, handed_over
-from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
-from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.units import display_path
 
@@ -105,9 +104,9 @@ def _say_where(arguments: list[str]) -> None:
     """Say where bootstrap.py has put the command, and the line for this shell, while it is not on PATH."""
     from gpuinstall.cli.self import command_file, path_line
 
-    quiet = {"-q", "--quiet", "--json"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
+    quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
     if not quiet and (line := path_line(os.environ)):
-        screen = Terminal()
+        screen = terminal_class(events=False)()
         screen.step("Command", display_path(command_file()))
         screen.wait(f"to call it gpuinstall: {line}")
 
@@ -133,7 +132,8 @@ def _is_nowhere() -> bool:
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
-    return fail(Terminal(json="--json" in arguments), _command(arguments), error)
+    events = "--json-events" in arguments
+    return fail(terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error)
 
 
 def _command(arguments: list[str]) -> str:

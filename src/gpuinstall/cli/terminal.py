@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.errors import InternalError
 from gpuinstall.units import display_path, duration
@@ -39,7 +40,7 @@ class OutputError(InternalError):
 class Terminal:
     """Where a command writes: results to ``out``, progress and faults to ``err``; ``live`` draws bars just now."""
 
-    json: bool = False
+    as_json: bool = False
     quiet: bool = False
     verbose: bool = False
     bars: bool = True
@@ -75,6 +76,10 @@ class Terminal:
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
         self.line(f"{self.style(f'{label:<11}', 'bold')} {text}")
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the one document that a command comes to."""
+        self.line(json.dumps(document, indent=2))
 
     def rows(self, rows: Iterable[tuple[str, str | None]]) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
@@ -128,9 +133,13 @@ class Terminal:
     def started(self, argv: Sequence[str]) -> None:
         """Say, to who wants to know, which program is run."""
         if self.verbose:
-            self._show(self.style(f"{'':11} $ {shlex.join(argv)}", "dim", self.err))
+            self.show_command(argv)
         if self.log:
             self.log.started(argv)
+
+    def show_command(self, argv: Sequence[str]) -> None:
+        """Write a command line."""
+        self._show(self.style(f"{'':11} $ {shlex.join(argv)}", "dim", self.err))
 
     def ended(self, finished: Finished) -> None:
         """Keep what it said."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.requirements_file import PROJECT
@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 @click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
 @options.request_options
 @options.only
-@click.option("--target", "targets", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="T",
+    shell_complete=values.targets,
+    help="Lock for cu126, cu130-windows-x86_64, …",
+)
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
 @options.machine_words
 @click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")

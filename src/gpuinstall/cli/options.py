@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.cli import values
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
@@ -49,7 +50,13 @@ _MACHINE_FILE = click.option(
     "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
 )
 _MACHINE_WORDS = (
-    click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
+    click.option(
+        "--gpu",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=values.gpus,
+        help='Plan for a GPU by its name, such as "RTX 5090".',
+    ),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
     click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
     click.option(
@@ -64,7 +71,11 @@ _REQUEST = (
     click.option("--group", "groups", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."),
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
-        "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 (for CUDA 12.6), cpu, …"
+        "--backend",
+        envvar="GPUINSTALL_BACKEND",
+        metavar="TAG",
+        shell_complete=values.backends,
+        help="Force a build: cu126 (for CUDA 12.6), cpu, …",
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
     torch_index,

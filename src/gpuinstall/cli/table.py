@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import columns
 from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("table", help="Show which build runs where: GPU generation by driver branch.")
-@click.option("--gpu", multiple=True, metavar="NAME", help="Only for this GPU.")
+@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=values.gpus, help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), help="The system (linux).")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The processor (x86_64, or the GPU's own).")

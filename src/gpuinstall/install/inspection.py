@@ -84,8 +84,10 @@ def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    packages = installed_packages(venv)
-    return ExistingEnvironment(paths, False, marker, read_own_lock(venv), packages, interpreter(venv).exists())
+    lock, packages = read_own_lock(venv), installed_packages(venv)
+    if lock is None or "pip" not in lock.names:
+        packages.pop("pip", None)  # every environment has one, which belongs to no lock
+    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists())
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

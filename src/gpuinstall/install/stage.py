@@ -52,6 +52,7 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
         *([] if base else [uv.fetch_python(python)]),
         uv.create(base or Path(f"python{python}"), paths.staging),
         uv.sync(interpreter(paths.staging), paths.private_lock, paths.build_settings),
+        uv.give_pip(interpreter(paths.staging), carried_pip(base) if base else None),
     ]
 
 
@@ -68,10 +69,12 @@ def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Sessi
     write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
     write_atomically(paths.build_settings, sync_settings(builds))
     try:
-        create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
+        base = _base_python(found.choice.python, session)
+        create, sync, pip = build_commands(found.choice.python, base, paths)
         _run(create, session)
         with _unpacking(fetched, session) as written:
             _sync(sync, found, options, building, written)
+        _give_pip(pip, found.lock, session)
     finally:
         paths.private_lock.unlink()
         paths.build_settings.unlink()
@@ -111,6 +114,23 @@ def _unpacking(wheels: Sequence[Path], session: Session) -> Iterator[Meter | Non
         return
     with session.reporter.progress("Unpack", {f"{len(wheels)} wheels": size}) as progress:
         yield partial(progress, f"{len(wheels)} wheels")
+
+
+def carried_pip(base: Path) -> Path | None:
+    """The wheel of pip that an interpreter carries for environments; Debian's has none."""
+    root = base.resolve().parent
+    folders = [*root.parent.glob("lib/python3*/ensurepip/_bundled"), root / "Lib" / "ensurepip" / "_bundled"]
+    return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
+
+
+def _give_pip(command: list[str], lock: Lock, session: Session) -> None:
+    """Put pip into an environment whose lock has none, so that its own is the one that an activated shell calls."""
+    if "pip" in lock.names:
+        return
+    try:
+        _run(command, session)
+    except InstallationError:
+        session.reporter.warn("the environment has no pip: none is carried by its Python, and no index gave one")
 
 
 def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:

@@ -93,7 +93,8 @@ def _fetch(priced: PricedLock, options: InstallOptions, session: Session) -> lis
         start = monotonic()
         came = fetch_hashed(absent, session)
         seconds = monotonic() - start
-        said = f"{len(absent)} files, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
+        files_fetched = f"{len(absent)} file{'s' if len(absent) > 1 else ''}"
+        said = f"{files_fetched}, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
         session.reporter.step("Fetched", said, seconds)
     near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
     return [path for path in near if path]

@@ -132,7 +132,7 @@ def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
 def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Let what the packages and variables show stand for the failed checks that it explains.
 
-    A check that fails without a known cause is explained by damage that the files show.
+    Where files are damaged, that explains every check: they are made again when it is repaired.
     """
     causes = {finding.id for finding in failed if finding.id}
     kept = tuple(
@@ -140,8 +140,6 @@ def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Findin
         for finding in seen
     )
     explained = {finding.id for finding in kept if finding.where == "environment"}
-    damaged = any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment")
-    return (
-        *kept,
-        *(finding for finding in failed if (not damaged if finding.id is None else finding.id not in explained)),
-    )
+    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
+        return kept
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))

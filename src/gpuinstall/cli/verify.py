@@ -45,6 +45,7 @@ def command(
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.origin import read_origin
+    from gpuinstall.environments.records import say_stranger
     from gpuinstall.probe import read_machine
     from gpuinstall.verify import verify_environment
     from gpuinstall.verify.measuring import bench_environment
@@ -57,6 +58,8 @@ def command(
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
     _say_left_out(terminal, machine, origin.gpus)
+    if not python:
+        say_stranger(target.parent.parent, terminal)
     verdict = verify_environment(
         target, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, surroundings=True, reporter=terminal
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.lock.lock import read_lock
 
@@ -27,7 +28,8 @@ class ExistingEnvironment:
     """What lies at ``paths.venv``; ``is_empty`` says that it is nothing, or an empty folder.
 
     ``marker`` is None where it is not ours. ``lock`` is the copy of its lock that it holds, None where that is gone or
-    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it.
+    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it. What was not
+    ``made_here`` may have come with the folder: its marker is not believed.
     """
 
     paths: EnvironmentPaths
@@ -37,11 +39,12 @@ class ExistingEnvironment:
     packages: Mapping[str, str] = field(default_factory=dict)
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
+    made_here: bool = True
 
     @property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs and holds exactly its packages; None for any other."""
-        if self.lock and self.has_python and self.packages.keys() == self.lock.names:
+        if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
             return self.lock
         return None
 
@@ -81,7 +84,8 @@ def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
         return ExistingEnvironment(paths, is_empty=False)
     with suppress(LockError):
         lock = read_lock(venv / marker.lock)
-    return ExistingEnvironment(paths, False, marker, lock, installed_packages(venv), interpreter(venv).exists())
+    here, packages = was_made_here(venv, venv), installed_packages(venv)
+    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists(), made_here=here)
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

@@ -11,6 +11,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.hosts import check_hosts
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
@@ -46,6 +47,9 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
+    if not (options.wheels or session.environment.get("UV_OFFLINE")):
+        asked = [file for file in files if not is_cached(file, session.uv_cache, session.cache)]
+        check_hosts(found.lock, asked, found.choice.build.backend.tag, session)
     price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
     return PricedLock(found, price.fetch, price.caches)
 

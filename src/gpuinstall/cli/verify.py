@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import MachineError, UsageError, VerificationError
+from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ def command(
     if not python:
         say_stranger(target.parent.parent, terminal)
     verdict = verify_environment(
-        target, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, surroundings=True, reporter=terminal
+        target,
+        machine,
+        asked_cpu=origin.for_cpu,
+        gpus=origin.gpus,
+        deep=deep,
+        surroundings=True,
+        wheels=_locked_wheels(target.parent.parent) if deep else None,
+        reporter=terminal,
     )
     outcome = _outcome(verdict, machine, target)
     if not bench or verdict.status == "failed":
@@ -82,6 +90,24 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
+
+
+def _locked_wheels(venv: Path) -> dict[str, Path]:
+    """The wheels of an environment's lock that lie in our cache, as their hashes say."""
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.files import cache_folder
+    from gpuinstall.lock.fetch import sha256_of
+    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.web.wheel_cache import WheelCache
+
+    marker, cache = read_marker(venv), WheelCache(cache_folder())
+    if marker is None:
+        return {}
+    with suppress(LockError):
+        files = {file: cache.path(file.sha256 or "", file.name) for file in read_lock(venv / marker.lock).files}
+        here = {file: path for file, path in files.items() if path.is_file()}
+        return {file.package: path for file, path in here.items() if sha256_of(path) == file.sha256}
+    return {}
 
 
 def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | None) -> None:

@@ -105,7 +105,8 @@ def stale_here(
 def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
     """Resolve what a lock was made from again, within its own versions: what differs from that is said."""
     target = Target.parse(lock.target)
-    asked = replace(request, requirements=tuple(_pinned(lock, request.requirements)), python=lock.python)
+    inputs = lock.inputs or request.requirements
+    asked = replace(request, requirements=tuple(_pinned(lock, inputs)), python=lock.python)
     versions = {name: version.partition("+")[0] for name, version in lock.versions.items()}
     held = tuple(f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses)
     wanted = LockRequest.for_target(target, asked, catalog)

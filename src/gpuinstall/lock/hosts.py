@@ -12,25 +12,30 @@ from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.session import Session
 
 
-def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: Session) -> None:
-    """Raise LockError where files would come from a host that is none of the sources here.
+def check_hosts(
+    lock: Lock, files: Iterable[LockedFile], cached: Collection[LockedFile], backend: str, session: Session
+) -> None:
+    """Raise LockError where a lock takes files from a host that is none of the sources here.
 
-    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked.
+    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked for a file that
+    is not ``cached``.
     """
     sources = session.sources.torch_index, session.default_index or ""
-    for host, names in strange_hosts(files, backend, session).items():
-        if not any(session.client.unreachable(source) for source in sources):
-            raise LockError(
-                "lock-source",
-                f"{lock.name} takes {', '.join(names)} from {host}, which is none of the sources here",
-                hint="gpuinstall lock makes it anew; where the host is meant, name it: --torch-index, UV_DEFAULT_INDEX",
-            )
+    strange = strange_hosts(files, backend, session)
+    if strange and not any(session.client.unreachable(source) for source in sources):
+        host, names = next(iter(strange.items()))
+        raise LockError(
+            "lock-source",
+            f"{lock.name} takes {', '.join(names)} from {host}, which is none of the sources here",
+            hint="gpuinstall lock makes it anew; where the host is meant, name it: --torch-index, UV_DEFAULT_INDEX",
+        )
+    for host in sorted(strange.keys() & {urlsplit(file.url).netloc for file in files if file not in cached}):
         session.reporter.step("Index", f"{host}, as {lock.name} says")
 
 

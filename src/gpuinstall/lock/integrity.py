@@ -9,6 +9,7 @@ from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpuinstall.lock.inputs import digest
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def faults(lock: Lock, target: Target) -> Iterator[Reason]:
     for name, times in Counter(package.name for package in lock.pylock.packages).items():
         if times > 1:
             yield Reason("twice", f"{name} is in it {times} times")
+    for asked in map(parse_requirement, lock.inputs):
+        if asked.marker is None and asked.name not in lock.names:
+            yield Reason("incomplete", f"{asked.name}, which it was made for, is not in it")
     for package in lock.pylock.packages:
         yield from _package_faults(package, lock, target)
 

@@ -4,7 +4,7 @@ DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
 
-.PHONY: test test-all lint types bench docs lockfiles bootstrap
+.PHONY: test test-all torture lint types bench docs lockfiles bootstrap
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
@@ -24,6 +24,9 @@ lint: $(READY)
 
 types: $(READY)
 	$(DEV) -m mypy
+
+torture: $(READY)
+	$(DEV) -m tests.torture
 
 bench: $(READY)
 	$(DEV) -m compileall -q src

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 
@@ -26,15 +27,15 @@ def check_hosts(
     Where a source does not answer, nobody knows what its hosts are; then each is named that is asked for a file that
     is not ``cached``.
     """
-    sources = session.sources.torch_index, session.default_index or ""
     strange = strange_hosts(files, backend, session)
-    if strange and not any(session.client.unreachable(source) for source in sources):
-        host, names = next(iter(strange.items()))
-        raise LockError(
-            "lock-source",
-            f"{lock.name} takes {', '.join(names)} from {host}, which is none of the sources here",
-            hint="gpuinstall lock makes it anew; where the host is meant, name it: --torch-index, UV_DEFAULT_INDEX",
-        )
+    for host, names in strange.items():
+        if refused := [name for name in names if not _is_silent(name, session)]:
+            raise LockError(
+                "lock-source",
+                f"{lock.name} takes {', '.join(refused)} from {host}, which is none of the sources here",
+                hint="gpuinstall lock makes it anew; where the host is meant, name it: "
+                "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
+            )
     for host in sorted(strange.keys() & {urlsplit(file.url).netloc for file in files if file not in cached}):
         session.reporter.step("Index", f"{host}, as {lock.name} says")
 
@@ -52,6 +53,12 @@ def strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -
         if host not in known:
             strange.setdefault(host, []).append(file.package)
     return strange
+
+
+def _is_silent(package: str, session: Session) -> bool:
+    """Say whether a source did not answer that a package may come from."""
+    own = (session.sources.torch_index,) if package in load_catalog().family else ()
+    return any(session.client.unreachable(source) for source in (*own, session.default_index or ""))
 
 
 def _listed_hosts(package: str, backend: str, session: Session) -> set[str]:

@@ -37,7 +37,7 @@ def faults(lock: Lock, target: Target) -> Iterator[Reason]:
         if times > 1:
             yield Reason("twice", f"{name} is in it {times} times")
     for asked in map(parse_requirement, lock.inputs):
-        if asked.marker is None and asked.name not in lock.names:
+        if asked.marker is None and asked.url is None and asked.name not in lock.names:
             yield Reason("incomplete", f"{asked.name}, which it was made for, is not in it")
     for package in lock.pylock.packages:
         yield from _package_faults(package, lock, target)

@@ -13,6 +13,7 @@ from tests.hostile.family import NAMES
 from tests.hostile.locks import KINDS as LOCKS
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.torture import attacks, deaths, readers, servers, wheels
+from tests.torture.bounded import MEMORY_BYTES
 from tests.torture.place import Place
 
 if TYPE_CHECKING:
@@ -45,15 +46,22 @@ def main() -> int:
     return 1 if any(broken) else 0
 
 
+def _fault(case: Case) -> str:
+    """What was not as it should be, too much memory included."""
+    return case.fault or (f"{case.peak // 1_000_000} MB" if case.peak > MEMORY_BYTES else "")
+
+
 def _attack(place: Place, name: str, share: float) -> int:
     """Run one part; return how many of its attacks did not fail."""
     part, whole = PARTS[name]
     start, cases = time.monotonic(), []
     for case in part(place, max(1, round(whole * share))):
         cases.append(case)
-        if case.fault:
-            sys.stdout.write(f"  {name}: {case.name}: {case.fault}\n")
-    broken = sum(bool(case.fault) for case in cases)
+        if said := _fault(case):
+            sys.stdout.write(f"  {name}: {case.name}: {said}\n")
+        elif name == "readers":
+            sys.stdout.write(f"  {name}: {case.name}\n")
+    broken = sum(bool(_fault(case)) for case in cases)
     peak = max((case.peak for case in cases), default=0) // 1_000_000
     longest = max((case.seconds for case in cases), default=0.0)
     took = time.monotonic() - start

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
 MEMORY_BYTES = 300_000_000
 SECONDS = 120.0
+EVERY_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,32 @@ def judged(name: str, ended: Ended, allowed: set[int], more: str = "") -> Case:
 
 
 def _wait(pid: int, deadline: float) -> tuple[int | None, int]:
+    """Wait for a program; its memory is read while it runs, as the system counts that of who started it too."""
+    peak = 0
     while True:
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        peak = max((peak, *map(_highest, _tree(pid))))
+        ended, status, _ = os.wait4(pid, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+            return os.waitstatus_to_exitcode(status), peak
         if time.monotonic() > deadline:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            _, _, usage = os.wait4(pid, 0)
-            return None, usage.ru_maxrss * 1024
-        time.sleep(0.01)
+            os.wait4(pid, 0)
+            return None, peak
+        time.sleep(EVERY_S)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _tree(int(child))
+
+
+def _highest(pid: int) -> int:
+    """The most memory that a program has had, in bytes."""
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) * 1024 if found else 0
+    return 0

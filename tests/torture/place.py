@@ -59,5 +59,7 @@ def gpuinstall(workshop: Workshop, *words: str, seconds: float = SECONDS) -> End
 def held_torch(workshop: Workshop) -> str:
     """The torch that the environment imports; what went wrong where it does not."""
     python = str(workshop.folder / ".venv" / "bin" / "python")
+    if not (workshop.folder / ".venv" / "bin" / "python").exists():
+        return "none: there is no environment"
     done = run([python, "-c", "import torch; print(torch.__version__)"], workshop.environment, workshop.folder)
     return done.out.strip() if done.status == 0 else f"none: {done.err.strip()[-200:]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import resource
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ from gpuinstall.request import Request
 from gpuinstall.requirements_file import read_inputs
 from gpuinstall.sources.indexes import parse_pip_file, parse_uv_table
 from tests.frozen import frozen_catalog
-from tests.torture.bounded import MEMORY_BYTES, Case
+from tests.torture.bounded import Case
 from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ MACHINE = json.dumps(
 LOG = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n" * 5
 
 
-def readers(place: Place, seconds: int) -> Iterator[Case]:
+def readers(place: Place, seconds: float) -> Iterator[Case]:
     """Damage documents for so many seconds for each reader; what it raises must be an error of its own."""
     for name, (read, seed, own) in _readers(place.folder).items():
         chance, until, tried, worst = random.Random(name), time.monotonic() + seconds, 0, 0.0
@@ -84,9 +83,7 @@ def readers(place: Place, seconds: int) -> Iterator[Case]:
             tried, worst = tried + 1, max(worst, took)
             fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        over = f"{peak // 1_000_000} MB" if peak > MEMORY_BYTES else ""
-        sys.stdout.write(f"  readers: {name}: {tried} documents\n")
-        yield Case(name, fault or over, worst, peak)
+        yield Case(f"{name}, {tried} documents", fault, worst, peak)
 
 
 def _readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:

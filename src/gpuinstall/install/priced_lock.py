@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.facts.pythons import find_python
+from gpuinstall.files import check_cache
 from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
@@ -98,6 +99,7 @@ def _announce(
     session: Session,
 ) -> Bill:
     """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
+    check_cache(session.uv_cache, session.reporter)
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
     price = bill(size, cached, unhashed, venv, uv_cache=session.uv_cache, cache=session.cache.folder)

@@ -96,6 +96,8 @@ INSTALLED = {
     "seconds": "how long it took",
 }
 
+INTO = {"plan", "environment", "verdict", "bytes", "seconds"}
+
 DOCUMENTS = (
     Document(
         "Machine",
@@ -176,6 +178,21 @@ DOCUMENTS = (
         },
     ),
     Document("Installation", "`gpuinstall install --json`.", ("install",), INSTALLED),
+    Document(
+        "Installation into an environment of others",
+        "`gpuinstall install --into --json`; with `--dry-run` nothing is changed, and `verdict` is null.",
+        ("install-into",),
+        {
+            **{key: meaning for key, meaning in INSTALLED.items() if key.partition(".")[0] in INTO},
+            "environment": "the environment of others",
+            "environment.status": "`changed`, or `none` (it held what is asked for)",
+            "changes": "the packages that came or moved",
+            "changes[].package": "the package",
+            "changes[].kind": "`added` or `changed`",
+            "changes[].old": "its version before, or null",
+            "changes[].new": "its version now",
+        },
+    ),
     Document(
         "Dry run",
         "`gpuinstall install --dry-run --json`: nothing is changed.",

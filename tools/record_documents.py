@@ -19,6 +19,8 @@ from tests.lab.new_torch import make_new_torch
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
+from gpuinstall import process, uv
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -41,6 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "plan-refused": ("plan", "torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15", "--python", PYTHON),
     "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
     "install": ("install", "torch", "--upgrade", "--python", PYTHON),
+    "install-into": ("install", "--into", "--venv", "app", "torch"),
     "sync": ("sync",),
     "verify": ("verify",),
     "doctor": ("doctor",),
@@ -82,6 +85,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
         workshop = Workshop(folder / "project", folder / "caches", variables)
         failing = Workshop(workshop.folder, workshop.caches, {**variables, "LAB_VERDICT": str(folder / "failing.json")})
+        process.run(uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment)
         for words in PREPARATION:
             workshop.document(*words)
         for name, words in COMMANDS.items():

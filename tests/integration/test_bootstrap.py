@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -209,23 +210,24 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
         (tmp_path / folder / "uv").chmod(0o755)
     folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken", "folder"))
     done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{folders}:/usr/bin:/bin"}
+        interpreter("3.12"), clone / "bootstrap.py", settings={**UNREACHABLE, "PATH": f"{folders}:/usr/bin:/bin"}
     )
 
     assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
     assert f"{tmp_path}/folder/uv does not run" in done.stderr
     assert not (person.home / "ran").exists()
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, "by pip: Failed to establish" in done.stderr) == (4, True), done.stderr
 
 
 def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
-    done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
-    )
+    without_packages = {"PIP_FIND_LINKS": str(tmp_path / "bin"), "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=without_packages)
 
+    assert "on PATH or kept" in done.stderr
     assert "passed over" not in done.stderr
+    assert "gpuinstall's own environment could not be made" in done.stderr
     assert not list(person.data.glob("uv-*"))
 
 
@@ -242,13 +244,12 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clon
 
 def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    theirs = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], "PIP_FIND_LINKS": str(tmp_path / "nothing")}
     with uv_mirror(uv_program().read_bytes()) as address:
-        network = {**theirs, "GPUINSTALL_UV_MIRROR": address}
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=network)
+        network = {"PIP_FIND_LINKS": str(tmp_path / "nothing"), "GPUINSTALL_UV_MIRROR": address}
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
 
-    assert "release archive" in done.stderr
-    assert done.returncode == 0, done.stderr
+    assert re.search(r"uv [0-9.]+ +release archive", done.stderr)
+    assert "gpuinstall's own environment could not be made" in done.stderr
 
 
 def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:
@@ -350,3 +351,12 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
 
     assert one_file.read_bytes() == before
     assert one_file.stat().st_mode & stat.S_IXUSR
+
+
+def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped: Person, clone: Path) -> None:
+    doctor = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE)
+    mistyped = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE)
+
+    assert json.loads(doctor.stdout)["command"] == "probe"
+    assert mistyped.returncode == 2
+    assert "bootstrap.py doctor   for the command" in mistyped.stderr

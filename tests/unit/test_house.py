@@ -13,10 +13,11 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, reach
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli interruption
+api -> environments install learned lock probe reporter request session sources verify
 backend ->
 catalog -> backend errors versions web
 config -> errors files
-doctor -> environments errors facts failures files learned lock probe request verify
+doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -25,7 +26,7 @@ failures -> machine
 fields ->
 files -> errors
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units wheels
 lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @install_options.keep
 @install_options.wait
 @options.torch_index
+@options.only_binary
 @options.offline
 @framed("sync")
 def command(
@@ -46,6 +47,7 @@ def command(
     keep: bool,
     wait: float,
     torch_index: str | None,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Sync."""
@@ -72,7 +74,8 @@ def command(
     if named:
         wanted = _of_target(wanted, named, meant)
     sources = read_sources(torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-    with open_session(sources, terminal, offline=offline) as session:
+    only_binary = only_binary or config.only_binary
+    with open_session(sources, terminal, offline=offline, only_binary=only_binary) as session:
         done = install(wanted, known_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
@@ -67,6 +68,16 @@ class InstallResult:
     caches: tuple[Path, ...] = ()
     previous: Previous | None = None
     seconds: float = 0.0
+
+    @property
+    def venv(self) -> Path:
+        """The folder of the environment."""
+        return self.paths.venv
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return interpreter(self.paths.venv)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --json``."""

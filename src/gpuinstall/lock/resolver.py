@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import tomli
 import tomli_w
 
-from gpuinstall import process, uv
+from gpuinstall import uv
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
-from gpuinstall.lock.source_builds import resolver_settings
+from gpuinstall.lock import setup_code
+from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.target import Target
+    from gpuinstall.process import Finished
     from gpuinstall.session import Session
 
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
@@ -97,8 +99,7 @@ class ResolverProject:
         lock.write_text(_preferences(self.pins.preferred), encoding="utf-8")
         requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
-        addresses = "\n".join(located(text, self.folder) for text in self.addresses)
-        (folder / "addresses.in").write_text(addresses, encoding="utf-8")
+        (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
         (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
 
     @property
@@ -108,8 +109,8 @@ class ResolverProject:
 
     @property
     def addresses(self) -> list[str]:
-        """What is asked for by address, which the project's own table cannot hold."""
-        return [text for text in self.requirements if parse_requirement(text).url]
+        """What is asked for by address, which the project's own table cannot hold, for uv, which stands elsewhere."""
+        return [located(text, self.folder) for text in self.requirements if parse_requirement(text).url]
 
     @property
     def inputs(self) -> list[str]:
@@ -120,17 +121,16 @@ class ResolverProject:
     def document(self) -> str:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
-        dependencies = [text for text in self.requirements if text not in self.addresses]
+        dependencies = [text for text in self.requirements if not parse_requirement(text).url]
         return tomli_w.dumps({"project": {**project, "dependencies": dependencies}})
 
-    def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> process.Finished:
+    def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> Finished:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         self.write(folder)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
-        command += self.inputs
-        command += ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
+        into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
+        return setup_code.resolve(command, [*self.inputs, *into_file], folder, session, self.addresses)
 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
@@ -200,15 +200,8 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallE
     for signs, code, said, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, said, why=cause, hint=hint)
-    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
-        return _unlisted(min(absent), cause)
-    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package = missing[1]
-        return InstallationError(
-            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
-        )
-    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
-        return _needs_torch(needing[1])
+    if explained := _of_one_package(message, cause, unlisted):
+        return explained
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
@@ -217,6 +210,22 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallE
             hint="ask for fewer versions: gpuinstall install torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuInstallError | None:
+    """What stands against one package, whatever else is asked for."""
+    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
+        return _unlisted(min(absent), cause)
+    if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
+        return ConflictError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
+    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
+        package = missing[1]
+        return InstallationError(
+            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
+        )
+    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
+        return _needs_torch(needing[1])
+    return None
 
 
 def _unlisted(package: str, cause: str) -> UnlistedError:

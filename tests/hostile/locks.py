@@ -90,8 +90,8 @@ NEVER = "python_full_version < '3'"
 
 KINDS = {
     "another host for numpy, the same hash": Tampering(lambda d: elsewhere(d, "numpy"), refused=True),
-    "another host for torch, the same hash": Tampering(lambda d: elsewhere(d, "torch"), refused=True),
-    "another host for triton, the same hash": Tampering(lambda d: elsewhere(d, "triton"), refused=True),
+    "another host for torch, the same hash": Tampering(lambda d: elsewhere(d, "torch")),
+    "another host for triton, the same hash": Tampering(lambda d: elsewhere(d, "triton")),
     "another host by http": Tampering(lambda d: elsewhere(d, "filelock", "http://evil.example"), refused=True),
     "a file of this machine": Tampering(lambda d: elsewhere(d, "numpy", "file:///tmp")),
     "credentials in an address": Tampering(

@@ -51,8 +51,8 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
     if not (options.wheels or session.environment.get("UV_OFFLINE")):
-        cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
-        check_hosts(found.lock, files, cached, found.choice.build.backend.tag, session)
+        fetched = [file for file in files if not is_cached(file, session.uv_cache, session.cache)]
+        check_hosts(found.lock, fetched, found.choice.build.backend.tag, session)
     return PricedLock(found, _announce(files, {}, found.choice.python, venv=options.paths.venv, session=session))
 
 

@@ -13,19 +13,16 @@ from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.session import Session
 
 
-def check_hosts(
-    lock: Lock, files: Iterable[LockedFile], cached: Collection[LockedFile], backend: str, session: Session
-) -> None:
-    """Raise LockError where a lock takes files from a host that is none of the sources here.
+def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: Session) -> None:
+    """Raise LockError where ``files`` of a lock would be fetched from a host that is none of the sources here.
 
-    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked for a file that
-    is not ``cached``.
+    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked.
     """
     strange = strange_hosts(files, backend, session)
     for host, names in strange.items():
@@ -36,7 +33,6 @@ def check_hosts(
                 hint="gpuinstall lock makes it anew; where the host is meant, name it: "
                 "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
             )
-    for host in sorted(strange.keys() & {urlsplit(file.url).netloc for file in files if file not in cached}):
         session.reporter.step("Index", f"{host}, as {lock.name} says")
 
 

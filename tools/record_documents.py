@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),
     "catalog-show": ("catalog", "show", "torch==2.16.0", "--platform", "linux-x86_64"),
     "env-list": ("env", "list"),
-    "env-remove": ("env", "remove"),
+    "env-remove": ("env", "remove", "--yes"),
 }
 FAILING = {"verify", "doctor"}
 
@@ -108,6 +108,7 @@ def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
     """Say the paths and addresses that a reader would have."""
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "index.example", text)
     text = text.replace(str(folder / "project"), "/home/me/project").replace(str(folder), "/home/me")
     return text.replace(str(ROOT), "/home/me/gpuinstall")
 

@@ -15,6 +15,8 @@ from gpuinstall.install import install as installation
 from gpuinstall.install import into
 from gpuinstall.install.options import InstallOptions
 from gpuinstall.learned.known import known_catalog
+from gpuinstall.lock.folder_request import FolderRequest, read_own_lock, recorded_request
+from gpuinstall.lock.inputs import spelled
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.unknown_builds import with_locked_builds
@@ -65,7 +67,8 @@ def install(
     existing = read_marker(paths.venv)
     preferred = (*((existing.python,) if existing else ()), *request.preferred_pythons)
     asked = replace(request, preferred_pythons=preferred)
-    options = InstallOptions(paths, meant, here, asked, exact=True, upgrade=upgrade, replace=replacing)
+    folder = _whole(request, paths.folder, paths.venv)
+    options = InstallOptions(paths, meant, here, asked, folder, upgrade=upgrade, replace=replacing)
     with _session(paths.folder, torch_index, reporter, offline=offline) as (session, catalog):
         return installation.install(options, catalog, session)
 
@@ -109,7 +112,14 @@ def lock(
         known = with_locked_builds(catalog, place, session)
         named = [LockRequest.for_target(Target.parse(target), request, known) for target in targets]
         wanted = named or [LockRequest(machine or read_machine(reporter), request, known, builds_here=machine is None)]
-        return write_locks(LockOptions(place, tuple(wanted), exact=True, upgrade=upgrade), session)
+        return write_locks(LockOptions(place, tuple(wanted), _whole(request, place), upgrade=upgrade), session)
+
+
+def _whole(request: Request, folder: Path, venv: Path | None = None) -> FolderRequest:
+    """The request of a folder that asks for this alone."""
+    own = read_own_lock(venv) if venv else None
+    asked = FolderRequest(spelled(request.requirements), spelled(request.constraints))
+    return asked.following(recorded_request(folder, own))
 
 
 def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT) -> Verdict:

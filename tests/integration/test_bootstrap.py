@@ -14,7 +14,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -25,6 +29,8 @@ from tests.lab.pace import within
 from tests.lab.uv_mirror import archive, uv_mirror, uv_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.lab.wheelhouse import Wheelhouse
 
 CLOSED = "http://127.0.0.1:9"
@@ -250,6 +256,73 @@ def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tm
 
     assert re.search(r"uv [0-9.]+ +release archive", done.stderr)
     assert "gpuinstall's own environment could not be made" in done.stderr
+
+
+def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
+    subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "index" / "uv").mkdir(parents=True)
+    [wheel] = Path(person.network["PIP_FIND_LINKS"]).glob("uv-*.whl")
+    (tmp_path / "index" / "uv" / "index.html").write_text(f'<a href="../{wheel.name}">it</a>')
+    (tmp_path / "index" / wheel.name).write_bytes(wheel.read_bytes())
+    bare = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], **UNREACHABLE}
+
+    with served(tmp_path / "index") as address:
+        done = person.run(
+            tmp_path / "bare" / "bin" / "python",
+            clone / "bootstrap.py",
+            "--help",
+            settings={**bare, "UV_DEFAULT_INDEX": address},
+        )
+        (tmp_path / "index" / wheel.name).write_bytes(b"another")
+        other = Person(tmp_path / "other", person.network)
+        other.home.mkdir()
+        refused = other.run(
+            tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", settings={**bare, "UV_DEFAULT_INDEX": address}
+        )
+
+    assert "pinned wheel, from the index" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "is not the pinned one" in refused.stderr
+    assert refused.returncode == 4
+
+
+@pytest.mark.parametrize("module", ["json", "zlib"])
+def test_a_python_without_its_standard_library_is_told_in_one_line(
+    module: str, person: Person, clone: Path, tmp_path: Path
+) -> None:
+    settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=settings)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: this Python has no module {module}, ")
+    assert "Traceback" not in done.stderr
+
+
+def no_module(folder: Path, name: str) -> Path:
+    """A folder in which a module of the standard library is missing, for who looks there first."""
+    (folder / "without").mkdir(exist_ok=True)
+    said = f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n"
+    (folder / "without" / f"{name}.py").write_text(said)
+    return folder / "without"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and writes nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on loopback."""
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:

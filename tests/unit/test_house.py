@@ -29,7 +29,7 @@ gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units vendors wheels
-lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
+lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors
 plan -> backend catalog errors vendors
@@ -44,7 +44,7 @@ support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine process versions
-verify -> backend catalog environments errors facts failures learned process reporter vendors
+verify -> backend catalog environments errors facts failures files learned process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
@@ -64,7 +64,7 @@ PURE = [
     "versions",
     "errors",
 ]
-PURE += ["wheels.torch_wheel"]
+PURE += ["wheels.torch_wheel", "vendors.amd.rules"]
 WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import install_options, options
+from gpuinstall.cli import install_options, options, values
 from gpuinstall.cli.install_view import show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -25,12 +25,18 @@ if TYPE_CHECKING:
 @click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
 @options.machine_options
 @options.venv
-@click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
+@click.option(
+    "--target",
+    metavar="T",
+    shell_complete=values.targets,
+    help="The lock to install where the machine cannot say: cu126, cpu, …",
+)
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
 @install_options.replacing
 @install_options.verify
 @install_options.keep
 @install_options.wait
+@options.torch_index
 @options.only_binary
 @options.offline
 @framed("sync")
@@ -45,6 +51,7 @@ def command(
     verify: bool,
     keep: bool,
     wait: float,
+    torch_index: str | None,
     only_binary: bool,
     offline: bool,
 ) -> Outcome:
@@ -71,7 +78,7 @@ def command(
     wanted = replace(wanted, replace=replacing, verify=verify, keep=keep, fallback=False)
     if named:
         wanted = _of_target(wanted, named, meant)
-    sources = read_sources(None, os.environ, Path.cwd())
+    sources = read_sources(torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     only_binary = only_binary or config.only_binary
     with open_session(sources, terminal, offline=offline, only_binary=only_binary) as session:
         done = install(wanted, known_catalog(), session)

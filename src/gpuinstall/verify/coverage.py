@@ -50,8 +50,9 @@ def uncovered(machine: Machine, catalog: Catalog, version: str, toolkit: str | N
 
 
 def _backend(version: str, toolkit: str | None) -> Backend | None:
-    label = version.partition("+")[2].partition(".")[0]
-    return known_backend(label or (f"cu{toolkit.replace('.', '')}" if toolkit else None))
+    label = version.partition("+")[2]
+    tag = label or (f"cu{toolkit.replace('.', '')}" if toolkit else None)
+    return known_backend(tag) or known_backend(label.partition(".")[0])
 
 
 def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backend) -> Build | None:

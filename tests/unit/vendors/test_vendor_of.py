@@ -50,7 +50,7 @@ def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reas
 
 
 @pytest.mark.parametrize("facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}])
-def test_an_amd_gpu_whose_architecture_is_not_known_is_not_told_to_install_the_nvidia_driver(
+def test_an_amd_gpu_of_unknown_architecture_is_not_told_to_install_the_nvidia_driver(
     facts: dict[str, Any],
 ) -> None:
     plan = choose(with_gpu(**facts), Request(), frozen_catalog())

@@ -92,10 +92,11 @@ def given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     if evidence.facts.container.shares_the_bus and evidence.kfd is None:
         return ()
     nodes = tuple(node for node in evidence.nodes if not _is_not_lent(evidence, node))
-    useful = [
-        node for node in nodes if not is_integrated(load_chips(), node.architecture) or has_builds(node.architecture)
-    ]
-    return nodes if useful else ()
+    return nodes if any(map(_is_useful, nodes)) else ()
+
+
+def _is_useful(node: KfdNode) -> bool:
+    return not is_integrated(load_chips(), node.architecture) or has_builds(node.architecture)
 
 
 def _is_not_lent(evidence: AmdEvidence, node: KfdNode) -> bool:

@@ -88,6 +88,10 @@ class AmdRules:
         """Say that a build has no code for a chip."""
         return "has none"
 
+    def predates(self, build: Build, gpu: Gpu) -> bool:  # noqa: ARG002
+        """The numbers of chips have no order that says which is the older."""
+        return False
+
     def against_driver(self, build: Build) -> Reason | None:
         """Take no build whose libraries are packages of their own."""
         if build.toolkit is None or build.toolkit < SPLIT:

@@ -25,6 +25,8 @@ COMMANDS = {
     "table": "Show which build runs where.",
     "export": "Write the lock in the formats that other tools read.",
     "catalog": "Say what is known of builds, shipped and learned; read wheels that are not known.",
+    "node": "Take one step of a fleet's work on this node.",
+    "fleet": "The same on every node of a cluster, by Slurm or Ray.",
     "shellenv": "Print what plain uv has to know, for a shell to evaluate.",
 }
 

@@ -65,14 +65,17 @@ def survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path,
 @command.command("plan", help="Find the fewest locks that serve all nodes, and make them.")
 @options.request_options
 @_run_dir
+@click.option("--fetch", is_flag=True, help="Bring the files of the locks into the folder too: where the network is.")
 @options.offline
 @framed("fleet")
-def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, offline: bool) -> Outcome:
+def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
     """Plan."""
     fleet = _opened(terminal, run_dir)
     wanted, catalog, opened = _wanted(terminal, request, offline=offline)
     with opened as session:
         fleet.plan(wanted, catalog, session)
+        if fetch:
+            fleet.fetch(session)
     document = fleet.folder.document("plan")
     uncovered = ",".join(one["nodes"] for one in document["uncovered"])
     error = _some_nodes(uncovered, run_dir) if uncovered else None
@@ -95,7 +98,8 @@ def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str |
     """Install."""
     fleet = _opened(terminal, run_dir)
     with _session(terminal, None, None, offline=offline) as session:
-        fleet.install(session, mode, _rooted(root))
+        fleet.fetch(session)
+    fleet.install(mode, _rooted(root))
     return _reported(fleet.folder)
 
 
@@ -182,7 +186,8 @@ def up(
     with opened as session:
         fleet.plan(wanted, catalog, session)
         show_plan(replace(terminal, out=terminal.err), fleet.folder.document("plan"))
-        fleet.install(session, mode, _rooted(root))
+        fleet.fetch(session)
+    fleet.install(mode, _rooted(root))
     fleet.verify(["--deep"] if deep else [], alone=alone)
     return _reported(fleet.folder)
 
@@ -191,11 +196,16 @@ def _begun(terminal: Terminal, run_dir: Path, engine: str, nodes: str | None, *,
     from gpuinstall.fleet.fleet import begin
 
     asked = expand(nodes) if nodes else None
-    return begin(RunFolder(run_dir), engine, asked, resume=resume, watcher=StepView(terminal), reporter=terminal)
+    if resume:
+        return _opened(terminal, run_dir)
+    return begin(RunFolder(run_dir), engine, asked, StepView(terminal), terminal)
 
 
 def _opened(terminal: Terminal, run_dir: Path) -> Fleet:
-    return _begun(terminal, run_dir, "", None, resume=True)
+    from gpuinstall.fleet.fleet import Fleet
+
+    folder = RunFolder(run_dir)
+    return Fleet(folder, folder.read(), StepView(terminal))
 
 
 def _wanted(

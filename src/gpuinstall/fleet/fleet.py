@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.errors import UsageError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.fleet.engine import Engine
     from gpuinstall.fleet.environment import Mode
-    from gpuinstall.fleet.fleet_plan import FleetPlan
     from gpuinstall.fleet.lock_groups import LockGroup
     from gpuinstall.fleet.run_folder import FleetRun, RunFolder
     from gpuinstall.fleet.together import Round
@@ -53,13 +53,16 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Fleet:
-    """A run in its folder, the engine that carries it, and who is told."""
+    """A run in its folder, and who is told how it goes on."""
 
     folder: RunFolder
     run: FleetRun
-    engine: Engine
     watcher: Watcher
-    reporter: Reporter
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What carries it; a plan and a report need none."""
+        return open_engine(self.run.engine)
 
     def survey(self) -> dict[str, NodeState]:
         """Survey the nodes that have not been; raise UsageError where the folder or the tool is not the same on all."""
@@ -74,7 +77,7 @@ class Fleet:
             raise UsageError("mixed-tools", message, hint="install one release on all, or run it from a shared folder")
         return states
 
-    def plan(self, request: Request, catalog: Catalog, session: Session) -> FleetPlan:
+    def plan(self, request: Request, catalog: Catalog, session: Session) -> None:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""
         records = self.folder.records("survey", self.run.nodes)
         good = ((node, record.data["machine"]) for node, record in sorted(records.items()) if record.status == "ok")
@@ -89,12 +92,14 @@ class Fleet:
             "apart": different_collectives(groups),
         }
         self.folder.write_document("plan", document)
-        return plan
 
-    def install(self, session: Session, mode: Mode | None, options: Sequence[str]) -> dict[str, NodeState]:
-        """Fetch the files once, and bring each lock to its nodes."""
+    def fetch(self, session: Session) -> None:
+        """Bring the files of all locks into the folder, where the network is: no node needs one then."""
+        fetch(self.folder.groups(), self.folder, session)
+
+    def install(self, mode: Mode | None, options: Sequence[str]) -> dict[str, NodeState]:
+        """Bring each lock to its nodes."""
         groups = self.folder.groups()
-        fetch(groups, self.folder, session)
         mode = mode or self._mode(groups)
         words = [*options, "--mode", mode]
         todo = [group for group in groups if self._unfinished("install", group.nodes)]
@@ -208,18 +213,12 @@ class Fleet:
             self.watcher.end()
 
 
-def begin(
-    folder: RunFolder, engine: str, nodes: tuple[str, ...] | None, *, resume: bool, watcher: Watcher, reporter: Reporter
-) -> Fleet:
-    """Begin a run, or go on with the one that is there; raise UsageError."""
-    if resume or not engine:
-        run = folder.read()
-        return Fleet(folder, run, open_engine(run.engine), watcher, reporter)
-    opened = open_engine(engine)
-    hints = opened.nodes(nodes)
+def begin(folder: RunFolder, engine: str, nodes: tuple[str, ...] | None, watcher: Watcher, reporter: Reporter) -> Fleet:
+    """Begin a run; raise UsageError where the engine is not here or the folder holds another run."""
+    hints = open_engine(engine).nodes(nodes)
     run = folder.begin(engine, tuple(hints), hints)
     reporter.step("Nodes", f"{len(hints)} by {engine}: {compress(hints)}")
-    return Fleet(folder, run, opened, watcher, reporter)
+    return Fleet(folder, run, watcher)
 
 
 def _records_in(printed: str, run: str, step: str) -> Iterator[NodeRecord]:

@@ -110,7 +110,7 @@ class RunFolder:
             found = read_json(self.path / f"{name}.json", self.path)
             if isinstance(found, dict):
                 return found
-        hint = f"gpuinstall fleet {name} --run-dir {self.path}"
+        hint = f"gpuinstall fleet plan --run-dir {self.path}" if name == "plan" else None
         raise UsageError("step-missing", f"{self.path} has no {name} yet", hint=hint)
 
     def groups(self) -> list[LockGroup]:

@@ -3,6 +3,8 @@ PYTHON ?= python3
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
+# Hundreds of processes start in the tests: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test test-all lint types bench docs lockfiles bootstrap
 
@@ -13,10 +15,10 @@ $(READY): lockfiles/development.txt pyproject.toml
 	@touch $@
 
 test: lint types
-	$(DEV) -m pytest -q -n auto -m "not heavy and not network"
+	$(DEV) -m pytest -q -n auto --dist worksteal -m "not heavy and not network"
 
 test-all: lint types
-	$(DEV) -m pytest -q -n auto
+	$(DEV) -m pytest -q -n auto --dist worksteal
 
 lint: $(READY)
 	$(DEV) -m ruff check .

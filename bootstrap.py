@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Get uv, make gpuinstall's own environment, and hand over to `gpuinstall install` with the same arguments.
+"""Get uv, make gpuinstall's own environment, and hand over: to `gpuinstall install`, or to the command that is given.
 
 Needs Python 3.8 and nothing else. Runs from a file or from stdin, asks nothing, needs no administrator, touches no
 other environment, and does nothing before its last line.
@@ -593,8 +593,8 @@ def display_path(path: Path) -> str:
 
 
 def hand_over(tool: Path, arguments: Sequence[str]) -> int:
-    """Become `gpuinstall install`; on Windows, start it and wait."""
-    argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", "install", *arguments]
+    """Become gpuinstall, which installs, or runs the command that was given; on Windows, start it and wait."""
+    argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", "bootstrap", *arguments]
     return subprocess.call(argv) if WINDOWS else os.execv(argv[0], argv)  # noqa: S606
 
 

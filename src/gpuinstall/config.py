@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LISTS = ("requirements", "targets", "backends")
 _STRINGS = ("python", "torch-index")
+_FLAGS = ("only-binary",)
 
 
 class Config(NamedTuple):
@@ -25,6 +26,7 @@ class Config(NamedTuple):
     targets: tuple[str, ...] | None = None
     backends: tuple[str, ...] | None = None
     torch_index: str | None = None
+    only_binary: bool = False
 
 
 def read_config(folder: Path) -> Config:
@@ -43,8 +45,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
     """Read the settings out of a parsed pyproject.toml and the text of ``.python-version``."""
     table = _table(_table(pyproject, "tool"), "gpuinstall")
     for key in table:
-        if key not in {*_LISTS, *_STRINGS}:
-            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join((*_LISTS, *_STRINGS))}")
+        if key not in {*_LISTS, *_STRINGS, *_FLAGS}:
+            keys = ", ".join((*_LISTS, *_STRINGS, *_FLAGS))
+            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {keys}")
     lists = {key: _strings(table, key) for key in _LISTS}
     strings = {key: _string(table, key) for key in _STRINGS}
     required = _string(_table(pyproject, "project"), "requires-python", "[project]")
@@ -55,6 +58,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
         targets=lists["targets"],
         backends=lists["backends"],
         torch_index=strings["torch-index"],
+        only_binary=_flag(table, "only-binary"),
     )
 
 
@@ -78,6 +82,13 @@ def _string(table: Mapping[str, Any], key: str, section: str = "[tool.gpuinstall
     value = table.get(key)
     if value is not None and not isinstance(value, str):
         raise _malformed(f"{section} {key} is {value!r}", "it is a string")
+    return value
+
+
+def _flag(table: Mapping[str, Any], key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is true or false")
     return value
 
 

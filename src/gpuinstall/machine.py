@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields, MalformedError
@@ -26,8 +26,7 @@ MAKERS = ("amd", "intel", "apple")
 MOST_GPUS = 1024
 
 
-@dataclass(frozen=True)
-class MigDevice:
+class MigDevice(NamedTuple):
     """One slice of a card in MIG mode; ``memory_mib`` in MiB."""
 
     uuid: str

@@ -5,16 +5,19 @@ from __future__ import annotations
 import subprocess
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.interruption import ending_with_us
-from gpuinstall.watch import watched
+from gpuinstall.watch import metered, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.patience import Patience
+    from gpuinstall.reporter import Meter
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,29 @@ class Finished:
         return self.status == 0
 
 
+class Listener(Protocol):
+    """Hears of every program that this process runs."""
+
+    def started(self, argv: Sequence[str]) -> None:
+        """A program is being started."""
+
+    def ended(self, finished: Finished) -> None:
+        """A program has ended."""
+
+
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Tell a listener of every program that is run in the block."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
 def run(
     argv: Sequence[str | Path],
     *,
@@ -40,19 +66,21 @@ def run(
     text: str | None = None,
     seconds: float | None = None,
     patience: Patience | None = None,
+    each_line: Callable[[str], None] | None = None,
 ) -> Finished:
     """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
 
+    Each line of its stdout is handed to ``each_line`` at once, from another thread.
     With ``patience`` it is watched: raise InstallationError where it stands still or takes memory without end.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
     with _started(words, env, patience, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
         try:
-            out, err = running.communicate(text, seconds)
+            out, err = _communicated(running, each_line, seconds) if each_line else running.communicate(text, seconds)
         except subprocess.TimeoutExpired as ended:
-            return Finished(words, None, _text(ended.stdout), _text(ended.stderr))
-    return Finished(words, running.returncode, out, err)
+            return _told(Finished(words, None, _text(ended.stdout), _text(ended.stderr)))
+    return _told(Finished(words, running.returncode, out, err))
 
 
 def follow(
@@ -61,18 +89,53 @@ def follow(
     *,
     env: Mapping[str, str],
     patience: Patience | None = None,
+    written: Meter | None = None,
 ) -> Finished:
     """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept.
 
-    ``patience`` is what it is for ``run``.
+    ``patience`` is what it is for ``run``; ``written`` counts the bytes that it writes, where the system tells.
     """
     words, lines = tuple(str(word) for word in argv), []
-    with _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+    with (
+        _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running,
+        metered(running, written) if written else nullcontext(),
+    ):
         for line in running.stderr or ():
             lines.append(line)
             each_line(line.rstrip())
         running.wait()
-    return Finished(words, running.returncode, "", "".join(lines))
+    return _told(Finished(words, running.returncode, "", "".join(lines)))
+
+
+def _told(finished: Finished) -> Finished:
+    for listener in _listeners:
+        listener.ended(finished)
+    return finished
+
+
+def _communicated(
+    running: subprocess.Popen[str], each_line: Callable[[str], None], seconds: float | None
+) -> tuple[str, str]:
+    """Read stdout line by line and stderr beside it; raise TimeoutExpired with what had come."""
+    out: list[str] = []
+    err: list[str] = []
+
+    def hear() -> None:
+        for line in running.stdout or ():
+            out.append(line)
+            each_line(line)
+
+    readers = [Thread(target=hear, daemon=True), Thread(target=lambda: err.extend(running.stderr or ()), daemon=True)]
+    for reader in readers:
+        reader.start()
+    start = monotonic()
+    for reader in readers:
+        reader.join(None if seconds is None else max(0.0, start + seconds - monotonic()))
+    try:
+        running.wait(None if seconds is None else max(0.0, start + seconds - monotonic()))
+    except subprocess.TimeoutExpired as ended:
+        raise subprocess.TimeoutExpired(running.args, ended.timeout, "".join(out), "".join(err)) from None
+    return "".join(out), "".join(err)
 
 
 @contextmanager
@@ -86,6 +149,8 @@ def _started(
     cwd: Path | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program that does not outlive the block."""
+    for listener in _listeners:
+        listener.started(words)
     with (
         subprocess.Popen(
             words,

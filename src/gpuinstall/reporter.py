@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Unit = Literal["bytes", "checks"]
 
 
 class Meter(Protocol):
-    """Counts the bytes of one transfer."""
+    """Counts the bytes of one file; a transfer that begins again takes back what it had counted."""
 
     def __call__(self, count: int, /) -> None:
         """Add ``count`` bytes."""
 
 
+class Progress(Protocol):
+    """Counts what is done of each part of a work."""
+
+    def __call__(self, part: str, count: int, /) -> None:
+        """Add ``count`` to what is done of ``part``."""
+
+
 class Reporter(Protocol):
-    """Where a room says what it does."""
+    """Where a room says what it does. Threads may call it at the same time."""
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step: its name, what came of it, how long it took."""
@@ -25,8 +37,10 @@ class Reporter(Protocol):
     def warn(self, text: str) -> None:
         """Say something that the user should know and that stops nothing."""
 
-    def transfer(self, label: str, size: int | None) -> AbstractContextManager[Meter]:
-        """Follow one download of ``size`` bytes (None when unknown)."""
+    def progress(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+    ) -> AbstractContextManager[Progress]:
+        """Follow a work while it is done: its parts, and how much each of them is (None when unknown)."""
 
 
 class SilentReporter:
@@ -41,6 +55,11 @@ class SilentReporter:
     def warn(self, text: str) -> None:
         """Say nothing."""
 
-    def transfer(self, label: str, size: int | None) -> AbstractContextManager[Meter]:  # noqa: ARG002
+    def progress(
+        self,
+        label: str,  # noqa: ARG002
+        parts: Mapping[str, int | None],  # noqa: ARG002
+        unit: Unit = "bytes",  # noqa: ARG002
+    ) -> AbstractContextManager[Progress]:
         """Count nothing."""
-        return nullcontext(lambda _count: None)
+        return nullcontext(lambda _part, _count: None)

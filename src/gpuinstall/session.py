@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Session:
     """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
-    ``code_check`` says that every package has to have code for the GPUs.
+    ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built;
+    ``announced`` are those of which it was said that their code runs.
     """
 
     sources: Sources
@@ -38,6 +39,8 @@ class Session:
     patience: Patience = USUAL
     folder: Path = field(default_factory=Path.cwd)
     code_check: bool = True
+    only_binary: bool = False
+    announced: set[str] = field(default_factory=set)
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""
@@ -60,7 +63,7 @@ class Session:
 
 @contextmanager
 def open_session(
-    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True
+    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True, only_binary: bool = False
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.files import cache_folder
@@ -77,7 +80,8 @@ def open_session(
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
         python, cache = Path(sys.executable), WheelCache(cache_folder())
-        yield Session(sources, client, cache, variables | logins, python, reporter, patience, code_check=code_check)
+        session = Session(sources, client, cache, variables | logins, python, reporter, patience)
+        yield replace(session, code_check=code_check, only_binary=only_binary)
 
 
 @contextmanager

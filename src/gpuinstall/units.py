@@ -12,6 +12,13 @@ def readable(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
+def duration(seconds: float) -> str:
+    """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
 def display_path(path: Path) -> str:
     """Write a path from the working folder or the home folder, where it lies below."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):

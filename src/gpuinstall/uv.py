@@ -98,6 +98,11 @@ def sync(python: Path, lock: Path, settings: Path) -> list[str]:
     return [*_pip("sync", python), "--config-file", str(settings), str(lock)]
 
 
+def put_into(python: Path, wheels: Iterable[Path]) -> list[str]:
+    """Put wheels into an environment, and nothing else."""
+    return [*_pip("install", python), "--no-deps", "--no-index", *map(str, wheels)]
+
+
 def fetch_python(version: str) -> list[str]:
     """Fetch a managed CPython ``X.Y``."""
     return [str(uv()), "python", "install", "--no-bin", version]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from gpuinstall.patience import Patience
+    from gpuinstall.reporter import Meter
 
 MEMORY_BYTES = 500_000_000
 """Three times what uv takes to resolve vllm (measured), and what a page without end soon takes."""
@@ -62,6 +62,27 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> It
         )
 
 
+@contextmanager
+def metered(program: Popen[str], written: Meter) -> Iterator[None]:
+    """Count the bytes that a program writes during the block; none where the system does not tell."""
+    done = threading.Event()
+
+    def count() -> None:
+        before = 0
+        while not done.wait(_EVERY_S):
+            now = max(before, _written(program.pid) or 0)
+            written(now - before)
+            before = now
+
+    counter = threading.Thread(target=count, daemon=True)
+    counter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        counter.join()
+
+
 def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
     before, mark = _work(program.pid), monotonic()
     while not done.wait(_EVERY_S):
@@ -87,13 +108,16 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 def _work(pid: int) -> _Work | None:
     """Read what a program has done; None where the system does not tell."""
-    if sys.platform != "linux":
-        return None
-    try:
-        written = int(re.findall(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text())[0])
-        return _Work(sum(map(_seconds, _family(pid))), written)
-    except (OSError, IndexError):
-        return None
+    written = _written(pid)
+    return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
+
+
+def _written(pid: int) -> int | None:
+    """The bytes that a program has written; None where the system does not tell."""
+    with suppress(OSError):
+        found = re.search(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text())
+        return int(found[1]) if found else None
+    return None
 
 
 def _family(pid: int) -> Iterator[int]:

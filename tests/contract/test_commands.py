@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from gpuinstall import errors
 from gpuinstall.cli.main import COMMANDS
+from tests.lab.forked import gpuinstall
 
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
@@ -22,24 +21,12 @@ PLAN = {"schema", "status", "build", "gpus", "reasons", "rejected", "warnings"}
 MACHINE = {"schema", "os", "arch", "libc", "glibc", "environment", "pythons", "driver", "gpus", "problems"}
 
 
-def gpuinstall(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpuinstall", *arguments],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
     """Run a command for its document; the document's exit code is the process's."""
     done = gpuinstall(*arguments, "--json", cwd=cwd)
-    parsed: dict[str, Any] = json.loads(done.stdout)
+    parsed: dict[str, Any] = json.loads(done.out)
     assert set(parsed) | {"data"} == ENVELOPE
-    assert (parsed["gpuinstall"], parsed["command"], parsed["exit_code"]) == (1, arguments[0], done.returncode)
+    assert (parsed["gpuinstall"], parsed["command"], parsed["exit_code"]) == (1, arguments[0], done.status)
     assert all(set(error) == {"code", "message", "hint"} for error in parsed["errors"])
     assert (parsed["status"] == "error") == bool(parsed["errors"])
     return parsed
@@ -57,23 +44,23 @@ def words() -> list[tuple[str, ...]]:
 def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = gpuinstall(*command, "--help")
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"Usage: gpuinstall {' '.join(command)}" in done.stdout
-    assert all(option in done.stdout for option in ("--json", "--quiet", "--verbose", "--no-progress", "--color"))
+    assert (done.status, done.err) == (0, "")
+    assert f"Usage: gpuinstall {' '.join(command)}" in done.out
+    assert all(option in done.out for option in ("--json", "--quiet", "--verbose", "--no-progress", "--color"))
 
 
 @pytest.mark.parametrize("command", words(), ids=" ".join)
 def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(command: tuple[str, ...]) -> None:
     said = gpuinstall(*command, "--no-such-option")
-    assert (said.returncode, said.stdout) == (2, "")
-    assert said.stderr.startswith("error: ")
-    assert "Traceback" not in said.stderr
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("error: ")
+    assert "Traceback" not in said.err
 
     assert document(*command, "--no-such-option")["errors"][0]["code"] == "usage"
 
 
 def test_an_unknown_command_is_exit_2() -> None:
-    assert gpuinstall("conjure").returncode == 2
+    assert gpuinstall("conjure").status == 2
 
 
 def test_probe_is_a_machine() -> None:
@@ -121,7 +108,7 @@ def test_a_machine_file_that_is_none_is_exit_2(content: str, tmp_path: Path) -> 
 
 
 def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path: Path) -> None:
-    (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").stdout)
+    (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").out)
 
     assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] in {0, 8}
 

@@ -23,7 +23,7 @@ FILES = [
 def hints() -> set[tuple[str, str]]:
     """The words of each call up to its first option, and each option in it."""
     return {
-        (call.partition(" -")[0], option)
+        (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
         for path in FILES
         for call in CALL.findall(path.read_text(encoding="utf-8"))
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", call)

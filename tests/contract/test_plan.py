@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.frozen import GPUINSTALL
+from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,18 +24,11 @@ A100 = {
 }
 
 
-def gpuinstall(
-    *arguments: str, folder: Path | None = None, text: str = "", env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    command = [*GPUINSTALL, *arguments]
-    return subprocess.run(command, cwd=folder, env=env, input=text, capture_output=True, text=True, check=False)
-
-
 def plan(*arguments: str, **kwargs: Any) -> dict[str, Any]:
     """The document that ``plan --json`` prints."""
     done = gpuinstall("plan", *arguments, "--json", **kwargs)
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
+    document: dict[str, Any] = json.loads(done.out)
+    assert document["exit_code"] == done.status
     return document
 
 
@@ -68,9 +61,9 @@ def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path:
 def test_a_malformed_machine_is_one_line_and_exit_2(change: dict[str, Any]) -> None:
     done = gpuinstall("plan", "--machine", "-", text=json.dumps(A100 | change))
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
 
 
 def test_a_machine_that_is_partly_served_is_partial_and_exit_0() -> None:
@@ -91,7 +84,7 @@ def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix() -> None:
 
 def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more() -> None:
     done = gpuinstall("plan", *GTX_1080)
-    title, reason, index, more = done.stdout.splitlines()
+    title, reason, index, more = done.out.splitlines()
 
     assert title.startswith("torch 2.14.1+cu126 · Python 3.")
     assert "GTX 1080 (sm_61)" in title
@@ -103,13 +96,13 @@ def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more()
 def test_a_person_reads_a_refusal_with_what_to_do() -> None:
     done = gpuinstall("plan", "--gpu", "GTX 980", "--driver", "590.48.01")
 
-    assert (done.returncode, done.stdout) == (8, "")
-    assert done.stderr.startswith("error: driver 590.48.01 no longer drives Maxwell GPUs")
-    assert "do    install driver 580" in done.stderr
+    assert (done.status, done.out) == (8, "")
+    assert done.err.startswith("error: driver 590.48.01 no longer drives Maxwell GPUs")
+    assert "do    install driver 580" in done.err
 
 
 def test_all_shows_every_build_that_was_passed_over() -> None:
-    table = gpuinstall("plan", *GTX_1080, "--all").stdout
+    table = gpuinstall("plan", *GTX_1080, "--all").out
     passed_over = plan(*GTX_1080)["data"]["rejected"]
 
     assert f"{len(passed_over)} builds were passed over" in table
@@ -120,8 +113,8 @@ def test_all_shows_every_build_that_was_passed_over() -> None:
 def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, rows: bool) -> None:
     done = gpuinstall("plan", "--gpu", gpu, "--driver", driver, "--all")
 
-    assert done.stderr.startswith("error: ")
-    assert done.stdout.startswith("torch   backend") is rows
+    assert done.err.startswith("error: ")
+    assert done.out.startswith("torch   backend") is rows
 
 
 @pytest.mark.parametrize(
@@ -144,7 +137,7 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
     ],
 )
 def test_why_answers_the_one_question(question: str, answer: str) -> None:
-    assert gpuinstall("plan", *GTX_1080, "--why", question).stdout.startswith(answer)
+    assert gpuinstall("plan", *GTX_1080, "--why", question).out.startswith(answer)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +150,7 @@ def test_why_answers_the_one_question(question: str, answer: str) -> None:
 def test_why_knows_a_build_where_none_is_looked_at(change: dict[str, Any], answer: str) -> None:
     done = gpuinstall("plan", "--machine", "-", "--why", "cu132", text=json.dumps(A100 | change))
 
-    assert done.stdout.startswith(answer)
+    assert done.out.startswith(answer)
 
 
 def test_programs_are_said_not_to_have_been_looked_at() -> None:
@@ -171,7 +164,7 @@ def test_requirements_come_from_files_too(tmp_path: Path) -> None:
     (tmp_path / "base.txt").write_text("torchvision  # pictures\n")
     (tmp_path / "requirements.txt").write_text("# ours\n\n-r base.txt\ntorch<2.14\n")
 
-    assert plan("-r", "requirements.txt", *GTX_1080, folder=tmp_path)["data"]["build"]["requirements"] == [
+    assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["data"]["build"]["requirements"] == [
         "torch==2.13.0+cu126",
         "torchvision==0.28.0+cu126",
     ]
@@ -183,14 +176,14 @@ def test_requirements_come_from_files_too(tmp_path: Path) -> None:
 def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path: Path, content: str) -> None:
     (tmp_path / "requirements.txt").write_text(content)
 
-    assert plan("-r", "requirements.txt", *GTX_1080, folder=tmp_path)["exit_code"] == 2
+    assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["exit_code"] == 2
 
 
 def test_a_requirements_file_with_hashes_is_told_that_they_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text(
         f"torch==2.14.1 \\\n    --hash=sha256:{64 * '0'}\n", encoding="utf-8-sig"
     )
-    (error,) = plan("-r", "requirements.txt", *GTX_1080, folder=tmp_path)["errors"]
+    (error,) = plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["errors"]
 
     assert error["code"] == "requirements-option"
     assert "--hash" in error["message"]
@@ -200,8 +193,8 @@ def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.gpuinstall]\nrequirements = ["torch<2.14"]\npython = "3.11"\ntorch-index = "https://index.example/whl"\n'
     )
-    configured = plan(*GTX_1080, folder=tmp_path)["data"]["build"]
-    said = plan("torch", "--python", "3.12", *GTX_1080, folder=tmp_path)["data"]["build"]
+    configured = plan(*GTX_1080, cwd=tmp_path)["data"]["build"]
+    said = plan("torch", "--python", "3.12", *GTX_1080, cwd=tmp_path)["data"]["build"]
 
     assert (configured["torch"], configured["python"]) == ("2.13.0", "3.11")
     assert configured["index"] == "https://index.example/whl/cu126"
@@ -209,10 +202,10 @@ def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path:
 
 
 def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Path) -> None:
-    named = plan("--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, folder=tmp_path)
+    named = plan("--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, cwd=tmp_path)
 
     assert named["data"]["build"]["index"] == "https://index.example/whl/cu126"
-    assert plan("--torch-index", "nowhere", *GTX_1080, folder=tmp_path)["exit_code"] == 2
+    assert plan("--torch-index", "nowhere", *GTX_1080, cwd=tmp_path)["exit_code"] == 2
 
 
 @pytest.mark.parametrize(("visible", "indices"), [("1", [1]), ("0,1", [0, 1]), ("1,-1,0", [1])])

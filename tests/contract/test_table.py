@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
-from tests.frozen import GPUINSTALL
+from tests.lab.forked import gpuinstall
 
 
 def run(*arguments: str) -> dict[str, Any]:
-    command = [*GPUINSTALL, "table", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
+    done = gpuinstall("table", *arguments, "--json")
+    document: dict[str, Any] = json.loads(done.out)
+    assert document["exit_code"] == done.status
     return document
 
 

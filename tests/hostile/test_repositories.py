@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.frozen import GPUINSTALL
 from tests.hostile.repository import LOCK, Repository
 from tests.lab.driver import FakeDriver
-from tests.lab.pace import slowness
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
-
-SECONDS = 15.0
-"""More than any of these commands takes; what waits on a pipe takes for ever."""
 
 INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove"
 BACK = (ROLLBACK, INSTALL, REMOVE)
@@ -35,6 +29,8 @@ class Hostile(NamedTuple):
     craft: Callable[[Repository], None]
     commands: tuple[str, ...]
     said: str = ""
+    starts: bool = False
+    """Whether it is about what Python reads when it starts."""
 
 
 def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
@@ -257,8 +253,9 @@ REPOSITORIES = {
     "modules in the place of the standard library's": Hostile(
         code("sitecustomize.py", "usercustomize.py", "json.py", "typing.py", "tomli.py", "uv.py", "click.py"),
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
+        starts=True,
     ),
-    "torch as a folder": Hostile(torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL)),
+    "torch as a folder": Hostile(torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL), starts=True),
     "environment that uv would ask": Hostile(fake_python, ("install --replace", "lock")),
 }
 
@@ -279,26 +276,17 @@ def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
     hostile.craft(repository)
     before = repository.victims()
     for words in hostile.commands:
-        done = run(repository, *words.split())
-        assert done.returncode not in {1, None}, done.stderr
-        assert "Traceback" not in done.stderr
+        workshop = clone_of(repository)
+        done = workshop.started(*words.split()) if hostile.starts else workshop.run(*words.split())
+        assert done.status not in {1, None}, done.err
+        assert "Traceback" not in done.err
         assert repository.victims() == before, words
-    assert hostile.said in done.stdout + done.stderr
+    assert hostile.said in done.out + done.err
 
 
-def run(repository: Repository, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the clone, as somebody whose home it lies in."""
+def clone_of(repository: Repository) -> Workshop:
+    """The clone, in which commands are run as somebody does whose home it lies in."""
     caches = repository.home / "caches"
     nothing = dict.fromkeys(("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), "")
     person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "VIRTUAL_ENV": str(repository.venv)}
-    workshop = Workshop(repository.folder, caches, nothing | person)
-    return subprocess.run(
-        [*GPUINSTALL, *words],
-        env=workshop.environment,
-        cwd=repository.folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS * slowness(),
-        check=False,
-    )
+    return Workshop(repository.folder, caches, nothing | person)

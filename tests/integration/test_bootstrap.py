@@ -350,3 +350,12 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
 
     assert one_file.read_bytes() == before
     assert one_file.stat().st_mode & stat.S_IXUSR
+
+
+def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped: Person, clone: Path) -> None:
+    doctor = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE)
+    mistyped = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE)
+
+    assert json.loads(doctor.stdout)["command"] == "probe"
+    assert mistyped.returncode == 2
+    assert "bootstrap.py doctor   for the command" in mistyped.stderr

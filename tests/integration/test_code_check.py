@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -23,8 +25,8 @@ RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
-    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    """Three releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
+    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.7.1", "2.10.0", "2.13.0"], platforms=["linux-x86_64"])
     for version, code in (("0.8.0", (70, 75, 80)), ("0.9.0", (75, 80)), ("0.10.0", (75, 80)), ("0.11.0", (80, 90))):
         make(folder, "vllm", version, {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)})
     make(folder, "strange-kernels", "1.0", {"strange_kernels/ops.so": (90,)})
@@ -33,6 +35,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bitsandbytes/libbitsandbytes_cuda128.so": (75, 80),
     }
     make(folder, "bitsandbytes", "0.50.2", libraries)
+    for version, isa in (("1.0", (8, 7)), ("2.0", (9, 0))):
+        portable = fatbin((2, 75, 0), (1, 80, 0), isa=isa) * 3
+        make_wheel(
+            folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
+        )
+    for version, major in (("1.0", "12"), ("2.0", "13")):
+        library = f"\0libcudart.so.{major}\0".encode() + fatbin((2, 80, 0), (2, 90, 0), (2, 120, 0)) * 3
+        make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
+    make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
 
@@ -67,7 +78,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
-    assert "vllm 0.8.0 is the newest that has" in done.err
+    assert "vllm 0.8.0 is the newest that does" in done.err
     assert locked(workshop, "vllm", *V100)["vllm"] == "0.8.0"
 
     index.forget()
@@ -84,6 +95,45 @@ def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index:
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Workshop) -> None:
+    for gpu, driver in (V100[1::2], RTX_4090[1::2]):
+        machine = machine_in_words((gpu,), driver, None, None).to_dict()
+        (workshop.folder / f"{gpu}.json").write_text(json.dumps(machine), encoding="utf-8")
+    assert locked(workshop, "vllm", "--machine", "V100.json", "--machine", "RTX 4090.json")["vllm"] == "0.8.0"
+
+
+def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(workshop: Workshop) -> None:
+    rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15")
+    found = locked(workshop, "portable", *rtx_5090)
+    assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
+
+
+def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
+    done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15")
+    assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is made with CUDA 13.0" in done.err
+    assert "engine 1.0 is the newest that does" in done.err
+    assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
+
+
+def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) -> None:
+    h100 = ("--gpu", "H100", "--driver", "580.95.05")
+    assert locked(workshop, "engine", *h100)["torch"] == "2.13.0+cu130"
+    found = locked(workshop, "engine==1.0", *h100)
+    assert (found["engine"], found["torch"]) == ("1.0", "2.13.0+cu129")
+
+
+def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(workshop: Workshop) -> None:
+    error = workshop.document("lock", "engine", "--gpu", "RTX 3090", "--driver", "470.256.02", exit_code=3)["errors"][0]
+    assert error["code"] == "no-code-in-package"
+    assert "CUDA 13.x needs driver 580 or newer" in error["message"]
+
+
+def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:
+    words = ("plan", "--live", "strange-kernels", *V100)
+    assert workshop.document(*words, exit_code=3)["errors"][0]["code"] == "no-code-in-package"
+    assert workshop.document(*words, "--no-code-check")["data"]["status"] == "ok"
+
+
 def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(workshop: Workshop) -> None:
     versions = locked(workshop, "bitsandbytes", "torch==2.10.0", *V100)
     assert (versions["bitsandbytes"], versions["torch"]) == ("0.50.2", "2.10.0+cu126")
@@ -96,6 +146,13 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     assert "strange_kernels/ops.so has sm_90" in error["message"]
     assert "V100" in error["message"]
     assert "--no-code-check" in error["hint"]
+
+
+def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
+    plan = workshop.document("plan", "--live", "suite", *V100)["data"]
+    (warning,) = plan["warnings"]
+    assert warning["code"] == "part-without-code"
+    assert warning["message"].startswith("strange-kernels 1.0 has no code for V100")
 
 
 def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Workshop, index: StandInIndex) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
+from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comma
 
     def start(*words: str | Path, verdict: dict[str, Any] | None = None) -> Finished:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
-        return process.run([sys.executable, "-m", "gpuinstall", "doctor", *words], cwd=tmp_path)
+        return gpuinstall("doctor", *map(str, words), cwd=tmp_path)
 
     return start
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuinstall import process
+from tests.lab.forked import gpuinstall
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
@@ -17,7 +18,7 @@ MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "g
 
 
 def explain(*words: str | Path, text: str | None = None) -> process.Finished:
-    return process.run([sys.executable, "-m", "gpuinstall", "explain", *words], text=text)
+    return gpuinstall("explain", *map(str, words), text=text or "")
 
 
 def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:

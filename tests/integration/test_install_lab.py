@@ -345,7 +345,7 @@ def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
     assert leftovers(workshop) == set()
 
 
-@pytest.mark.parametrize("stops", [4, pytest.param(14, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("stops", [3, pytest.param(14, marks=pytest.mark.heavy)])
 def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cleans_up(
     workshop: Workshop, play: Play, stops: int
 ) -> None:

@@ -28,15 +28,20 @@ class PlayOther(Protocol):
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayOther:
+def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayOther:
     monkeypatch.setattr(steps, "read_folders", lambda _source: {})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def start(*lacking: str, driver: FakeDriver = TWO, nvml: str = "", cuda: str = "") -> Machine:
-        libraries = tmp_path / f"libraries-{len(list(tmp_path.glob('libraries-*')))}"
-        for room, more in (("nvml", nvml), ("cuda", cuda)):
-            compiled(libraries, room, lacking, more)
-        played = environment(driver, libraries, tmp_path)
+        other = tmp_path / f"libraries-{len(list(tmp_path.glob('libraries-*')))}"
+        other.mkdir()
+        for room, begins, more in (("nvml", "nvml", nvml), ("cuda", "cu", cuda)):
+            hidden = [name for name in lacking if name.startswith(begins)]
+            if hidden or more:
+                compiled(other, room, hidden, more)
+            else:
+                (other / room).symlink_to(libraries / room)
+        played = environment(driver, other, tmp_path)
         for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
             monkeypatch.setenv(name, played[name])
         return read_machine()

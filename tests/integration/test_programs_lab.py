@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall import process
 from gpuinstall.lock.lock import parse
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.target import Target
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from gpuinstall.words import machine_in_words
+from tests.frozen import frozen_catalog
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from gpuinstall.process import Finished
     from tests.lab.index import StandInIndex
 
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "535.183.01")
@@ -35,6 +49,21 @@ def locked(workshop: Workshop, *words: str) -> dict[str, str]:
     """Lock, and give the versions of the first lock."""
     made = workshop.document("lock", *words, "--upgrade", "--python", "3.12")["data"]["locks"]
     return parse("x", workshop.lock(made[0]["path"].rpartition("/")[2])).versions
+
+
+def recorded(workshop: Workshop, gpu: str, driver: str) -> str:
+    """Write the document of a machine into the folder; return its name."""
+    name = f"{gpu}.json"
+    machine = machine_in_words((gpu,), driver, None, None)
+    (workshop.folder / name).write_text(json.dumps(machine.to_dict()), encoding="utf-8")
+    return name
+
+
+def locked_for(workshop: Workshop, program: str, *machines: str) -> dict[str, dict[str, str]]:
+    """Lock for recorded machines, and give the versions of each target."""
+    words = [word for name in machines for word in ("--machine", name)]
+    made = workshop.document("lock", program, *words, "--upgrade", "--python", "3.12")["data"]["locks"]
+    return {each["target"]: parse("x", workshop.lock(f"pylock.{each['target']}.toml")).versions for each in made}
 
 
 def live(workshop: Workshop, *words: str) -> dict[str, Any]:
@@ -113,6 +142,30 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     assert "torchaudio" in over["message"]
 
 
+def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
+    stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "painter", "2.0", requires=["torch"])
+    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    commands = []
+
+    def run(command: Sequence[str], **options: Any) -> Finished:
+        commands.append(command)
+        return process.run(command, **options)
+
+    monkeypatch.setattr("gpuinstall.lock.resolver.process", SimpleNamespace(run=run))
+    request = Request(("painter",), python="3.12")
+    targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
+    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
+    with open_session(sources, SilentReporter()) as session:
+        found = plan_and_resolve(targets, session)
+    assert [resolution.versions["painter"] for resolution in found] == ["2.0", "2.0"]
+    assert len(commands) == len(targets)
+
+
 def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
@@ -129,6 +182,25 @@ def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Works
     assert {lock["torch"].partition("+")[0] for lock in made["locks"]} == {"2.13.0"}
     names = [lock["path"].rpartition("/")[2] for lock in made["locks"]]
     assert {parse("x", workshop.lock(name)).versions["painter"] for name in names} == {"2.0"}
+
+
+def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.10.0"])
+    written = [recorded(workshop, "H100", "610.43.02"), recorded(workshop, "RTX 4090", "610.43.02")]
+    assert list(locked_for(workshop, "torch", *written)) == ["cu132"]
+    found = locked_for(workshop, "painter", *written)
+    assert {target: (held["painter"], held["torch"]) for target, held in found.items()} == {
+        "cu130": ("2.0", "2.10.0+cu130")
+    }
+
+
+def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop: Workshop, simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    machines = [recorded(workshop, "Tesla K80", "470.256.02"), recorded(workshop, "RTX 3090", "470.256.02")]
+    for program in ("torch", "painter"):
+        (held,) = locked_for(workshop, program, *machines).values()
+        assert held["torch"] == "2.3.1+cu118"
 
 
 def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, simple: Path) -> None:
@@ -150,6 +222,19 @@ def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop: Wo
     assert plan["build"]["requirements"] == ["torch==2.13.0+cu126", "torchvision==0.28.0+cu126", "painter"]
     found = locked(workshop, "painter", "torchvision", *RTX_4090)
     assert f"torch=={found['torch']}" in plan["build"]["requirements"]
+
+
+def test_a_dry_run_shows_the_choice_that_the_installation_makes(
+    workshop: Workshop, stand_in: StandInIndex, simple: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    words = ("install", "painter", "--python", "3.12", *RTX_4090)
+    shown = workshop.document(*words, "--dry-run")["data"]["plan"]
+    assert (workshop.entries(), stand_in.sent()) == (set(), {})
+    assert shown == live(workshop, "painter", *RTX_4090)
+    assert shown == workshop.document(*words)["data"]["plan"]
+    assert shown["build"]["torch"] == "2.13.0"
 
 
 def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> None:

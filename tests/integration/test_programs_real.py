@@ -67,3 +67,11 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
     found = parse("x", lock.read_text(encoding="utf-8"))
     assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])
     assert all(file.name.endswith(".whl") for file in found.files if file.package == name)
+
+
+def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
+    workshop: Workshop,
+) -> None:
+    workshop.document("lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON)
+    found = parse("x", workshop.lock("pylock.cu126.toml")).versions
+    assert (found["xformers"], found["torch"]) == ("0.0.30", "2.7.0+cu126")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
+from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +34,7 @@ def command(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
 
     def start(*words: str, verdict: dict[str, Any] | None = None) -> Finished:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
-        return process.run([sys.executable, "-m", "gpuinstall", "verify", *words], cwd=tmp_path)
+        return gpuinstall("verify", *words, cwd=tmp_path)
 
     return start
 

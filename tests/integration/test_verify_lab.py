@@ -129,6 +129,16 @@ def test_failed_beats_unproven_beats_passed(verify: Verify) -> None:
     assert verdict.status == "failed"
 
 
+def test_a_torch_in_the_working_folder_is_found_out(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "torch.py"
+    other.write_text("raise SystemExit('not the real one')")
+    monkeypatch.chdir(tmp_path)
+    fault = next(check for check in verify({}, surroundings=True).devices[0].checks if check.status == "failed")
+    assert (fault.name, fault.cause, fault.fix) == ("surroundings", "F46", (f"mv {other} {other}.away",))
+
+
 def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
     slices = (MigDevice("MIG-a", "1g.10gb"), MigDevice("MIG-b", "3g.40gb"))
     card = Gpu(0, "NVIDIA H100", "GPU-0", compute_capability=ComputeCapability(9, 0), mig=True, mig_devices=slices)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 JSON = "application/vnd.pypi.simple.v1+json"
 _PAGE = {"Cache-Control": "max-age=600"}
+_FILE = {"Cache-Control": "max-age=31536000"}
 _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
 """The packages of the default index that the torch index lists too, with addresses that lead back there."""
 
@@ -150,9 +151,9 @@ class StandInIndex:
         if not name.endswith((".whl", ".whl.metadata", ".tar.gz")) or not path.is_file():
             return DENIED
         if name.endswith(".metadata"):
-            return Answer(200, metadata_of(path)) if self.habits.metadata else DENIED
+            return Answer(200, metadata_of(path), headers=_FILE) if self.habits.metadata else DENIED
         ranges = {} if self.habits.ranges else {"Accept-Ranges": "none"}
-        return Answer(200, path.read_bytes(), "application/zip", {"Cache-Control": "max-age=31536000", **ranges})
+        return Answer(200, path.read_bytes(), "application/zip", {**_FILE, **ranges})
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
         wheels = sorted((self.folder / "whl" / tag).glob("*.whl"))

@@ -75,6 +75,15 @@ def make_sdist(folder: Path, name: str, version: str, requires: Iterable[str] = 
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 
 
+def make_silent_sdist(folder: Path, name: str, version: str, requires: Iterable[str] = (), *, ran: Path) -> Path:
+    """Write one that does not say what it requires until it is built; its code leaves a line in ``ran``."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    files = project_files(name, version, requires, imports=f"open({str(ran)!r}, 'a').write('{stem}\\n')")
+    files["pyproject.toml"] = files["pyproject.toml"].partition("[build-system]")[2].join(["[build-system]", ""])
+    files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
+    return _packed(folder / f"{stem}.tar.gz", stem, files)
+
+
 def make_repository(folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = ()) -> str:
     """Make a git repository of a project; return its commit."""
     make_project(folder, name, version, requires)

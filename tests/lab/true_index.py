@@ -14,7 +14,7 @@ from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.web import UnreachableError
 from tests.lab.wheels import make_wheel
@@ -85,7 +85,7 @@ def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     wheels = [
         wheel
         for package in ("torch", "torchvision", "torchaudio", "triton")
-        for wheel in family_wheels(sources, session.client, "none", package)
+        for wheel in default_wheels(sources, session.client, package)
         if python(wheel.tags) == minor and PLATFORM in platforms(wheel.tags)
     ]
     with ThreadPoolExecutor(8) as pool:

@@ -83,13 +83,16 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def make_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = ()) -> Path:
-    """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it."""
+def make_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = (), setup: str = "") -> Path:
+    """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it, unless it has a ``setup``."""
     stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
     dependencies = json.dumps(list(requires))
     project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
     files = {"PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1), "pyproject.toml": project}
+    if setup:
+        files = {"PKG-INFO": _metadata(name, version, (), None), "setup.py": setup}
     path = folder / f"{stem}.tar.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz") as archive:
         for file, text in files.items():
             entry = tarfile.TarInfo(f"{stem}/{file}")

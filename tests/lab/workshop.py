@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
+from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,10 @@ class Workshop:
 
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
+        return gpuinstall(*arguments, env=self.environment, cwd=self.folder)
+
+    def started(self, *arguments: str) -> Finished:
+        """Run it in a process that Python starts for it."""
         return process.run([*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder)
 
     def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:

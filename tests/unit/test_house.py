@@ -16,7 +16,7 @@ __main__ -> cli interruption
 backend ->
 catalog -> backend errors versions web
 config -> errors files
-doctor -> environments errors facts failures files learned lock probe request verify
+doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
 export -> backend errors lock
@@ -26,7 +26,7 @@ fields ->
 files -> errors
 fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption learned lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units wheels
 lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels

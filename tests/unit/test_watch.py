@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program does")
 
 PATIENCE = Patience(silence=0.2)
-BUSY = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
+BUSY = "import time; end = time.monotonic() + 1.3\nwhile time.monotonic() < end: pass"
 STARTS_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
-WRITES = "import time\nfor _ in range(20): open('/dev/null', 'w').write('x' * 10_000); time.sleep(0.1)"
+WRITES = "import time\nfor _ in range(13): open('/dev/null', 'w').write('x' * 10_000); time.sleep(0.1)"
 SLEEPS = "import time; time.sleep(60)"
 GROWS = "import time; kept = bytearray(700_000_000); kept[::4096] = b'x' * len(kept[::4096]); time.sleep(60)"
 WAITS = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
@@ -49,7 +49,7 @@ def test_a_program_that_waits_for_the_lock_of_another_is_left_alone(tmp_path: Pa
     path = tmp_path / "lock"
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        threading.Timer(2.5, held.close).start()
+        threading.Timer(1.5, held.close).start()
         assert process.run([sys.executable, "-c", WAITS, path], patience=PATIENCE).ok
 
 

@@ -65,9 +65,10 @@ class Catalog:
     """All that a choice knows of the world.
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``family`` are the packages that come from
-    it; ``companions`` maps (package, version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch
-    where any would do; ``evidence`` maps each key to source and date. ``offered`` maps a companion and a backend's tag
-    to the versions that a listing found there, with their labels.
+    it, ``copied`` those that it only passes on (``nvidia-*`` are all that begin so); ``companions`` maps (package,
+    version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence``
+    maps each key to source and date. ``offered`` maps a companion and a backend's tag to the versions that a listing
+    found there, with their labels.
     """
 
     date: str
@@ -76,6 +77,7 @@ class Catalog:
     releases: Mapping[Version, Release]
     drivers: Drivers
     family: frozenset[str]
+    copied: tuple[str, ...]
     companions: Mapping[tuple[str, str], Companion]
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +12,16 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.catalog.pages import Wheel, parse_folder, parse_page
+from gpuinstall.catalog.pages import Wheel, parse_folder, parse_names, parse_page
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
 
-__all__ = ["Listing", "Silent", "Wheel", "family_wheels", "read_listing"]
+__all__ = ["Listing", "Silent", "Wheel", "default_wheels", "family_wheels", "index_names", "own_names", "read_listing"]
 
 _AT_ONCE = 16
 
@@ -51,17 +52,18 @@ class Listing:
 
 
 def read_listing(sources: Sources, client: Client, backends: Iterable[str], packages: Iterable[str]) -> Listing:
-    """Ask the sources for ``packages``, the torch index for each of ``backends``.
+    """Ask the sources for ``packages``, the torch index for each of ``backends``; the default index for torch alone.
 
     A page that is not there lists nothing. Raise InstallationError where a source refuses us or talks nonsense.
     """
     tags, names = tuple(dict.fromkeys(backends)), tuple(dict.fromkeys(packages))
     pages = [partial(_from_index, client, sources.torch_index, tag, name) for tag in tags for name in names]
     links = [partial(_from_link, client, place, names) for place in sources.find_links]
-    default = [partial(_from_default, client, sources.default_index, name) for name in names if sources.default_index]
+    asked = {"torch"}.intersection(names) if sources.default_index else ()
+    default = [partial(default_wheels, sources, client, name) for name in asked]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = [pool.map(_answered, asks) for asks in (pages, links, default)]
-        from_index, from_links, from_default = map(list, asked)
+        answered = [pool.map(_answered, asks) for asks in (pages, links, default)]
+        from_index, from_links, from_default = map(list, answered)
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
@@ -75,8 +77,38 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
 
 
 def family_wheels(sources: Sources, client: Client, backend: str, package: str) -> tuple[Wheel, ...]:
-    """List one package of the family for one backend, as ``read_listing`` does."""
-    return read_listing(sources, client, (backend,), (package,)).wheels
+    """List what the family's own sources have of one package for one backend."""
+    return read_listing(replace(sources, default_index=None), client, (backend,), (package,)).wheels
+
+
+def default_wheels(sources: Sources, client: Client, package: str) -> tuple[Wheel, ...]:
+    """List what the default index has of one package, where one is configured."""
+    if sources.default_index is None:
+        return ()
+    return _only(_read(client, f"{sources.default_index}/{package}/", DEFAULT_INDEX), (package,))
+
+
+def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str]:
+    """The packages that the torch index names for a backend; none where it has no such page, or does not answer."""
+    with suppress(UnreachableError):
+        if page := client.page(f"{sources.torch_index}/{backend}/"):
+            return parse_names(page.text, page.content_type, page.url)
+    return frozenset()
+
+
+def own_names(sources: Sources, client: Client, backend: str, names: Collection[str]) -> frozenset[str]:
+    """Those of ``names`` that the torch index has itself: their files lie where torch's do, and not elsewhere."""
+    ask = partial(_homes, sources, client, backend)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        home, *others = pool.map(ask, ("torch", *names))
+    home |= {urlsplit(sources.torch_index).netloc}
+    return frozenset(name for name, found in zip(names, others, strict=True) if found & home)
+
+
+def _homes(sources: Sources, client: Client, backend: str, package: str) -> set[str]:
+    """The hosts of the files that the torch index lists of a package."""
+    listed = _answered(partial(_from_index, client, sources.torch_index, backend, package))
+    return {urlsplit(wheel.url).netloc for wheel in listed} if isinstance(listed, tuple) else set()
 
 
 def _answered(ask: Callable[[], tuple[Wheel, ...]]) -> tuple[Wheel, ...] | Silent:
@@ -94,10 +126,6 @@ def _from_index(client: Client, base: str, backend: str, package: str) -> tuple[
             wheels = parse_page(page.text, page.content_type, page.url, backend=backend, source=source)
             return _only(wheels, (package,))
     return ()
-
-
-def _from_default(client: Client, index: str, package: str) -> tuple[Wheel, ...]:
-    return _only(_read(client, f"{index}/{package}/", DEFAULT_INDEX), (package,))
 
 
 def _from_link(client: Client, place: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:

@@ -37,7 +37,8 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         builds=tuple(rows.builds()),
         releases={version: _release(rows.releases[torch], version) for torch, version in rows.versions.items()},
         drivers=parse_drivers(drivers),
-        family=frozenset(builds["family"]),
+        family=frozenset((*builds["family"], *builds["family_beside"])),
+        copied=tuple(builds["copied"]),
         companions={
             (row["package"], version): _companion(row, builds["companion_platforms"])
             for row in builds["companions"]

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from packaging.utils import parse_sdist_filename, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
 
@@ -75,6 +76,17 @@ def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease
     """Read the releases that a page has as source; raise InstallationError where it is malformed."""
     releases = map(_source_release, _links(text, content_type, url))
     return tuple(release for release in releases if release is not None)
+
+
+def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
+    """Read the packages that a page of a whole index names: those that have a page, and those whose wheels it lists."""
+    if "json" in content_type:
+        return frozenset(canonicalize_name(name) for name in _json_names(text, url))
+    addresses = (_address(url, anchor.get("href", "")) for anchor in _anchors(text, url))
+    places = [urlsplit(address).path for address in addresses if address]
+    pages = (path.rstrip("/").rpartition("/")[2] for path in places if path.endswith("/"))
+    wheels = frozenset(wheel.package for wheel in parse_page(text, content_type, url))
+    return wheels.union(canonicalize_name(name) for name in map(unquote, pages) if _NAME.fullmatch(name))
 
 
 def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
@@ -143,16 +155,20 @@ class _Anchors(HTMLParser):
 
 
 def _html_links(text: str, url: str) -> Iterator[_Link]:
+    for anchor in _anchors(text, url):
+        address = _address(url, anchor.get("href", ""))
+        if address and "data-yanked" not in anchor:
+            yield _html_link(address, anchor)
+
+
+def _anchors(text: str, url: str) -> list[dict[str, str]]:
     anchors = _Anchors()
     try:
         anchors.feed(text)
         anchors.close()
     except AssertionError as error:
         raise _malformed(url) from error
-    for anchor in anchors.found:
-        address = _address(url, anchor.get("href", ""))
-        if address and "data-yanked" not in anchor:
-            yield _html_link(address, anchor)
+    return anchors.found
 
 
 def _html_link(address: str, anchor: Mapping[str, str]) -> _Link:
@@ -175,6 +191,14 @@ def _json_links(text: str, url: str) -> Iterator[_Link]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _malformed(url) from error
     yield from (link for link in links if link is not None)
+
+
+def _json_names(text: str, url: str) -> list[str]:
+    try:
+        names = [project["name"] for project in json.loads(text)["projects"]]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _malformed(url) from error
+    return [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)]
 
 
 def _json_link(url: str, file: Mapping[str, Any]) -> _Link | None:

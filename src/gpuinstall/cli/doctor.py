@@ -1,7 +1,9 @@
-"""``gpuinstall doctor``: what is wrong with machine, environment and project, and what to do first."""
+"""``gpuinstall doctor``: what is wrong with machine, environment and project, what to do first, and doing it."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from gpuinstall import __version__
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.doctor.finding import exit_code
+from gpuinstall.environments.advice import quoted
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_text
 
@@ -18,20 +21,28 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.doctor.finding import Finding
+    from gpuinstall.doctor.steps import RepairResult, RepairStep
+    from gpuinstall.sources import Sources
 
 
 @click.command("doctor")
 @options.venv
 @click.option("--report", metavar="FILE", help="Write a Markdown report without secrets and names.")
+@click.option("--fix", "fixing", is_flag=True, help="Show the repairs of the environment, ask, make them, look again.")
+@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @framed("doctor")
-def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
+def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
 
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
-    found = examine(Path.cwd(), folder, terminal)
+    sources = _sources()
+    found = examine(Path.cwd(), folder, sources, terminal)
+    repairs = _repaired(terminal, found, folder, sources, yes=yes) if fixing else ()
+    if repairs:
+        found = examine(Path.cwd(), folder, sources, terminal)
     if report:
         from gpuinstall.doctor.report import report as written
 
@@ -39,12 +50,51 @@ def command(terminal: Terminal, *, venv: str, report: str | None) -> Outcome:
     code = exit_code(found.findings, found.machine.with_problems(found.preflight.problems))
     faults = [each for each in found.findings if each.blocking]
     return Outcome(
-        found.to_dict(),
+        found.to_dict() | ({"repairs": [each.to_dict() for each in repairs]} if fixing else {}),
         lambda screen: show(screen, found, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
         errors=tuple({"code": each.code, "message": each.title, "hint": each.fix} for each in faults if code),
     )
+
+
+def _sources() -> Sources:
+    """Read where packages come from; settings that are malformed are for the commands that install to refuse."""
+    from gpuinstall.sources import Sources, read_sources
+
+    named = os.environ.get("GPUINSTALL_TORCH_INDEX")
+    try:
+        return read_sources(named, os.environ, Path.cwd(), configured=options.read_project_config().torch_index)
+    except UsageError:
+        return Sources()
+
+
+def _repaired(
+    terminal: Terminal, found: Examination, venv: Path, sources: Sources, *, yes: bool
+) -> tuple[RepairResult, ...]:
+    """Show the steps, ask, and make them; raise UsageError where nobody can answer."""
+    from gpuinstall.doctor.steps import carry_out, repair_steps
+    from gpuinstall.session import open_session
+
+    steps = repair_steps(found.findings, venv)
+    for step in steps:
+        terminal.step("Repair", step.line)
+    if not steps or not (yes or _agreed(steps, venv)):
+        terminal.warn("nothing was changed" if steps else "there is no repair that could be made from here")
+        return ()
+    with open_session(sources, terminal) as session:
+        results = carry_out(steps, session.environment, terminal)
+    for result in results:
+        if result.message:
+            terminal.warn(f"{result.line}\n{result.message}")
+    return results
+
+
+def _agreed(steps: tuple[RepairStep, ...], venv: Path) -> bool:
+    if not sys.stdin.isatty():
+        hint = f"gpuinstall doctor --fix --yes --venv {quoted(venv)}"
+        raise UsageError("nobody-to-ask", "--fix asks before it changes anything, and nobody can answer", hint=hint)
+    return click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True)
 
 
 def show(terminal: Terminal, found: Examination, report: str | None) -> None:

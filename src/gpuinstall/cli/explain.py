@@ -22,7 +22,7 @@ from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.failures.classify import RecognisedCause
@@ -35,16 +35,32 @@ LIKELIEST = 5
 @click.command("explain")
 @click.argument("text", required=False)
 @click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
+@click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment that the repairs are for.")
 @framed("explain")
-def command(_terminal: Terminal, *, text: str | None, machine: str | None) -> Outcome:
+def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file, or stdin."""
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
+    words = _words(Path(venv).absolute()) if venv else {}
     said = Transcript(read_text(text))
-    causes = classify(said, read_machine_document(machine) if machine else None, here=_here())
+    known = read_machine_document(machine) if machine else None
+    causes = classify(said, known, here=_here(), words=words)
     others = lookalikes(said)
     advice = advised(said, causes)
-    return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice))
+    return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice, words))
+
+
+def _words(venv: Path) -> dict[str, str]:
+    """Name an environment in the commands of a fix; raise UsageError where there is none."""
+    from gpuinstall.environments.advice import advice_words
+    from gpuinstall.environments.paths import interpreter
+
+    python = interpreter(venv)
+    if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
+        raise UsageError(
+            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall explain --venv DIR"
+        )
+    return advice_words(python)
 
 
 def _here() -> Machine:
@@ -117,6 +133,7 @@ def show(
     causes: tuple[RecognisedCause, ...],
     others: tuple[tuple[Lookalike, str], ...],
     advice: tuple[Advice, ...],
+    words: Mapping[str, str],
 ) -> None:
     """Print the explanation for a person."""
     for place, cause in enumerate(causes):
@@ -131,7 +148,7 @@ def show(
         terminal.line(
             "Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain"
         )
-        terminal.line("On the machine itself: gpuinstall doctor --report report.md")
+        terminal.line(f"On the machine itself: gpuinstall doctor{words.get('at', '')} --report report.md")
     if advice and not causes:
         terminal.line("\nWhat it advises is often told, and wrong:")
         _rows(terminal, _refuted(advice))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import install_options, options
+from gpuinstall.cli.install_into import IntoRun, check_not_a_path, put_into
 from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @options.request_options
 @options.machine_options
 @options.venv
+@install_options.into
 @click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
 @install_options.replacing
 @click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("install")
 def command(
@@ -50,6 +53,7 @@ def command(
     machine: options.MachineOptions,
     *,
     venv: str,
+    into: bool,
     dry_run: bool,
     replacing: bool,
     upgrade: bool,
@@ -59,6 +63,7 @@ def command(
     fallback: bool,
     wait: float,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
@@ -66,9 +71,13 @@ def command(
 
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
+    if into:
+        return put_into(terminal, request, machine, IntoRun(Path(venv), dry_run, wait, code_check, offline))
+    check_not_a_path(request.python)
     wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
     wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
-    session = open_session(sources, terminal, offline=offline, code_check=code_check)
+    only_binary = only_binary or options.read_project_config().only_binary
+    session = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     return (_dry_run if dry_run else _install)(session, wanted, catalog)
 
 

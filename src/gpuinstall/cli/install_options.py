@@ -9,6 +9,9 @@ from gpuinstall.install.environment_lock import WAIT_S
 replacing = click.option(
     "--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too."
 )
+into = click.option(
+    "--into", is_flag=True, help="Put torch into the environment that --python PATH or --venv DIR names."
+)
 verify = click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
 keep = click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
 wait = click.option(

@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.terminal import duration
-from gpuinstall.units import display_path, readable
+from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

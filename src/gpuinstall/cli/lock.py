@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.code_check
+@options.only_binary
 @options.offline
 @framed("lock")
 def command(
@@ -57,6 +58,7 @@ def command(
     diff: tuple[str, str] | None,
     download: Path | None,
     code_check: bool,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
@@ -81,7 +83,9 @@ def command(
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     moving = tuple(map(normalised, packages))
     files = digest_files(request.read_files, folder)
-    with open_session(sources, terminal, offline=offline, code_check=code_check) as session:
+    only_binary = only_binary or config.only_binary
+    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
+    with opened as session:
         catalog = with_locked_builds(catalog, folder, session)
         chosen = targets or (() if meant else config.targets or ())
         if check:
@@ -90,7 +94,7 @@ def command(
             return _check(folder, wanted, catalog, declared, None if offline else session)
         if download:
             return _download(folder, download, session)
-        requests = _lock_requests(chosen, meant, wanted, catalog, terminal)
+        requests = _lock_requests(chosen, meant, wanted, catalog, session)
         newest = per_target == "newest"
         exact = request.names_requirements(config)
         return _write(LockOptions(folder, requests, exact, files, upgrade, moving, newest), session)
@@ -107,24 +111,30 @@ def _settings(request: options.RequestOptions, folder: Path, catalog: Catalog) -
 
 
 def _lock_requests(
-    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, terminal: Terminal
+    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, session: Session
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.cover import cover
+    from gpuinstall.lock.cover import cover_with_programs
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
 
+    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
     if len(machines) == 1 and not targets:
-        return (LockRequest(machines[0], request, catalog, builds_here=False),)
+        return tuple(alone)
     named_targets = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
         raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
-    covering = cover(machines, request, catalog) if machines else ()
-    every = dict.fromkeys((*named_targets, *covering))
+    served = cover_with_programs(alone, session) if machines else {}
+    every = dict.fromkeys(named_targets, frozenset[int]()) | served
     if every:
-        return tuple(LockRequest.for_target(target, request, catalog) for target in every)
-    return (LockRequest(options.read_selected_machine(options.MachineOptions(), terminal), request, catalog),)
+        return tuple(
+            LockRequest.for_target(
+                target, request, catalog, tuple(machines[position] for position in sorted(positions))
+            )
+            for target, positions in every.items()
+        )
+    return (LockRequest(options.read_selected_machine(options.MachineOptions(), session.reporter), request, catalog),)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from shlex import join
 
 import click
 
 from gpuinstall import __version__
+from gpuinstall.cli.handover import HANDED_OVER, handed_over
 from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.spelling import suggestion
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 
@@ -45,6 +48,16 @@ class Commands(click.Group):
         found: click.Command = import_module(f"gpuinstall.cli.{cmd_name}").command
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; raise UsageError with the one that was meant, as far as that can be told."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            meant = suggestion(args[0], COMMANDS)
+            hint = f"gpuinstall {join([meant, *args[1:]])}" if meant else "gpuinstall help"
+            raise UsageError("usage", f"there is no command {args[0]!r}", hint=hint)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -52,7 +65,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="gpuinstall")
+@click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
     """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""
 
@@ -60,7 +73,7 @@ def entrance() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     try:
-        return _run(arguments)
+        return _run(_understood(arguments))
     except click.ClickException as error:
         return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
     except (click.Abort, KeyboardInterrupt):
@@ -75,6 +88,13 @@ def run(arguments: list[str]) -> int:
         message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
         hint = f"{_named(arguments)} --verbose shows where; please report it"
         return _fail(arguments, InternalError("internal", message, hint=hint))
+
+
+def _understood(arguments: list[str]) -> list[str]:
+    """The same in the words of click: what bootstrap.py handed over, and ``help COMMAND``."""
+    if arguments[:1] == [HANDED_OVER]:
+        arguments = handed_over(arguments[1:], COMMANDS)
+    return [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
 
 
 def _run(arguments: list[str]) -> int:

@@ -33,6 +33,9 @@ offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", h
 code_check = click.option(
     "--code-check/--no-code-check", default=True, help="Take only packages that have code for the GPUs (they are read)."
 )
+only_binary = click.option(
+    "--only-binary", is_flag=True, envvar="GPUINSTALL_ONLY_BINARY", help="Take wheels alone: run no package's own code."
+)
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )

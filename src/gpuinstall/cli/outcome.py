@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
 
+from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal
 from gpuinstall.errors import GpuInstallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
@@ -36,15 +39,14 @@ _OUTPUT_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a command came to: its document, its exit status, and how a person reads it."""
 
     data: dict[str, Any]
     show: Callable[[Terminal], None]
     status: Status = "success"
     exit_code: int = 0
-    errors: tuple[dict[str, Any], ...] = field(default=())
+    errors: tuple[dict[str, Any], ...] = ()
 
 
 def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
@@ -58,17 +60,33 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
         def call(
             *args: Any, as_json: bool, quiet: bool, verbose: bool, progress: bool, color: Any, **kwargs: Any
         ) -> int:
-            terminal = Terminal(json=as_json, quiet=quiet, verbose=verbose, progress=progress, color=color)
-            try:
-                return present(terminal, name, function(terminal, *args, **kwargs))
-            except GpuInstallError as error:
-                return fail(terminal, name, error)
+            log = RunLog(name, sys.argv[1:]) if name in LOGGED else None
+            terminal = Terminal(json=as_json, quiet=quiet, verbose=verbose, bars=progress, color=color, log=log)
+            with _followed(terminal):
+                try:
+                    return present(terminal, name, function(terminal, *args, **kwargs))
+                except GpuInstallError as error:
+                    return fail(terminal, name, error)
+                except Exception:
+                    import traceback
+
+                    terminal.record(traceback.format_exc())
+                    raise
 
         for option in reversed(_OUTPUT_OPTIONS):
             call = option(call)
         return call
 
     return decorate
+
+
+def _followed(terminal: Terminal) -> AbstractContextManager[None]:
+    """Have the programs that are run shown, or kept, where that is wanted."""
+    if not (terminal.verbose or terminal.log):
+        return nullcontext()
+    from gpuinstall.process import heard_by
+
+    return heard_by(terminal)
 
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:

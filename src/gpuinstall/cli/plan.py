@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
-    from gpuinstall.request import Request
+    from gpuinstall.session import Session
 
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 
@@ -38,6 +41,8 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
 @click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
+@options.code_check
+@options.only_binary
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -47,6 +52,8 @@ def command(
     everything: bool,
     why: str | None,
     live: bool,
+    code_check: bool,
+    only_binary: bool,
 ) -> Outcome:
     """Plan."""
     config = options.read_project_config()
@@ -54,7 +61,14 @@ def command(
     wanted = options.build_request(request, config, machine=machine)
     catalog = _catalog(request.torch_index or config.torch_index)
     if live:
-        plan = _live(catalog, meant, wanted, terminal, named=request.torch_index, configured=config.torch_index)
+        from gpuinstall.lock.request import LockRequest
+        from gpuinstall.session import open_session
+        from gpuinstall.sources import read_sources
+
+        sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
+        only_binary = only_binary or config.only_binary
+        with open_session(sources, terminal, code_check=code_check, only_binary=only_binary) as session:
+            plan = _live(LockRequest(meant, wanted, catalog, builds_here=not machine.is_other), session)
     else:
         plan = _with_what_is_open(choose(meant, wanted, catalog))
 
@@ -140,41 +154,23 @@ def _with_what_is_open(plan: Plan) -> Plan:
 def _catalog(index: str | None) -> Catalog:
     """The catalogue with what was learned from the index that is meant."""
     from gpuinstall.learned.known import known_catalog
-    from gpuinstall.sources.indexes import Indexes
-    from gpuinstall.sources.sources import sources_of
+    from gpuinstall.sources.sources import torch_index_of
 
-    base = sources_of(index, {}, Indexes()).torch_index
+    base = torch_index_of(index)
     return replace(known_catalog(base), torch_index=base)
 
 
-def _live(
-    catalog: Catalog,
-    machine: Machine,
-    request: Request,
-    terminal: Terminal,
-    *,
-    named: str | None,
-    configured: str | None,
-) -> Plan:
+def _live(wish: LockRequest, session: Session) -> Plan:
     """Choose as install does: from what the sources list today, with the programs resolved."""
-    import os
-    from pathlib import Path
-
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.plan_and_resolve import plan_and_resolve
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
 
-    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
-    with open_session(sources, terminal) as session:
-        client = session.client
-        narrowed = learned_catalog(catalog, machine, request, SilentReporter(), sources=sources, client=client)
-        plan = choose(machine, request, narrowed)
-        if plan.choice is None:
-            return plan
-        return plan_and_resolve([LockRequest(machine, request, catalog)], session)[0].planned.plan
+    catalog = learned_catalog(
+        wish.catalog, wish.machine, wish.request, SilentReporter(), sources=session.sources, client=session.client
+    )
+    plan = choose(wish.machine, wish.request, catalog)
+    return plan_and_resolve([wish], session)[0].planned.plan if plan.choice else plan
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @install_options.verify
 @install_options.keep
 @install_options.wait
+@options.only_binary
 @options.offline
 @framed("sync")
 def command(
@@ -44,6 +45,7 @@ def command(
     verify: bool,
     keep: bool,
     wait: float,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Sync."""
@@ -59,8 +61,9 @@ def command(
     meant = options.read_selected_machine(machine, terminal)
     terminal.step("Machine", machine_line(meant))
     paths = EnvironmentPaths.at(Path(venv))
+    config = options.read_project_config()
     request = replace(
-        options.build_request(options.RequestOptions(), options.read_project_config(), machine=machine),
+        options.build_request(options.RequestOptions(), config, machine=machine),
         requirements=("torch",),
     )
     here = None if machine.is_other else meant
@@ -68,7 +71,9 @@ def command(
     wanted = replace(wanted, replace=replacing, verify=verify, keep=keep, fallback=False)
     if named:
         wanted = _of_target(wanted, named, meant)
-    with open_session(read_sources(None, os.environ, Path.cwd()), terminal, offline=offline) as session:
+    sources = read_sources(None, os.environ, Path.cwd())
+    only_binary = only_binary or config.only_binary
+    with open_session(sources, terminal, offline=offline, only_binary=only_binary) as session:
         done = install(wanted, known_catalog(), session)
     warn_of_unproven(terminal, done)
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from gpuinstall.errors import InternalError
+from gpuinstall.units import display_path, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from rich.console import Console
+
+    from gpuinstall.cli.progress import Tally
+    from gpuinstall.cli.run_log import RunLog
     from gpuinstall.errors import GpuInstallError
-    from gpuinstall.reporter import Meter
+    from gpuinstall.process import Finished
+    from gpuinstall.reporter import Progress, Unit
 
 Color = Literal["auto", "always", "never"]
 
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -27,15 +37,17 @@ class OutputError(InternalError):
 
 @dataclass(frozen=True)
 class Terminal:
-    """Where a command writes: results to ``out``, progress and faults to ``err``."""
+    """Where a command writes: results to ``out``, progress and faults to ``err``; ``live`` draws bars just now."""
 
     json: bool = False
     quiet: bool = False
     verbose: bool = False
-    progress: bool = True
+    bars: bool = True
     color: Color = "auto"
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+    log: RunLog | None = None
+    live: list[Console] = field(default_factory=list)
 
     def colored(self, stream: TextIO) -> bool:
         """Say whether ``stream`` gets colour: the option, then NO_COLOR, then FORCE_COLOR, then a terminal."""
@@ -86,19 +98,49 @@ class Terminal:
         """Say something that stops nothing."""
         self._say(f"{self.style('warning:', 'yellow', self.err)} {text}")
 
-    @contextmanager
-    def transfer(self, label: str, size: int | None) -> Iterator[Meter]:
-        """Follow one download: a live bar on a terminal, nothing in a log."""
-        if self.quiet or not self.progress or not self.err.isatty():
-            yield lambda _count: None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    def progress(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+    ) -> AbstractContextManager[Progress]:
+        """Follow a work: live bars in a terminal, a line every ten seconds in a log."""
+        if self.quiet or not parts:
+            return nullcontext(lambda _part, _count: None)
+        from gpuinstall.cli.progress import Tally, lines
 
-        columns = (TextColumn("{task.description:<11}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=Console(file=self.err), transient=True) as bar:
-            task = bar.add_task(label, total=size)
-            yield lambda count: bar.update(task, advance=count)
+        if self.bars and self.err.isatty():
+            return self._drawn(label, Tally(parts, unit))
+        return lines(label, Tally(parts, unit), self.step)
+
+    @contextmanager
+    def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
+        from rich.console import Console
+
+        from gpuinstall.cli.progress import bars
+
+        width = os.get_terminal_size(self.err.fileno()).columns or None
+        console = Console(file=self.err, width=width, no_color=not self.colored(self.err), highlight=False)
+        self.live.append(console)
+        try:
+            with bars(label, tally, console) as progress:
+                yield progress
+        finally:
+            self.live.remove(console)
+
+    def started(self, argv: Sequence[str]) -> None:
+        """Say, to who wants to know, which program is run."""
+        if self.verbose:
+            self._show(self.style(f"{'':11} $ {shlex.join(argv)}", "dim", self.err))
+        if self.log:
+            self.log.started(argv)
+
+    def ended(self, finished: Finished) -> None:
+        """Keep what it said."""
+        if self.log:
+            self.log.ended(finished)
+
+    def record(self, text: str) -> None:
+        """Keep what a person is not shown."""
+        if self.log:
+            self.log.write(text)
 
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
@@ -107,18 +149,22 @@ class Terminal:
         for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint)):
             if text:
                 self._say(_hanging(label, text))
+        if self.log and self.log.path:
+            self._show(_hanging("log", display_path(self.log.path)))
 
     def _say(self, text: str) -> None:
-        """Write a line that nothing depends on: where it cannot be written, the work goes on."""
+        self.record(_ESCAPES.sub("", text).strip())
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        """Write a line that nothing depends on: above the bars; where it cannot be written, the work goes on."""
         with suppress(OSError):
-            print(text, file=self.err, flush=True)
+            if not self.live:
+                print(text, file=self.err, flush=True)
+                return
+            from rich.text import Text
 
-
-def duration(seconds: float) -> str:
-    """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+            self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
 
 
 def _hanging(label: str, text: str) -> str:

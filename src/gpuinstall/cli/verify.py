@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,7 @@ def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
         if earlier:
             show_changes(terminal, changes, earlier)
 
-    return replace(outcome, data=data, show=show)
+    return outcome._replace(data=data, show=show)
 
 
 def _read_bench(path: Path) -> Bench:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor import environment, project, shell
+from gpuinstall.doctor import damage, environment, project, shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.finding import Finding
 
 CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
+    damage.torch_hollow,
+    damage.files_lost,
+    damage.made_for_elsewhere,
+    damage.requirements_unmet,
+    damage.leftovers,
     environment.torch_twice,
     environment.conda_build,
     environment.mkl_too_new,
     environment.cpu_build_over_cuda,
+    environment.no_code,
     environment.two_cuda_majors,
     environment.companions_differ,
     environment.numpy_too_new,

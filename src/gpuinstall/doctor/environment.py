@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.doctor.finding import Finding, finding
 from gpuinstall.failures.table import load_failures
+from gpuinstall.verify.coverage import uncovered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,13 @@ def cpu_build_over_cuda(evidence: DoctorEvidence) -> Iterator[Finding]:
         yield _fault(evidence, "cpu-build-over-cuda", title, why, "F34")
 
 
+def no_code(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """GPUs that this build of torch has no code for, by the catalogue: no kernel has to fail to know it."""
+    for each in uncovered(evidence.machine, evidence.catalog, evidence.torch, evidence.words.get("cuda")):
+        title = f"torch {evidence.torch} has no code for {each.gpu.label}: {each.message}"
+        yield _fault(evidence, "no-code", title, "no kernel of this build can run on it", each.cause)
+
+
 def two_cuda_majors(evidence: DoctorEvidence) -> Iterator[Finding]:
     """The CUDA libraries of two majors."""
     found = (re.match(r"nvidia-.*-(cu1[1-9])$", name) for name, _ in evidence.installed.packages)
@@ -68,9 +76,13 @@ def two_cuda_majors(evidence: DoctorEvidence) -> Iterator[Finding]:
 def companions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Check torchvision, 0.(minor + 15) for torch 2.x, and torchaudio, of torch's own minor, while they are bound."""
     torch, vision, audio = map(evidence.installed.version, ("torch", "torchvision", "torchaudio"))
-    minor = _minor(torch, 2)
+    minor, label = _minor(torch, 2), torch.partition("+")[2]
     if minor is None:
         return
+    for name, version, entry in (("torchvision", vision, "F47"), ("torchaudio", audio, "F48")):
+        if label and version.partition("+")[2] not in ("", label):
+            title = f"{name} {version} does not belong to torch {torch}, which is for {label}"
+            yield _fault(evidence, f"{name}-mismatch", title, "both have to be of one index", entry)
     why = "it is compiled for one minor of torch"
     if _numbers(torch) < _bound("F47", "torch") and vision and _minor(vision, 0) != minor + 15:
         title = f"torchvision {vision} does not belong to torch {torch}, which needs 0.{minor + 15}"

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.checks import look
+from gpuinstall.doctor.contents import read_contents
 from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import read_project
+from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell
+from gpuinstall.environments.advice import advice_words, quoted
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
+    from gpuinstall.sources import Sources
     from gpuinstall.vendors.prober import Preflight
     from gpuinstall.verify import Verdict
 
@@ -62,16 +66,34 @@ class Examination:
         }
 
 
-def examine(folder: Path, venv: Path, reporter: Reporter) -> Examination:
-    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``."""
+def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter) -> Examination:
+    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``.
+
+    ``sources`` are where its packages would come from again.
+    """
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
-    shell = read_shell(os.environ if is_there else {})
-    seen = look(DoctorEvidence(machine, read_installed(venv), shell, read_project(folder), known_catalog()))
+    seen = look(_evidence(folder, venv, machine, sources, is_there=is_there))
     environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
     findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
     return Examination(machine, proof, environment, ordered(findings))
+
+
+def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
+    """Read what the checks are given; of the GPUs those that the environment was made for."""
+    catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
+    gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
+    return DoctorEvidence(
+        replace(machine, gpus=gpus),
+        read_installed(venv),
+        read_shell(os.environ if is_there else {}),
+        read_project(folder),
+        catalog,
+        contents,
+        read_repair(venv, contents, sources, catalog.family),
+        advice_words(interpreter(venv)) if is_there else {},
+    )
 
 
 def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[ExaminedEnvironment, tuple[Finding, ...]]:
@@ -79,9 +101,10 @@ def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Examine
     try:
         verdict = _verdict(interpreter(venv), venv, machine, reporter)
     except UsageError as error:
-        broken = Finding("environment", error.code, error.message, error.why, "gpuinstall install", blocking=True)
+        fix = f"gpuinstall install{advice_words(interpreter(venv)).get('into', '')}"
+        broken = Finding("environment", error.code, error.message, error.why, fix, blocking=True)
         return ExaminedEnvironment(venv, None), (broken,)
-    return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict))
+    return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict, venv))
 
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
@@ -91,23 +114,30 @@ def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> 
     )
 
 
-def _failed(verdict: Verdict) -> Iterator[Finding]:
+def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
     """Read the checks that failed as findings."""
     for device in verdict.devices:
         for fault in device.faults:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = "\n".join(fault.fix) or "gpuinstall verify --verbose"
+            fix = "\n".join(fault.fix) or f"gpuinstall verify --verbose --venv {quoted(venv)}"
             yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
 def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Let what the packages and variables show stand for the failed checks that it explains."""
+    """Let what the packages and variables show stand for the failed checks that it explains.
+
+    A check that fails without a known cause is explained by damage that the files show.
+    """
     causes = {finding.id for finding in failed if finding.id}
     kept = tuple(
         replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
         for finding in seen
     )
     explained = {finding.id for finding in kept if finding.where == "environment"}
-    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
+    damaged = any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment")
+    return (
+        *kept,
+        *(finding for finding in failed if (not damaged if finding.id is None else finding.id not in explained)),
+    )

@@ -14,6 +14,7 @@ from gpuinstall.files import is_folder
 
 _STAGING = "staging-"
 _RUN = os.urandom(4).hex()
+_PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,22 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 
 
 def interpreter(venv: Path) -> Path:
-    """The Python of an environment."""
-    return venv / "Scripts" / "python.exe" if os.name == "nt" else venv / "bin" / "python"
+    """The Python of an environment; that of a portable one for Windows lies in the folder itself."""
+    if os.name != "nt":
+        return venv / "bin" / "python"
+    portable = venv / "python.exe"
+    return portable if portable.is_file() else venv / "Scripts" / "python.exe"
+
+
+def environment_of(python: Path) -> Path:
+    """The environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
+    return python.parent.parent if python.parent.name in ("bin", "Scripts") else python.parent
+
+
+def packages_folders(venv: Path) -> list[Path]:
+    """The folders of an environment's packages, by their real paths, each once."""
+    found = (path for pattern in _PACKAGES for path in venv.glob(pattern))
+    return sorted({path.resolve() for path in found})
 
 
 def site_packages(venv: Path, python: str) -> Path:

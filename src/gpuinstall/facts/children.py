@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -27,16 +28,23 @@ def time_limit(gpus: int) -> float:
     return 5.0 + 5.0 * gpus
 
 
-def run_children(commands: Sequence[Command], seconds: float, waiting: Callable[[], None]) -> tuple[Finished, ...]:
+def run_children(
+    commands: Sequence[Command],
+    seconds: float,
+    waiting: Callable[[], None],
+    each_line: Callable[[int, str], None] | None = None,
+) -> tuple[Finished, ...]:
     """Run each (argv, environment) at once, calling ``waiting`` after 3 s; a status is None where the time ran out.
 
+    ``each_line`` hears each line that one of them, by its position, writes to stdout.
     A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
     """
     done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
 
     def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
-            done[number] = run(argv, env=environment, seconds=seconds)
+            heard = partial(each_line, number) if each_line else None
+            done[number] = run(argv, env=environment, seconds=seconds, each_line=heard)
         except OSError as error:
             done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
 

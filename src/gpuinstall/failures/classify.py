@@ -20,7 +20,7 @@ from gpuinstall.failures.table import (
 from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.failures.problems import FixContext
     from gpuinstall.machine import Machine
@@ -53,19 +53,24 @@ class RecognisedCause:
 
 
 def classify(
-    text: str | Transcript, machine: Machine | None = None, *, here: Machine | None = None
+    text: str | Transcript,
+    machine: Machine | None = None,
+    *,
+    here: Machine | None = None,
+    words: Mapping[str, str] | None = None,
 ) -> tuple[RecognisedCause, ...]:
     """Name the causes that ``text`` shows, best first.
 
     ``machine`` is the one it comes from. ``here`` is where the fix will be read, when the text may come from anywhere:
-    it decides over commands, never over causes.
+    it decides over commands, never over causes; ``words`` name the environment that they are for.
     """
     transcript = _read(text)
     circumstances = Circumstances(transcript, machine)
     found = [cause for failure in load_failures().values() if (cause := _seen(failure, transcript, circumstances))]
     if not found:
         return ()
-    context, legacy = circumstances.fix_context(machine or here), circumstances.hold("legacy-gpu")
+    context = circumstances.fix_context(machine or here).knowing(**(words or {}))
+    legacy = circumstances.hold("legacy-gpu")
     return tuple(
         RecognisedCause(failure.id, failure.title, confidence, evidence, fix(failure.id, context, legacy=legacy))
         for failure, confidence, evidence in _ranked(found)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
-from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
+from gpuinstall.install.priced_lock import PricedLock, price_lock, price_resolution, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
-from gpuinstall.lock.request import LockRequest, PlannedLock, refusal
 from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(priced.found, options, session)
+            build(priced, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(priced.found, step.venv, options, session).to_dict()
+            verdict = prove(priced.found, interpreter(step.venv), options.machine, options.here, session).to_dict()
             _mark(step.venv, priced.found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
@@ -61,8 +61,8 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         verdict,
         "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
         decision.misfits,
-        priced.bytes,
-        priced.caches,
+        priced.bill.fetch if priced.bill else 0,
+        priced.bill.caches if priced.bill else (),
         find_previous(options.paths) if Swap() in steps else None,
     )
 
@@ -70,23 +70,22 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
 def show(
     decision: Decision, options: InstallOptions, catalog: Catalog, session: Session
 ) -> tuple[Plan, list[list[str]]]:
-    """The plan that a decision follows, and the command lines of its steps; raise the error of a refusal."""
+    """The plan that a decision follows, resolved, and the command lines of its steps; raise what resolving raises."""
     source = decision.lock
     if isinstance(source, Refuse):
         raise source.error
-    builds = [step for step in decision.steps if isinstance(step, BuildEnvironment)]
-    commands = [
-        words for step in builds for words in build_commands(step.python, find_python(step.python), options.paths)
-    ]
-    if not isinstance(source, Resolve):
-        return source.found.plan, commands
-    choice = source.plan.choice
-    if choice is None:
-        raise refusal(source.plan, options.machine)
-    planned = PlannedLock(LockRequest(options.machine, options.request, catalog), source.plan, choice)
-    project = ResolverProject(choice.requirements, choice.python, planned.target)
-    resolve = uv.compile_lock(session.python, choice.python, planned.target.uv_platform) + project.inputs
-    return source.plan, [resolve, *commands]
+    if isinstance(source, Resolve):
+        resolution, _ = price_resolution(options, catalog, session)
+        choice, target = resolution.planned.choice, resolution.target
+        project = ResolverProject(choice.requirements, choice.python, target)
+        resolve = uv.compile_lock(session.python, choice.python, target.uv_platform) + project.inputs
+        return resolution.planned.plan, [resolve, *_building(choice.python, options)]
+    pythons = [step.python for step in decision.steps if isinstance(step, BuildEnvironment)]
+    return source.found.plan, [words for python in pythons for words in _building(python, options)]
+
+
+def _building(python: str, options: InstallOptions) -> list[list[str]]:
+    return build_commands(python, find_python(python), options.paths)
 
 
 def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:

@@ -107,7 +107,8 @@ def _not_ours(paths: EnvironmentPaths) -> UsageError:
     return UsageError(
         "not-ours",
         f"{paths.venv} is {kind}",
-        hint=f"the same with --replace (it stays in {paths.previous}), or with --venv DIR",
+        hint=f"the same with --replace (it stays in {paths.previous}), or with --venv DIR\n"
+        "the same with --into puts torch into it, and leaves what else is there",
     )
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.files import remove
-from gpuinstall.install.decision import Resolve, decide, judge_locks
+from gpuinstall.install.decision import decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, show
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
-from gpuinstall.learned.live import learned_catalog
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.unknown_builds import with_locked_builds
 from gpuinstall.plan import choose
@@ -44,16 +43,10 @@ def install(options: InstallOptions, catalog: Catalog, session: Session) -> Inst
 
 
 def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Plan, list[list[str]]]:
-    """Decide as an installation does; return the plan and the command lines, none where nothing is left to do."""
+    """Decide and resolve as an installation does; return the plan and the command lines, none where nothing is left."""
     check_replaceable(options.paths)
     catalog = with_locked_builds(catalog, options.paths.folder, session)
-    decision = _examined(options, catalog)
-    if isinstance(decision.lock, Resolve):
-        live = learned_catalog(
-            catalog, options.machine, options.request, session.reporter, sources=session.sources, client=session.client
-        )
-        decision = _decided(decision.existing, options, live)
-    return show(decision, options, catalog, session)
+    return show(_examined(options, catalog), options, catalog, session)
 
 
 def _examined(options: InstallOptions, catalog: Catalog) -> Decision:

@@ -13,16 +13,17 @@ from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
@@ -31,23 +32,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PricedLock:
-    """A lock with its plan; ``bytes`` are to be fetched for it, into ``caches``."""
+    """A lock with its plan, and what it costs: None where nothing is to be fetched or built."""
 
     found: Fit
-    bytes: int = 0
-    caches: tuple[Path, ...] = ()
+    bill: Bill | None = None
 
 
 def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
     """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
     _say_build(found.choice, session)
     builds, site = builds_of(found, options.machine, session)
+    if session.only_binary:
+        check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
-    price = _announce(files, {}, (), found.choice.python, venv=options.paths.venv, session=session)
-    return PricedLock(found, price.fetch, price.caches)
+    return PricedLock(found, _announce(files, {}, found.choice.python, venv=options.paths.venv, session=session))
 
 
 def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
@@ -58,20 +59,26 @@ def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[Sou
 
 def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
     """Make a lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
+    resolution, price = price_resolution(options, catalog, session)
+    planned = resolution.planned
+    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
+    return PricedLock(Fit(lock, planned.plan, planned.choice), price)
+
+
+def price_resolution(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Resolution, Bill]:
+    """Choose, resolve, and say what that costs; fetch none of it. Raise what choosing or resolving raises."""
     resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
-    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
+    choice, hashes = resolution.planned.choice, resolution.hashes
     _say_build(choice, session)
     for remark in resolution.planned.remarks:
         session.reporter.step("Build", remark)
-    for warning in plan.warnings:
+    for warning in resolution.planned.plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()} | dict(
         _listed_sizes(resolution.document)
     )
-    price = _announce(files, listed, hashes.missing, choice.python, venv=options.paths.venv, session=session)
-    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
-    return PricedLock(Fit(lock, plan, choice), price.fetch, price.caches)
+    return resolution, _announce(files, listed, choice.python, venv=options.paths.venv, session=session)
 
 
 def _say_build(choice: Choice, session: Session) -> None:
@@ -87,7 +94,6 @@ def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _announce(
     files: Sequence[LockedFile],
     listed: Mapping[str, int],
-    unhashed: Collection[LockedFile],
     python: str,
     *,
     venv: Path,
@@ -96,7 +102,7 @@ def _announce(
     """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
-    price = bill(size, cached, unhashed, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    price = bill(size, cached, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
     fetched = "" if find_python(python) else f"; uv fetches Python {python} too"
     session.reporter.step("Download", f"{price}{fetched}")
     price.check()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.verify import verify_environment
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.fit import Fit
+    from gpuinstall.machine import Machine
     from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
 
@@ -41,18 +40,17 @@ class KernelFailedError(VerificationError):
         self.build, self.verdict = found.choice.build, verdict
 
 
-def prove(found: Fit, venv: Path, options: InstallOptions, session: Session) -> Verdict:
-    """Run the kernels of an environment on this machine's GPUs, or say that they are not here.
+def prove(found: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:
+    """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
 
     Raise KernelFailedError where one fails.
     """
     start = monotonic()
-    machine = options.here or replace(options.machine, gpus=())
-    gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if options.here else None
+    gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if here else None
     for_cpu = found.plan.status == "cpu"
     verdict = verify_environment(
-        interpreter(venv),
-        machine,
+        python,
+        here or replace(machine, gpus=()),
         asked_cpu=for_cpu,
         gpus=gpus or None,
         meant=found.choice.build,

@@ -31,9 +31,12 @@ UNPACKED = 2.3
 
 @dataclass(frozen=True)
 class Bill:
-    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder."""
+    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder.
 
-    fetch: int
+    ``missing`` are the files to fetch, with their sizes (0 where that is not known).
+    """
+
+    missing: Mapping[LockedFile, int]
     unpacked: int
     venv: Path
     folders: Mapping[Path, int]
@@ -50,6 +53,11 @@ class Bill:
                 )
 
     @property
+    def fetch(self) -> int:
+        """The bytes to fetch."""
+        return sum(self.missing.values())
+
+    @property
     def caches(self) -> tuple[Path, ...]:
         """The folders that keep what is fetched."""
         return tuple(folder for folder, size in self.folders.items() if size and folder != self.venv)
@@ -63,26 +71,21 @@ class Bill:
 
 
 def bill(
-    sizes: Mapping[LockedFile, int],
-    cached: Collection[LockedFile],
-    unhashed: Collection[LockedFile],
-    venv: Path,
-    *,
-    uv_cache: Path,
-    cache: Path,
+    sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path, cache: Path
 ) -> Bill:
-    """Reckon what ``sizes`` cost where ``cached`` need no transfer; ``unhashed`` go through our own cache, others uv's.
+    """Reckon what ``sizes`` cost where ``cached`` need no transfer: files come into our cache, uv unpacks into its own.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
     """
     new = {file: size for file, size in sizes.items() if file not in cached}
+    missing = {file: size for file, size in new.items() if local_path(file.url) is None}
     unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
     folders = {
         uv_cache: unpacked_new,
-        cache: sum(size for file, size in new.items() if file in unhashed),
+        cache: sum(missing.values()),
         venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
     }
-    return Bill(sum(size for file, size in new.items() if local_path(file.url) is None), unpacked, venv, folders)
+    return Bill(missing, unpacked, venv, folders)
 
 
 def sizes(

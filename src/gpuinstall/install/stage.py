@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import tomli_w
 
@@ -20,19 +23,23 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
+from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
+from gpuinstall.units import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
+    from gpuinstall.reporter import Meter
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
     from gpuinstall.web.wheel_cache import WheelCache
@@ -47,10 +54,12 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
     ]
 
 
-def build(found: Fit, options: InstallOptions, session: Session) -> None:
+def build(priced: PricedLock, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
-    start, paths = monotonic(), options.paths
+    found, paths = priced.found, options.paths
     remove(paths.staging)
+    fetched = _fetch(priced, options, session)
+    start = monotonic()
     builds, site = builds_of(found, options.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
     building = replace(session, environment={**session.environment, **variables})
@@ -60,7 +69,8 @@ def build(found: Fit, options: InstallOptions, session: Session) -> None:
     try:
         create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
         _run(create, session)
-        _sync(sync, found, options, building)
+        with _unpacking(fetched, session) as written:
+            _sync(sync, found, options, building, written)
     finally:
         paths.private_lock.unlink()
         paths.build_settings.unlink()
@@ -69,6 +79,36 @@ def build(found: Fit, options: InstallOptions, session: Session) -> None:
     held = found.lock.versions_of(load_catalog().family)
     write_pip_settings(paths.staging, paths.venv, found.lock.name, held)
     session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
+
+
+def _fetch(priced: PricedLock, options: InstallOptions, session: Session) -> list[Path]:
+    """Bring what the bill says into our cache, as far as its making has not; return the wheels that are new there."""
+    size = {file.url: size for file, size in priced.bill.missing.items()} if priced.bill else {}
+    files = [file for file in _files(priced.found, options) if file.url in size]
+    absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
+    if absent:
+        start = monotonic()
+        came = fetch_hashed(absent, session)
+        seconds = monotonic() - start
+        said = f"{len(absent)} files, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
+        session.reporter.step("Fetched", said, seconds)
+    near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
+    return [path for path in near if path]
+
+
+def _files(found: Fit, options: InstallOptions) -> list[LockedFile]:
+    return [file for file in selected(found.lock, found.choice.python, options.machine) if file.sha256]
+
+
+@contextmanager
+def _unpacking(wheels: Sequence[Path], session: Session) -> Iterator[Meter | None]:
+    """Follow uv while it unpacks wheels that it has never seen, by the bytes that it writes."""
+    size = sum(entry.file_size for wheel in wheels for entry in ZipFile(wheel).infolist())
+    if not size:
+        yield None
+        return
+    with session.reporter.progress("Unpack", {f"{len(wheels)} wheels": size}) as progress:
+        yield partial(progress, f"{len(wheels)} wheels")
 
 
 def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:
@@ -111,11 +151,16 @@ def _prefer_local_file(entry: dict[str, Any], folder: Path, cache: WheelCache, w
     if "path" in entry:
         entry["path"] = str(_within(folder, entry["path"]))
         return
-    name, sha256 = LockedFile("", entry["url"]).name, entry["hashes"].get("sha256", "")
-    paths = [*([wheels / sha256 / name, wheels / name] if wheels else []), cache.path(sha256, name)]
-    if near := next((path for path in paths if path.is_file()), None):
+    if near := _near(LockedFile("", entry["url"], entry["hashes"].get("sha256")), cache, wheels):
         del entry["url"]
         entry["path"] = str(near)
+
+
+def _near(file: LockedFile, cache: WheelCache, wheels: Path | None) -> Path | None:
+    """Find a file in a folder that was given, or in our cache."""
+    sha256 = file.sha256 or ""
+    paths = [*([wheels / sha256 / file.name, wheels / file.name] if wheels else []), cache.path(sha256, file.name)]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -125,11 +170,11 @@ def _within(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session) -> None:
+def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session, written: Meter | None) -> None:
     """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
     unreachable = _unreachable_host(found, options, session)
     try:
-        _run(command, session.from_cache() if unreachable else session)
+        _run(command, session.from_cache() if unreachable else session, written)
     except InstallationError as error:
         raise unreachable or error from None
 
@@ -144,14 +189,14 @@ def _unreachable_host(found: Fit, options: InstallOptions, session: Session) -> 
     return next(needed, None)
 
 
-def _run(command: list[str], session: Session) -> None:
-    """Run uv and say what it downloads and builds."""
+def _run(command: list[str], session: Session, written: Meter | None = None) -> None:
+    """Run uv and say what it downloads and builds; ``written`` counts the bytes that it writes."""
 
     def show(line: str) -> None:
         if line.strip().startswith(("Downloading", "Building")):
             session.reporter.wait(line.strip())
 
-    done = process.follow(command, show, env=session.environment, patience=session.patience)
+    done = process.follow(command, show, env=session.environment, patience=session.patience, written=written)
     if not done.ok:
         raise failure(done.err)
 

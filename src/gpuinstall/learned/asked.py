@@ -5,10 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.catalog.listing import family_wheels, read_listing
+from gpuinstall.catalog.listing import default_wheels, family_wheels, read_listing
 from gpuinstall.catalog.narrowing import listed_builds, platforms
-from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.requirement import parse_requirement
 
@@ -63,13 +61,9 @@ def _torches(asked: Asked, place: Place, catalog: Catalog, reader: Reader) -> li
 
 
 def _listed(asked: Asked, backend: Backend, catalog: Catalog, reader: Reader) -> tuple[Wheel, ...]:
-    if asked.name in catalog.family:
-        listed = family_wheels(reader.sources, reader.client, backend.tag, asked.name)
-        if own := tuple(wheel for wheel in listed if wheel.source != DEFAULT_INDEX):
-            return own
-    default = reader.sources.default_index
-    page = reader.client.page(f"{default}/{asked.name}/") if default else None
-    return parse_page(page.text, page.content_type, page.url) if page else ()
+    sources, client, of_family = reader.sources, reader.client, asked.name in catalog.family
+    own = family_wheels(sources, client, backend.tag, asked.name) if of_family else ()
+    return own or default_wheels(sources, client, asked.name)
 
 
 def _suits(wheel: Wheel, asked: Asked, place: Place) -> bool:

@@ -90,7 +90,7 @@ class Reader:
             if not _may_have_code(wheel.package, requires):
                 return row
             code = read_companion(opened, wheel.package, backend.version)
-            row = replace(row, architectures=code.architectures, witness=code.member)
+            row = replace(row, architectures=code.architectures, witness=code.member, cuda=code.cuda or row.cuda)
             return replace(row, bytes=opened.bytes_read, requests=opened.requests)
 
         return self._learn(wheel, backend, read)

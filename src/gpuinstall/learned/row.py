@@ -27,10 +27,11 @@ _SHOWN = ("package", "version", "backend", "platform", "architectures", "cuda", 
 class LearnedRow:
     """A wheel of torch, or of a package with GPU code as it runs beside the torch of ``backend``.
 
-    ``platform`` is ``linux-x86_64``; ``architectures`` are empty where the wheel does not say; ``witness`` is the part
-    of the wheel that was asked; ``requires`` are the demands of its METADATA. ``etag`` and ``size`` tell whether the
-    file at ``url`` is still the same where no ``sha256`` does. ``bytes`` and ``requests`` are what reading it has
-    cost, ``learned`` is when, in UTC. The rest is what the index said of a torch: see ``Build``.
+    ``platform`` is ``linux-x86_64``; ``architectures`` are empty where the wheel does not say; ``cuda`` is what torch
+    was made with, or what a package's PTX asks of the driver; ``witness`` is the part of the wheel that was asked;
+    ``requires`` are the demands of its METADATA. ``etag`` and ``size`` tell whether the file at ``url`` is still the
+    same where no ``sha256`` does. ``bytes`` and ``requests`` are what reading it has cost, ``learned`` is when, in UTC.
+    The rest is what the index said of a torch: see ``Build``.
     """
 
     package: str
@@ -85,6 +86,12 @@ class LearnedRow:
         """The torch index that it was found on; None is the default index."""
         return self.source.removesuffix(f"/{self.backend}") or None
 
+    @property
+    def toolkit(self) -> tuple[int, int] | None:
+        """The CUDA that it was made with."""
+        match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", self.cuda or "")
+        return (int(match[1]), int(match[2])) if match else None
+
     def build(self) -> Build:
         """Describe a torch as the catalogue describes builds."""
         os, _, arch = self.platform.partition("-")
@@ -94,7 +101,7 @@ class LearnedRow:
             os=os,
             arch=arch,
             code=self.architectures,
-            toolkit=_toolkit(self.cuda),
+            toolkit=self.toolkit,
             libraries=tuple(_libraries(self.requires)),
             pythons=self.pythons,
             glibc=self.glibc,
@@ -104,11 +111,6 @@ class LearnedRow:
             source=self.source,
             learned=self.day,
         )
-
-
-def _toolkit(version: str | None) -> tuple[int, int] | None:
-    match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", version or "")
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

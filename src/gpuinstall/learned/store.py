@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -66,6 +65,8 @@ class LearnedStore:
 
     def _file(self, wheel: Wheel, backend: str) -> Path:
         """Name a row so that a person finds it, and no two wheels share one."""
+        import hashlib
+
         key = hashlib.sha256((wheel.sha256 or wheel.url).encode()).hexdigest()[:16]
         folder = "builds" if wheel.package == _TORCH else "companions"
         return self.folder / folder / f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"

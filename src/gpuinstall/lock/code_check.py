@@ -5,17 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
 
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import Wheel, parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
-from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
@@ -24,36 +24,34 @@ from gpuinstall.vendors.protocol import Code
 from gpuinstall.wheels import load_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.lock.resolver import VersionPins
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
-
-    Resolve = Callable[[Sequence[LockRequest], VersionPins], list[Resolution]]
+    from gpuinstall.vendors.protocol import Rules
 
 AT_ONCE = 8
-ROUNDS = 4
 HINT = "ask for something else, or take it all the same: --no-code-check"
 
 
 @dataclass(frozen=True)
 class MissingCode:
-    """A locked package without code for GPUs: the wheel, what it has, and the first of its versions to leave out."""
+    """A locked package that does not run on the GPUs, and why.
+
+    It ``decides`` where it was asked for, or is known to be of no use without that code.
+    """
 
     wheel: Wheel
-    row: LearnedRow
-    gpus: tuple[Gpu, ...]
+    why: str
+    decides: bool
 
     def __str__(self) -> str:
-        names = " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
-        has = f"{self.row.witness} has {' '.join(self.row.architectures)}"
-        return f"{self.wheel.package} {self.wheel.version} has no code for {names}: {has}"
+        return f"{self.wheel.package} {self.wheel.version} {self.why}"
 
 
 @dataclass(frozen=True)
@@ -73,19 +71,31 @@ class CodeCheck:
 
     def __init__(self, resolution: Resolution, session: Session) -> None:
         self._resolution, self._session = resolution, session
-        planned = resolution.planned
-        self._build = planned.choice.build
-        self._rules = rules_for(planned.request.machine, planned.request.catalog, {self._build.backend.kind})
-        served = {run.index for run in planned.plan.gpus if run.how != "none"}
-        self._gpus = tuple(gpu for gpu in planned.request.machine.gpus if gpu.index in served)
+        self._build = resolution.planned.choice.build
+        self._gpus = tuple(_gpus_to_serve(resolution.planned))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
     def exclusions(self) -> list[Exclusion]:
-        """Say what has to give way for every package to have code; raise NoBuildError where nothing helps."""
-        return [self._exclusion(fault) for fault in self.faults()]
+        """Say what has to give way for every package to have code; raise NoBuildError where nothing can."""
+        deciding = [fault for fault in self.faults if fault.decides]
+        found = [(fault, self._exclusion(fault)) for fault in deciding]
+        helping = [exclusion for _, exclusion in found if exclusion]
+        if found and not helping:
+            raise NoBuildError(
+                "no-code-in-package",
+                str(deciding[0]),
+                why="no older version of it that is listed runs there either",
+                hint=HINT,
+            )
+        return helping
 
+    def remarks(self) -> list[Reason]:
+        """Warn of what came with something else and may be a part of it that it does without on these GPUs."""
+        return [Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides]
+
+    @cached_property
     def faults(self) -> list[MissingCode]:
-        """Find the packages that have GPU code, and none for one of the GPUs."""
+        """The packages that have GPU code, and none for one of the GPUs."""
         if not (self._gpus and self._session.code_check and self._may_differ()):
             return []
         wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
@@ -93,10 +103,13 @@ class CodeCheck:
             found = pool.map(self._fault, wheels)
         return [fault for fault in found if fault]
 
+    @cached_property
+    def _asked(self) -> set[str]:
+        return {parse_requirement(text).name for text in self._resolution.planned.choice.requirements}
+
     def _may_differ(self) -> bool:
         """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
-        asked = {parse_requirement(text).name for text in self._resolution.planned.choice.requirements}
-        return self._build.learned is not None or not asked <= PAIRED
+        return self._build.learned is not None or not self._asked <= PAIRED
 
     def _suspects(self) -> Iterable[tuple[str, str, str | None]]:
         answered = set() if self._build.learned else PAIRED
@@ -113,37 +126,53 @@ class CodeCheck:
             unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
-        without = self._without_code(row, self._build)
-        return MissingCode(wheel, row, without) if without else None
+        why = self._against(row, self._build)
+        decides = wheel.package in self._asked or load_members().names(wheel.package)
+        return MissingCode(wheel, why, decides) if why else None
 
     def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
 
-    def _without_code(self, row: LearnedRow, build: Build) -> tuple[Gpu, ...]:
-        """The GPUs that run nothing of a package; a package without GPU code says nothing of any."""
+    def _against(self, row: LearnedRow, build: Build) -> str | None:
+        """Say why a package does not run beside a build; one without GPU code runs everywhere."""
         if not row.architectures:
-            return ()
-        as_build = replace(build, code=row.architectures, libraries=())
-        return tuple(gpu for gpu in self._gpus if not isinstance(self._rules.code(as_build, gpu), Code))
+            return None
+        as_build = replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
+        without = [gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code)]
+        if without:
+            names = " and ".join(dict.fromkeys(gpu.label for gpu in without))
+            return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
+        for rules, _ in self._gpus:
+            made = f"{row.witness} is made with {rules.software} {'.'.join(map(str, as_build.toolkit or ()))}"
+            if refused := rules.against_driver(as_build):
+                return f"does not run on {rules.driver}: {made}, and {refused.message}"
+            if not self._may_load(row, build):
+                return f"does not load beside torch {build.name}: {made}"
+        return None
 
-    def _exclusion(self, fault: MissingCode) -> Exclusion:
-        """Prefer another build of the same torch, beside which the package has code, to an older package."""
+    def _may_load(self, row: LearnedRow, build: Build) -> bool:
+        """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
+        if row.toolkit is None or build.toolkit is None:
+            return True
+        brought = (
+            version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
+        )
+        majors = {build.toolkit[0], *(Version(version).major for version in brought)}
+        return row.toolkit[0] in majors
+
+    def _exclusion(self, fault: MissingCode) -> Exclusion | None:
+        """Prefer another build of the same torch, beside which the package runs, to an older package; None: neither."""
         package = fault.wheel.package
         for build in self._other_builds():
-            if not self._without_code(self._row(fault.wheel, build.backend), build):
+            if not self._against(self._row(fault.wheel, build.backend), build):
                 said = Reason(
                     "other-backend-for-code", f"{fault} beside {self._build.backend}; {build.backend} serves it"
                 )
                 return Exclusion(said, build=self._build)
         older = self._older(fault)
         if older is None:
-            raise NoBuildError(
-                "no-code-in-package",
-                str(fault),
-                why="no older version of it that is listed has code for it either",
-                hint=HINT,
-            )
-        said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that has")
+            return None
+        said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that does")
         return Exclusion(said, constraint=f"{package}<={older}")
 
     def _other_builds(self) -> list[Build]:
@@ -152,22 +181,25 @@ class CodeCheck:
         return [found.build for found in rejected if found.code == "less-preferred"]
 
     def _older(self, fault: MissingCode) -> str | None:
-        """Find the newest older version that has code, taking it that whoever drops a GPU does not take it up again."""
+        """Find the newest older version that runs, taking it that whoever drops a GPU does not take it up again."""
         wheels = self._older_wheels(fault)
-        first = bisect_left(wheels, True, key=partial(self._serves, self._build))
+        first = bisect_left(wheels, True, key=self._is_old_enough)
         return str(wheels[first].version) if first < len(wheels) else None
 
-    def _serves(self, build: Build, wheel: Wheel) -> bool:
-        return not self._without_code(self._row(wheel, build.backend), build)
+    def _is_old_enough(self, wheel: Wheel) -> bool:
+        """Say whether a version runs, or is of an older toolkit, so that one that runs is newer if there is any."""
+        row = self._row(wheel, self._build.backend)
+        older = row.toolkit and self._build.toolkit and row.toolkit[0] < self._build.toolkit[0]
+        return bool(older) or not self._against(row, self._build)
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""
         planned, session, package = self._resolution.planned, self._session, fault.wheel.package
         tags = set(self._resolution.target.tags(planned.choice.python))
         listed: Iterable[Wheel] = ()
-        if package in planned.request.catalog.family:
+        if package in planned.request.catalog.family and planned.choice.index:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
-        elif page := session.client.page(f"{session.default_index}/{package}/"):
+        if not listed and (page := session.client.page(f"{session.default_index}/{package}/")):
             listed = parse_page(page.text, page.content_type, page.url)
         older = {
             wheel.version: wheel
@@ -177,49 +209,16 @@ class CodeCheck:
         return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
 
 
-def with_code(
-    resolve: Resolve, requests: Sequence[LockRequest], pins: VersionPins, session: Session
-) -> list[Resolution]:
-    """Resolve until every package has code for the GPUs; what had to give way is a warning of the plan.
-
-    Raise NoBuildError where nothing helps.
-    """
-    given: list[Reason] = []
-    for _ in range(ROUNDS):
-        try:
-            done = resolve(requests, pins)
-        except ConflictError as conflict:
-            raise _hopeless(given, conflict) if given else conflict from conflict
-        found = [CodeCheck(resolution, session).exclusions() for resolution in done]
-        if not any(found):
-            return [_warned(resolution, given) for resolution in done]
-        given += dict.fromkeys(each.said for exclusions in found for each in exclusions)
-        session.reporter.step("Code", given[-1].message)
-        pins = pins.within(tuple(each.constraint for one in found for each in one if each.constraint))
-        requests = [_without(*each) for each in zip(requests, found, strict=True)]
-    raise _hopeless(given)
-
-
-def _without(request: LockRequest, exclusions: Iterable[Exclusion]) -> LockRequest:
-    """The same without builds of torch."""
-    excluded = tuple(f"torch!={each.build.name}" for each in exclusions if each.build)
-    asked = replace(request.request, requirements=(*request.request.requirements, *excluded))
-    return replace(request, request=asked)
-
-
-def _warned(resolution: Resolution, given: Iterable[Reason]) -> Resolution:
-    plan = resolution.planned.plan
-    told = replace(plan, warnings=(*plan.warnings, *given))
-    return replace(resolution, planned=replace(resolution.planned, plan=told))
-
-
-def _hopeless(given: Sequence[Reason], conflict: ConflictError | None = None) -> NoBuildError:
-    return NoBuildError(
-        "no-code-in-package",
-        given[-1].message,
-        why=(conflict.why or conflict.message) if conflict else "each older one that was tried has none either",
-        hint=HINT,
-    )
+def _gpus_to_serve(planned: PlannedLock) -> Iterator[tuple[Rules, Gpu]]:
+    """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
+    request, kinds = planned.request, {planned.choice.build.backend.kind}
+    for machine in request.serves or (request.machine,):
+        plan = replace(request, machine=machine, serves=()).plan() if request.serves else planned.plan
+        rules, served = (
+            rules_for(machine, request.catalog, kinds),
+            {run.index for run in plan.gpus if run.how != "none"},
+        )
+        yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
 def _wheel(file: tuple[str, str, str | None]) -> Wheel | None:

@@ -7,36 +7,53 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.request import LockRequest, common_torches
+from gpuinstall.lock.joint import torch_of_programs
+from gpuinstall.lock.live_index import read_live_index
+from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.request import common_torches, plan_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.session import Session
 
 Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""
 
 
-def cover(machines: Sequence[Machine], request: Request, catalog: Catalog) -> tuple[Target, ...]:
+def cover(requests: Sequence[LockRequest]) -> Served:
     """Find the fewest targets, for the newest torch that every machine can have; the machines' own choice breaks ties.
 
     Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
     """
-    requests = [LockRequest(machine, request, catalog) for machine in machines]
     for one in requests:
         if error := error_of(one.plan(), one.machine):
             raise error
     for torch in common_torches(requests):
         pinned = [one.with_torch(str(torch)) for one in requests]
         served = _served(pinned)
-        if set().union(*served.values()) == set(range(len(machines))):
-            return _fewest(served, [_favourite(one) for one in pinned], len(machines))
+        if set().union(*served.values()) == set(range(len(requests))):
+            fewest = _fewest(served, [_favourite(one) for one in pinned], len(requests))
+            return {target: served[target] for target in fewest}
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
+
+
+def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
+    """The same, for the torch that the programs want of those that every machine can have.
+
+    Raise ConflictError too, where they want none of them.
+    """
+    served = cover(requests)
+    if not names_programs(requests[0].request.requirements):
+        return served
+    live, unreachable = read_live_index(requests, session)
+    if unreachable:
+        return served
+    torch = torch_of_programs(plan_locks(live), session)
+    return cover([one.with_torch(str(torch)) for one in live])
 
 
 def _served(requests: Sequence[LockRequest]) -> Served:

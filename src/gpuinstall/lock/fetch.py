@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock, LockedFile
-    from gpuinstall.reporter import Meter, Reporter
+    from gpuinstall.reporter import Progress, Reporter
     from gpuinstall.session import Session
     from gpuinstall.web import Client
     from gpuinstall.web.wheel_cache import WheelCache
 
 AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
+_KEPT_FROM_US = {"http-status", "unreachable"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,34 @@ def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: R
     if not hashes.missing:
         return dict(hashes.known)
     cache.sweep()
-    with reporter.transfer("Download", hashes.bytes_missing or None) as meter, _transfers(meter) as (pool, count):
+    parts = {file.name: head.size for file, head in hashes.missing.items()}
+    with reporter.progress("Download", parts) as progress, _transfers(progress) as (pool, count):
         fetched = {
-            file.url: pool.submit(cache.fetch, file.url, file.name, head, client, count)
+            file.url: pool.submit(cache.fetch, file.url, file.name, head, client, partial(count, file.name))
             for file, head in hashes.missing.items()
         }
         return {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
+
+
+def fetch_hashed(sizes: Mapping[LockedFile, int | None], session: Session) -> int:
+    """Stream files whose hashes are known into the cache, side by side; return the bytes that came.
+
+    A file that its host keeps from us is left out: uv may have a key to it, or an explanation. Raise
+    InstallationError where one is not what was locked, or a transfer fails.
+    """
+    parts = {file.name: size for file, size in sizes.items()}
+    with session.reporter.progress("Download", parts) as progress, _transfers(progress) as (pool, count):
+        return sum(pool.map(partial(_fetch_hashed, session=session, count=count), sizes))
+
+
+def _fetch_hashed(file: LockedFile, *, session: Session, count: Progress) -> int:
+    try:
+        path = session.cache.bring(file.url, file.name, file.sha256 or "", session.client, partial(count, file.name))
+        return path.stat().st_size
+    except InstallationError as error:
+        if error.code in _KEPT_FROM_US:
+            return 0
+        raise
 
 
 def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
@@ -93,20 +116,20 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
     files = _by_path(file for lock in locks for file in lock.files)
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
         raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
-    with session.reporter.transfer("Download", None) as meter, _transfers(meter) as (pool, count):
-        list(pool.map(partial(_bring, session=session, meter=count), map(folder.joinpath, files), files.values()))
+    with session.reporter.progress("Download", dict.fromkeys(files)) as progress, _transfers(progress) as (pool, count):
+        list(pool.map(partial(_bring, folder, session=session, count=count), files, files.values()))
     return sorted(files)
 
 
 @contextmanager
-def _transfers(meter: Meter) -> Iterator[tuple[ThreadPoolExecutor, Meter]]:
+def _transfers(progress: Progress) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
     """Run transfers side by side; when one fails or the user interrupts, the others end at their next chunk."""
     stopped = Event()
 
-    def count(size: int) -> None:
+    def count(part: str, size: int) -> None:
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the transfer was interrupted")
-        meter(size)
+        progress(part, size)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -161,8 +184,8 @@ def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
     return paths
 
 
-def _bring(path: Path, file: LockedFile, *, session: Session, meter: Meter) -> None:
-    wanted = file.sha256 or ""
+def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:
+    path, wanted = folder / name, file.sha256 or ""
     if path.is_file() and sha256_of(path) == wanted:
         return
     local = local_path(file.url)
@@ -173,4 +196,4 @@ def _bring(path: Path, file: LockedFile, *, session: Session, meter: Meter) -> N
     elif local:
         raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
     else:
-        session.client.download(file.url, path, wanted, meter)
+        session.client.download(file.url, path, wanted, partial(count, name))

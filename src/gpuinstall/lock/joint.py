@@ -8,16 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
+from gpuinstall.lock.programs import list_programs
 from gpuinstall.lock.proposal import OpenRequest, Proposal
 from gpuinstall.lock.request import PlannedLock, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.lock.resolver import ConflictError, VersionPins
 from gpuinstall.plan.values import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.resolver import VersionPins
+    from packaging.version import Version
+
     from gpuinstall.session import Session
 
 PROPOSALS = 4
@@ -28,10 +30,13 @@ AT_ONCE = 6
 def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: Session) -> list[Resolution]:
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
-    The first target proposes, and all must be able. Raise ConflictError where nothing comes of it.
+    Where the newest torch and the newest programs go together, nothing better can be found. Else the first target
+    proposes, and all must be able. Raise ConflictError where nothing comes of it.
     """
+    if newest := _all_newest(planned, pins, session):
+        return newest
     opened = [_opened(one) for one in planned]
-    torches = frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
+    torches = _torches_of_all(opened)
     conflicts: list[ConflictError] = []
     while torches and len(conflicts) < PROPOSALS:
         request = OpenRequest(opened[0], torches, pins, session)
@@ -52,10 +57,34 @@ def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: 
     raise conflicts[0]
 
 
+def _all_newest(planned: Sequence[PlannedLock], pins: VersionPins, session: Session) -> list[Resolution]:
+    """Resolve for every target with the torch that was planned and the newest wheel of every program, or nothing."""
+    first = planned[0]
+    family, python = first.request.catalog.family, first.choice.python
+    programs = list_programs(first.request.request.requirements, family, first.target, python, session)
+    if pins.preferred or not all(program.needs_no_building for program in programs):
+        return []
+    bounds = pins.within(tuple(f"{program.name}>={program.newest}" for program in programs))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(partial(resolve_for_here, pins=bounds, session=session), planned))
+    done = [answer for answer in answers if isinstance(answer, Resolution)]
+    return done if len(done) == len(answers) else []
+
+
+def torch_of_programs(planned: Sequence[PlannedLock], session: Session) -> Version:
+    """Find the torch that the programs want of those that all run, as the first proposes it; raise ConflictError."""
+    opened = [_opened(one) for one in planned]
+    return OpenRequest(opened[0], _torches_of_all(opened), VersionPins(), session).propose().torch
+
+
 def _opened(planned: PlannedLock) -> PlannedLock:
     """The same with its Python fixed, and with every torch that runs."""
     request = planned.request
     return plan_lock(replace(request, request=replace(request.request, python=planned.choice.python)))
+
+
+def _torches_of_all(opened: Sequence[PlannedLock]) -> frozenset[Version]:
+    return frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
 
 
 def _refuse_for_the_machine(conflict: ConflictError, planned: PlannedLock) -> None:
@@ -94,7 +123,7 @@ def _with_best_build(planned: PlannedLock, request: OpenRequest, proposal: Propo
     for backend in [build.backend.tag for build in planned.plan.runnable if build.torch == proposal.torch]:
         unserved = {tag: shortened(conflict.why or conflict.message) for tag, conflict in conflicts.items()}
         settled = plan_lock(planned.request, Settled(proposal.torch, "", unserved))
-        answer = resolve_for_here(settled, pins, request.session, tuple(proposal.versions))
+        answer = resolve_for_here(settled, pins, request.session)
         if isinstance(answer, Resolution):
             return answer
         conflicts[backend] = answer

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
-from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.learned.live import learned_catalog
+from gpuinstall.lock.binding import first_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
-from gpuinstall.lock.resolution import expected_family
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
 
@@ -59,6 +59,9 @@ def read_live_index(
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         reached = pool.submit(reach_default_index, session)
         pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
+        pool.submit(default_wheels, session.sources, session.client, "torch")
+        for backend in {each.request.backend for each in requests} - {None}:
+            pool.submit(index_names, session.sources, session.client, str(backend))
         list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))
         narrowed = [
             _narrowed(request, session, SilentReporter() if position else warnings)
@@ -100,7 +103,7 @@ def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
         (backend, package)
         for each in requests
         if (backend := each.request.backend)
-        for package in (*_first_pages(each), *expected_family(each.request.requirements, backend, each.catalog.family))
+        for package in (*_first_pages(each), *first_names(each.request.requirements, backend, each.catalog.family))
     }
     return sorted(wanted)
 

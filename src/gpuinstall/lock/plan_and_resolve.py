@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError, NoBuildError
-from gpuinstall.lock.code_check import with_code
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import plan_locks
 from gpuinstall.lock.resolution import Resolution, check_resolution, resolve_for_here
 from gpuinstall.lock.resolver import ConflictError, VersionPins
+from gpuinstall.lock.with_code import with_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

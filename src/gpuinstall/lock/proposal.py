@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.lock.programs import FIRST_PAGES, ListedProgram, list_programs, programs_first
+from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.lock.binding import bind
+from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
 from gpuinstall.lock.request import is_torch
 from gpuinstall.lock.resolution import fitting
 from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_versions
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.lock.binding import Binding
     from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolver import ResolvedVersions, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
 IMPROVEMENTS = 3
-AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -86,32 +86,34 @@ class OpenRequest:
     def programs(self) -> tuple[ListedProgram, ...]:
         """What the default index lists of the programs, in the order of asking."""
         asked = self.planned.request.request.requirements
-        return tuple(list_programs(asked, self._family, self._target, self.planned.choice.python, self.session))
+        return tuple(list_programs(asked, self._binding.names, self._target, self.planned.choice.python, self.session))
 
     @cached_property
     def project(self) -> ResolverProject:
         """What uv is given: the programs first, and torch last."""
         asked = self.planned.request.request.requirements
         named = asked if any(map(is_torch, asked)) else (*asked, "torch")
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            pages = dict(zip(FIRST_PAGES, pool.map(self._wheels_of, FIRST_PAGES), strict=True))
+        bound = self._binding
         return ResolverProject(
-            programs_first(named, self._family),
+            programs_first(named, bound.names),
             self.planned.choice.python,
             self._target,
-            {package: wheels for package, wheels in pages.items() if wheels},
+            bound.pages(self._wheels_of, self.session),
             self.pins,
             self.session.folder,
-            self._family.union(program.name for program in self.programs if program.needs_no_building),
+            bound.names.union(program.name for program in self.programs if program.needs_no_building),
         )
-
-    @property
-    def _family(self) -> frozenset[str]:
-        return self.planned.request.catalog.family
 
     @cached_property
     def _target(self) -> Target:
         return self.planned.target.up_to(self.planned.request.machine.glibc)
+
+    @cached_property
+    def _binding(self) -> Binding:
+        """What is bound to the sources of these builds."""
+        own = any(build.source != DEFAULT_INDEX for build in self._builds)
+        backends = {build.backend.tag for build in self._builds} if own else ()
+        return bind(self.planned.request.request.requirements, backends, self.planned.request.catalog, self.session)
 
     @cached_property
     def _builds(self) -> tuple[Build, ...]:
@@ -123,7 +125,7 @@ class OpenRequest:
         return tuple(best.values())
 
     def _resolve(self, project: ResolverProject) -> ResolvedVersions:
-        return resolve_versions(project, self._family, self._wheels_of, self.session)
+        return resolve_versions(project, self.session)
 
     def _proposal(self, versions: ResolvedVersions) -> Proposal:
         """Read the torch of a resolution; one that came by address is refused later, where its files are known."""
@@ -136,8 +138,6 @@ class OpenRequest:
 
     def _wheels_of(self, package: str) -> tuple[Wheel, ...]:
         """The wheels of a member: of torch those of the builds, of the others one of each version."""
-        if package != "torch" and all(build.source == DEFAULT_INDEX for build in self._builds):
-            return ()
         found: dict[str, Wheel] = {}
         for build in self._builds:
             for wheel in self._listed(package, build):
@@ -146,10 +146,12 @@ class OpenRequest:
         return tuple(found.values())
 
     def _listed(self, package: str, build: Build) -> Iterator[Wheel]:
-        listed = family_wheels(self.session.sources, self.session.client, build.backend.tag, package)
-        of_default = build.source == DEFAULT_INDEX
-        here = [wheel for wheel in listed if (wheel.source == DEFAULT_INDEX) == of_default]
-        yield from fitting(here, build.backend.tag, self._target.tags(self.planned.choice.python))
+        sources, client = self.session.sources, self.session.client
+        if build.source == DEFAULT_INDEX:
+            listed = default_wheels(sources, client, package)
+        else:
+            listed = family_wheels(sources, client, build.backend.tag, package)
+        yield from fitting(listed, build.backend.tag, self._target.tags(self.planned.choice.python))
 
 
 def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:

@@ -29,18 +29,23 @@ if TYPE_CHECKING:
 class LockRequest:
     """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has.
 
-    ``builds_here`` says that what has no wheel will be built on this very machine.
+    ``serves`` are the machines that a target's lock has to run on, as far as they are known; ``builds_here`` says that
+    what has no wheel will be built on this very machine.
     """
 
     machine: Machine
     request: Request
     catalog: Catalog
     builds_here: bool = True
+    serves: tuple[Machine, ...] = ()
 
     @classmethod
-    def for_target(cls, target: Target, request: Request, catalog: Catalog) -> LockRequest:
-        """A lock for every machine that a target means."""
-        return cls(machine_for_target(target), replace(request, backend=target.backend), catalog, builds_here=False)
+    def for_target(
+        cls, target: Target, request: Request, catalog: Catalog, serves: tuple[Machine, ...] = ()
+    ) -> LockRequest:
+        """A lock for every machine that a target means, among them those that it ``serves``."""
+        asked = replace(request, backend=target.backend)
+        return cls(machine_for_target(target), asked, catalog, builds_here=False, serves=serves)
 
     @property
     def target(self) -> str:
@@ -61,8 +66,14 @@ class LockRequest:
         return replace(self, request=request)
 
     def plan(self, settled: Settled | None = None) -> Plan:
-        """Choose for it."""
-        return choose(self.machine, self.request, self.catalog, settled)
+        """Choose for it, of what every machine runs that it serves; refused where one of them has to be."""
+        catalog = self.catalog
+        for machine in self.serves:
+            plan = choose(machine, self.request, catalog, settled)
+            if plan.choice is None:
+                return plan
+            catalog = replace(catalog, builds=plan.runnable)
+        return choose(self.machine, self.request, catalog, settled)
 
 
 @dataclass(frozen=True)

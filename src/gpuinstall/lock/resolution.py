@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.backend import CPU
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
+from gpuinstall.lock.binding import bind
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.programs import list_programs, programs_first
@@ -57,35 +56,30 @@ class Resolution:
         return any(not file.name.endswith(".whl") for file in self.files)
 
 
-def resolve(
-    planned: PlannedLock, target: Target, pins: VersionPins, session: Session, expected: Collection[str] = ()
-) -> Resolution:
-    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot.
-
-    ``expected`` are packages that will turn up, as far as that is known.
-    """
-    choice, family = planned.choice, planned.request.catalog.family
+def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Session) -> Resolution:
+    """Resolve what was chosen for ``target``; raise InstallationError or ConflictError where uv cannot."""
+    choice, catalog = planned.choice, planned.request.catalog
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         return fitting(_listed(planned, package, session), target.backend, tags)
 
-    members = sorted({*expected_family(choice.requirements, target.backend, family), *family.intersection(expected)})
-    pages = {package: wheels for package in members if (wheels := wheels_of(package))}
-    programs = list_programs(choice.requirements, family, target, choice.python, session)
-    wheels_only = family | {program.name for program in programs if program.needs_no_building}
-    requirements = programs_first(choice.requirements, family)
-    project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, frozenset(wheels_only))
+    backends = () if choice.index is None else (target.backend,)
+    bound = bind(choice.requirements, backends, catalog, session)
+    pages = bound.pages(wheels_of, session)
+    programs = list_programs(choice.requirements, bound.names, target, choice.python, session)
+    wheels_only = bound.names | {program.name for program in programs if program.needs_no_building}
+    requirements = programs_first(choice.requirements, bound.names)
+    project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
-        document, project = resolve_project(project, family, wheels_of, session)
+        document = resolve_project(project, session)
         if tools := build_tools(document):
-            project = replace(project, requirements=(*project.requirements, *tools))
-            document, project = resolve_project(project, family, wheels_of, session)
-    check_unbuilt(document, family)
+            document = resolve_project(replace(project, requirements=(*requirements, *tools)), session)
+    check_unbuilt(document, bound.names)
     files = locked_files(document)
-    check_provenance(files, project.pages)
+    check_provenance(files, pages)
     _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
@@ -100,9 +94,7 @@ def check_resolution(resolution: Resolution, session: Session) -> None:
     check_builds(builds, site, session.reporter, here=request.builds_here)
 
 
-def resolve_for_here(
-    planned: PlannedLock, pins: VersionPins, session: Session, expected: Collection[str] = ()
-) -> Resolution | ConflictError:
+def resolve_for_here(planned: PlannedLock, pins: VersionPins, session: Session) -> Resolution | ConflictError:
     """Resolve what was chosen, or say why not.
 
     Where a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
@@ -110,7 +102,7 @@ def resolve_for_here(
 
     def answer_for(target: Target) -> Resolution | ConflictError:
         try:
-            return resolve(planned, target, pins, session, expected)
+            return resolve(planned, target, pins, session)
         except ConflictError as conflict:
             return conflict
 
@@ -132,12 +124,6 @@ def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
         if known and not known.loads_in(build):
             message = f"{name} {version} does not load beside torch {build.name}"
             raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
-
-
-def expected_family(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
-    """The members of the family that a resolution will meet: those asked for, and what torch demands on Linux."""
-    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
-    return sorted(asked & set(family))
 
 
 def foreseen_files(planned: PlannedLock, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
@@ -211,12 +197,9 @@ def _strayed(file: LockedFile, why: str) -> InstallationError:
     return InstallationError("wrong-source", f"{file.package} would come from {address}", why=why)
 
 
-def _listed(planned: PlannedLock, package: str, session: Session) -> list[Wheel]:
-    """What the sources list of a member of the family today, but for the default index, which uv asks itself."""
-    if planned.choice.index is None:
-        return []
-    found = family_wheels(session.sources, session.client, planned.choice.build.backend.tag, package)
-    return [wheel for wheel in found if wheel.source != DEFAULT_INDEX]
+def _listed(planned: PlannedLock, package: str, session: Session) -> tuple[Wheel, ...]:
+    """What its own sources list of a member of the family today."""
+    return family_wheels(session.sources, session.client, planned.choice.build.backend.tag, package)
 
 
 def _published() -> Mapping[str, str]:

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 import tomli_w
-from packaging.utils import canonicalize_name
 
-from gpuinstall import process, uv
-from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, NoBuildError
-from gpuinstall.lock.source_builds import resolver_settings
+from gpuinstall import uv
+from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.lock import setup_code
+from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.target import Target
+    from gpuinstall.process import Finished
     from gpuinstall.session import Session
 
-ROUNDS = 6
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
@@ -48,6 +48,12 @@ ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
 
 class ConflictError(NoBuildError):
     """The requirements cannot be had together with the torch that was chosen."""
+
+
+class UnlistedError(ConflictError):
+    """One of PyTorch's packages is demanded, and no source of its own has it."""
+
+    exit_code = InstallationError.exit_code
 
 
 @dataclass(frozen=True)
@@ -93,14 +99,18 @@ class ResolverProject:
         lock.write_text(_preferences(self.pins.preferred), encoding="utf-8")
         requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
-        addresses = "\n".join(located(text, self.folder) for text in self.addresses)
-        (folder / "addresses.in").write_text(addresses, encoding="utf-8")
+        (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
         (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
 
     @property
+    def unlisted(self) -> frozenset[str]:
+        """The packages whose page is empty: what the name means elsewhere is nobody's business."""
+        return frozenset(package for package, wheels in self.pages.items() if not wheels)
+
+    @property
     def addresses(self) -> list[str]:
-        """What is asked for by address, which the project's own table cannot hold."""
-        return [text for text in self.requirements if parse_requirement(text).url]
+        """What is asked for by address, which the project's own table cannot hold, for uv, which stands elsewhere."""
+        return [located(text, self.folder) for text in self.requirements if parse_requirement(text).url]
 
     @property
     def inputs(self) -> list[str]:
@@ -111,64 +121,34 @@ class ResolverProject:
     def document(self) -> str:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
-        dependencies = [text for text in self.requirements if text not in self.addresses]
+        dependencies = [text for text in self.requirements if not parse_requirement(text).url]
         return tomli_w.dumps({"project": {**project, "dependencies": dependencies}})
 
-    def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> process.Finished:
+    def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> Finished:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         self.write(folder)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
-        command += self.inputs
-        command += ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        return process.run(command, env=session.environment, cwd=folder, patience=session.patience)
+        into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
+        return setup_code.resolve(command, [*self.inputs, *into_file], folder, session, self.addresses)
 
 
-def resolve_project(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-) -> tuple[dict[str, Any], ResolverProject]:
-    """Resolve again until every member of ``family`` comes from its source; raise InstallationError or ConflictError.
-
-    ``wheels_of`` gives the wheels of a member, none where it is to come from the default index. Return uv's lock as
-    a document, and the project that it came from with a page for every source.
-    """
-    resolved, project = _resolved_from_sources(project, family, wheels_of, session)
-    return tomli.loads(_LOGIN.sub("", resolved)), project
+def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
+    """Return uv's lock as a document; raise InstallationError or ConflictError where there is none."""
+    return tomli.loads(_LOGIN.sub("", _resolved(project, session)))
 
 
-def resolve_versions(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-) -> ResolvedVersions:
+def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions:
     """The same for the versions alone, with who asked for each."""
-    return parse_versions(_resolved_from_sources(project, family, wheels_of, session, reasons=True)[0])
+    return parse_versions(_resolved(project, session, reasons=True))
 
 
-def _resolved_from_sources(
-    project: ResolverProject,
-    family: Collection[str],
-    wheels_of: Callable[[str], tuple[Wheel, ...]],
-    session: Session,
-    *,
-    reasons: bool = False,
-) -> tuple[str, ResolverProject]:
+def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str:
     with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        for _ in range(ROUNDS):
-            done = project.compile(Path(folder), session, reasons=reasons)
-            met = _names(done.out, reasons=reasons) if done.ok else mentioned(done.err, family)
-            new = sorted((met & set(family)) - set(project.pages))
-            more = {package: wheels for package in new if (wheels := wheels_of(package))}
-            if not more and done.ok:
-                return done.out, project
-            if not more:
-                raise explain_failure(done.err)
-            project = replace(project, pages={**project.pages, **more})
-    raise InternalError("resolution-endless", f"the sources of the family did not settle in {ROUNDS} resolutions")
+        done = project.compile(Path(folder), session, reasons=reasons)
+    if not done.ok:
+        raise explain_failure(done.err, project.unlisted)
+    return done.out
 
 
 def simple_page(wheels: Iterable[Wheel]) -> str:
@@ -187,12 +167,6 @@ def unknown_hash(url: str) -> str:
 def is_unknown(sha256: str) -> bool:
     """Say whether this only stands for a hash."""
     return sha256.startswith(_UNKNOWN)
-
-
-def mentioned(text: str, family: Collection[str]) -> set[str]:
-    """The members of the family that a message names."""
-    words = {str(canonicalize_name(word)) for word in re.findall(r"[A-Za-z][A-Za-z0-9_-]*", text)}
-    return words & set(family)
 
 
 def parse_versions(requirements: str) -> ResolvedVersions:
@@ -217,19 +191,17 @@ def located(text: str, folder: Path) -> str:
     return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
 
 
-def explain_failure(message: str) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction."""
+def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
+    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction.
+
+    ``unlisted`` are packages that no source of the family has.
+    """
     cause = _cause(message)
     for signs, code, said, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, said, why=cause, hint=hint)
-    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package = missing[1]
-        return InstallationError(
-            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
-        )
-    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
-        return _needs_torch(needing[1])
+    if explained := _of_one_package(message, cause, unlisted):
+        return explained
     if "No solution found" in message:
         return ConflictError(
             "requirements-conflict",
@@ -238,6 +210,31 @@ def explain_failure(message: str) -> GpuInstallError:
             hint="ask for fewer versions: gpuinstall install torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuInstallError | None:
+    """What stands against one package, whatever else is asked for."""
+    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
+        return _unlisted(min(absent), cause)
+    if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
+        return ConflictError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
+    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
+        package = missing[1]
+        return InstallationError(
+            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
+        )
+    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
+        return _needs_torch(needing[1])
+    return None
+
+
+def _unlisted(package: str, cause: str) -> UnlistedError:
+    return UnlistedError(
+        "family-unlisted",
+        f"{package} is one of PyTorch's packages, and no source of torch has it",
+        why=cause,
+        hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
+    )
 
 
 def _needs_torch(package: str) -> InstallationError:
@@ -268,13 +265,6 @@ def _metadata(wheel: Wheel) -> str:
         return ""
     known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
     return f' data-core-metadata="{known}"'
-
-
-def _names(resolved: str, *, reasons: bool) -> set[str]:
-    """The packages of a lock, or of annotated requirements."""
-    if reasons:
-        return set(parse_versions(resolved))
-    return {package["name"] for package in tomli.loads(resolved).get("packages", ())}
 
 
 _ONLINE = "run the same without --offline"

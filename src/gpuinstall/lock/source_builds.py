@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.toolchain import Compiler, Toolchain
 
 
+SDIST = "its sdist"
+NO_WHEEL = "has no wheel that serves here, and only wheels are wanted (--only-binary)"
+WITH_SOURCES = "ask for another version of it, or let its own code run: leave out --only-binary"
+
+
 class SourceBuildError(NoBuildError):
     """A package that has to be built cannot be built here."""
 
@@ -110,6 +115,12 @@ def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Repor
             _check_memory(build, build.known, site)
 
 
+def check_wheels(builds: Iterable[SourceBuild]) -> None:
+    """Where only wheels are wanted, raise SourceBuildError for what would be built of an index's package."""
+    if unwanted := next((build for build in builds if build.origin == SDIST), None):
+        raise SourceBuildError("only-binary", f"{unwanted} {NO_WHEEL}", hint=WITH_SOURCES)
+
+
 def this_site(backend: str, versions: Mapping[str, str], machine: Machine, environ: Mapping[str, str]) -> BuildSite:
     """The site that this machine is, beside a torch of ``backend``."""
     return BuildSite(Backend.parse(backend), versions, machine, environ, read_capacity())
@@ -148,7 +159,7 @@ def _origin(package: Mapping[str, Any]) -> str:
     if package.get("wheels"):
         return ""
     if "sdist" in package:
-        return "its sdist"
+        return SDIST
     if vcs := package.get("vcs"):
         return f"commit {vcs['commit-id'][:12]} of {vcs['url']}"
     if directory := package.get("directory"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_EDITABLE = re.compile(r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)")
-_NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*)", re.ASCII)
-_FOLDER = re.compile(r"\w[\w.-]*(?:\[[^\]]*\])?")
+_EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
+_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
+_FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
 _PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~]*[/\\][^\s;\[]*"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
-_UNNAMED = re.compile(rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?")
+_UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
 class Address(NamedTuple):
@@ -30,11 +30,11 @@ class Address(NamedTuple):
 
 def without_editable(text: str) -> tuple[str, bool]:
     """Take ``-e`` from before a requirement, and say whether it was there."""
-    found = _EDITABLE.fullmatch(text.strip())
+    found = re.fullmatch(_EDITABLE, text.strip())
     if found is None:
         return text.strip(), False
     rest = found["rest"].strip()
-    return (f"./{rest}" if _FOLDER.fullmatch(rest) else rest), True
+    return (f"./{rest}" if re.fullmatch(_FOLDER, rest) else rest), True
 
 
 def is_file(text: str) -> bool:
@@ -44,7 +44,7 @@ def is_file(text: str) -> bool:
 
 def unnamed_address(text: str) -> Address | None:
     """Read a requirement that is an address without a name before it; None for any other."""
-    found = None if _NAMED.fullmatch(text) else _UNNAMED.fullmatch(text)
+    found = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
     if found is None:
         return None
     return Address(found["address"], _name_in(found["address"]), found["extras"] or "", found["marker"] or "")

@@ -115,7 +115,7 @@ def preference(candidate: Candidate, context: PlanContext) -> tuple[object, ...]
 
 def merits(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
     """What the maker prefers among builds of one torch."""
-    return context.rules.preference(candidate.build, candidate.codes, context.gpus)
+    return context.rules.preference(candidate.build, candidate.codes, tuple(context.architectures.values()))
 
 
 def is_settled(candidate: Candidate, context: PlanContext) -> bool:
@@ -134,9 +134,8 @@ def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
 
 def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
     """Find the code of a build that each GPU runs."""
-    rules = context.rules
-    codes = {name: rules.code(build, gpu) for name, gpu in context.architectures.items()}
-    return tuple(codes[rules.architecture(gpu)] for gpu in context.gpus)
+    codes = {name: context.rules.code(build, gpu) for name, gpu in context.architectures.items()}
+    return tuple(map(codes.__getitem__, context.architecture_names))
 
 
 def runs(build: Build, context: PlanContext) -> bool:

@@ -14,7 +14,6 @@ from gpuinstall.plan.candidates import (
     judge_all,
     judge_request,
     preference,
-    preferred,
     worth,
 )
 from gpuinstall.plan.context import PlanContext
@@ -105,10 +104,10 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         return NoCandidate(context, tuple(rejected), left_out)
     cover = best_cover((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    settled = [candidate for candidate in fitting if is_settled(candidate, context)]
-    if not settled:
+    fitting.sort(key=lambda candidate: preference(candidate, context))
+    best = next((candidate for candidate in fitting if is_settled(candidate, context)), None)
+    if best is None:
         return NoCandidate(context, tuple(rejected), left_out)
-    best = preferred(settled, context)
     rest = passed_over(best, candidates, rejected, context)
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
@@ -118,7 +117,7 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
         warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
-        runnable=tuple(one.build for one in sorted(fitting, key=lambda one: preference(one, context))),
+        runnable=tuple(candidate.build for candidate in fitting),
     )
 
 

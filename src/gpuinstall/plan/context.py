@@ -51,11 +51,16 @@ class PlanContext:
         return {torch: age for age, torch in enumerate(dict.fromkeys(build.torch for build in self.builds))}
 
     @cached_property
+    def architecture_names(self) -> tuple[str | None, ...]:
+        """The architecture of each GPU."""
+        return tuple(map(self.rules.architecture, self.gpus))
+
+    @cached_property
     def architectures(self) -> dict[str | None, Gpu]:
-        """One GPU of each architecture."""
+        """One GPU of each architecture, the first."""
         found: dict[str | None, Gpu] = {}
-        for gpu in self.gpus:
-            found.setdefault(self.rules.architecture(gpu), gpu)
+        for name, gpu in zip(self.architecture_names, self.gpus, strict=True):
+            found.setdefault(name, gpu)
         return found
 
     @cached_property

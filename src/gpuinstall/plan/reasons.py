@@ -124,7 +124,7 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
     gains = [
         (found, cover)
         for name in context.architectures
-        if (cover := tuple(each for each in everywhere if context.rules.architecture(context.gpus[each]) != name))
+        if (cover := tuple(each for each in everywhere if context.architecture_names[each] != name))
         and (found := _best_for(cover, candidates, context)).build.torch > best.build.torch
     ]
     if not gains:

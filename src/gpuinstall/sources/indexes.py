@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +40,8 @@ def parse_pip_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
 
 def parse_pip_file(text: str, folder: Path) -> Indexes:
     """Read a ``pip.conf``: its sections global, download and install; raise ValueError where it is malformed."""
+    import configparser
+
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(text)

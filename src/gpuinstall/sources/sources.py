@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.errors import UsageError
-from gpuinstall.sources.files import addresses_in_folder, read_pip, read_uv
-from gpuinstall.sources.indexes import merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +73,9 @@ def read_sources(
     ``configured`` is the one that the project gives, which counts where the user gave none. Raise UsageError for an
     address that is none, or a configuration file that is malformed.
     """
+    from gpuinstall.sources.files import addresses_in_folder, read_pip, read_uv
+    from gpuinstall.sources.indexes import merged
+
     found = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
     asked = {found.default_index, *found.find_links} | ({found.torch_index} if found.named and not named else set())
     written = [(configured, folder / "pyproject.toml"), *addresses_in_folder(environ, folder)]
@@ -96,6 +97,11 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
         certificates=environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or indexes.certificates,
         logins=dict(_login(address) for address in addresses if "@" in _host(address)),
     )
+
+
+def torch_index_of(named: str | None) -> str:
+    """The base of the torch index that was named, or the official one; raise UsageError for no address."""
+    return _without_login(_base(named)) if named else OFFICIAL
 
 
 def redacted(text: str) -> str:

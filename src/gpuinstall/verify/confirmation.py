@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
-
 from gpuinstall.learned.known import known_catalog
+from gpuinstall.verify.coverage import find_build
 from gpuinstall.verify.verdict import CheckResult
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _MADE_LATER = "compute_"
 
 
 def confirm(
-    devices: list[Device], architectures: Sequence[str], build: Build | None, reporter: Reporter
+    devices: list[Device], architectures: Sequence[str], build: Build | None, proof: ProofContext, reporter: Reporter
 ) -> list[Device]:
     """Fail every device where torch names other architectures than the build that it was made of.
 
@@ -38,20 +37,20 @@ def confirm(
     if build.learned is None and build.confidence != "high":
         reporter.warn(f"{found}: please report it")
         return devices
-    check = CheckResult(CONFIRMED, "failed", message=found, fix=("gpuinstall install --upgrade", "please report it"))
+    check = CheckResult(
+        CONFIRMED,
+        "failed",
+        message=found,
+        fix=(f"gpuinstall install --upgrade{proof.words.get('into', '')}", "please report it"),
+    )
     return [device.with_checks([check] if device.checks else ()) for device in devices]
 
 
 def known_build(proof: ProofContext) -> Build | None:
     """Find the build that an environment of ours was made of; of others' nobody knows where their torch is from."""
-    if not proof.ours:
+    if not (proof.ours and proof.torch.backend):
         return None
-    try:
-        torch = Version(Version(proof.torch.version or "").public)
-    except InvalidVersion:
-        return None
-    builds = known_catalog().builds_for(proof.machine.os, proof.machine.arch)
-    return next((build for build in builds if (build.torch, build.backend) == (torch, proof.torch.backend)), None)
+    return find_build(known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend)
 
 
 def _machine_code(names: Sequence[str]) -> set[str]:

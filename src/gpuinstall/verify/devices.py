@@ -38,6 +38,11 @@ class DeviceTarget:
         return {name: value for vendor in vendors for name, value in vendor.visible(self.visible).items()}
 
     @property
+    def part(self) -> str:
+        """Its share in a work on several devices."""
+        return f"GPU {self.gpu.index}" if self.gpu else self.name
+
+    @property
     def on_gpu(self) -> bool:
         """Say whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None

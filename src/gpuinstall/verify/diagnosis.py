@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -13,11 +12,13 @@ from packaging.version import Version
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import Build
+from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures.circumstances import of_machine
 from gpuinstall.failures.classify import cause_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
+from gpuinstall.verify.coverage import no_code_cause
 from gpuinstall.verify.verdict import CheckResult, Device
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class ProofContext:
     ours: bool = False
 
     @cached_property
+    def words(self) -> dict[str, str]:
+        """The words by which a fix names this environment."""
+        return advice_words(self.python)
+
+    @cached_property
     def rules(self) -> Rules:
         """The rules of the maker that this torch is for."""
         return rules_for(self.machine, load_catalog(), (self.torch.kind or "",))
@@ -91,8 +97,7 @@ class ProofContext:
         known = code or code_told(message) or cause
         if known is None:
             return ()
-        paths = {"python": quote(str(self.python)), "venv": quote(str(self.python.parent.parent))}
-        return fix(known, fix_context(message, self.machine).knowing(**paths, **words))
+        return fix(known, fix_context(message, self.machine).knowing(**self.words, **words))
 
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
@@ -125,9 +130,8 @@ def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, pro
     unknown = proof.missing or ABSENT in record.text
     cause = None if unknown else _cause(record.name, f"{message}\n{record.text}", target, report, proof)
     nameless = record.name == "import" and not (cause or code_told(message))
-    damaged = "environment-damaged" if proof.ours else "torch-damaged"
     words = {"extension": canonicalize_name(report.program)} if report.program else {}
-    failed = proof.failed(record.name, message, cause, code=damaged if nameless else None, **words)
+    failed = proof.failed(record.name, message, cause, code="torch-damaged" if nameless else None, **words)
     return replace(failed, seconds=record.seconds)
 
 
@@ -178,12 +182,10 @@ def _program_cause(program: str, text: str, machine: Machine) -> str | None:
 
 
 def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str:
-    """Tell a GPU that is newer than the build's code (F38) from one that is older (F37)."""
+    """Tell a GPU that is newer than the build's code from one that is older, where both are known."""
     if target.gpu is None or not report.architectures:
         return "F37"
-    unnamed = replace(target.gpu, compute_capability=None)
-    newest = max(proof.rules.rank(replace(unnamed, architecture=name)) for name in report.architectures)
-    return "F38" if proof.rules.rank(target.gpu) > newest else "F37"
+    return no_code_cause(proof.rules, target.gpu, report.architectures)
 
 
 def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.process import Finished
+    from gpuinstall.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.verdict import CheckStatus
 
@@ -81,9 +82,9 @@ class KernelRun:
     seconds: float
     program: str | None = None
 
-    def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
+    def run_all(self, targets: Sequence[DeviceTarget], progress: Progress | None = None) -> list[KernelReport]:
         """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
-        reports = self._run(targets, os.environ)
+        reports = self._run(targets, os.environ, progress)
         misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
         suspects = [number for number, first in enumerate(reports) if misleading and first.failed and not first.hung]
         clean = {name: value for name, value in os.environ.items() if name not in LOADER}
@@ -92,9 +93,15 @@ class KernelRun:
                 reports[number] = replace(reports[number], loader_variables=misleading)
         return reports
 
-    def _run(self, targets: Sequence[DeviceTarget], environ: Mapping[str, str]) -> list[KernelReport]:
+    def _run(
+        self, targets: Sequence[DeviceTarget], environ: Mapping[str, str], progress: Progress | None = None
+    ) -> list[KernelReport]:
+        def hear(number: int, line: str) -> None:
+            if progress and "name" in (json_object(line) or {}):
+                progress(targets[number].part, 1)
+
         commands = [(self.argv(target), {**environ, **target.environment}) for target in targets]
-        ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None)
+        ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None, each_line=hear)
         return [replace(read_report(finished, self.seconds), program=self.program) for finished in ended]
 
     def argv(self, target: DeviceTarget) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_target
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
 from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.programs import prove_programs
 from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
 
@@ -72,7 +74,7 @@ def verify_environment(
         devices = _deepened(devices, targets, run, proof)
     tested = _tested(torch, reports)
     if not for_cpu:
-        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), reporter)
+        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
     if asked_cpu and machine.gpus:
         devices = _with_idle(devices, machine, reporter)
     if found := interference(interpreter, imported=imported):
@@ -99,7 +101,11 @@ def _has_gpus(machine: Machine) -> bool:
 def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
     if tried := [target.name for target in targets if target.unproven is None]:
         reporter.wait(f"running kernels on {', '.join(tried)}")
-    return run.run_all(targets)
+    parts = Counter[str]()
+    for target in targets:
+        parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first
+    with reporter.progress("Kernels", parts, "checks") as progress:
+        return run.run_all(targets, progress)
 
 
 def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:

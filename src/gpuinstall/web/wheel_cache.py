@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Meter
     from gpuinstall.web.client import Client, Head
 
+_ATTEMPTS = 3
 _DAY_S = 86400
 
 
@@ -64,6 +66,26 @@ class WheelCache:
         coming.replace(path)
         write_atomically(self._record(url), json.dumps(asdict(CachedWheel(sha256, name, head.etag))))
         return sha256
+
+    def bring(self, url: str, name: str, sha256: str, client: Client, meter: Meter) -> Path:
+        """Stream a file whose hash is known into the cache, where it is not there already; again where it broke off."""
+        path, came = self.path(sha256, name), 0
+
+        def count(size: int) -> None:
+            nonlocal came
+            came += size
+            meter(size)
+
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            if path.is_file():
+                break
+            try:
+                client.download(url, path, sha256, count)
+            except InstallationError as error:
+                if error.code != "transfer" or not attempts_left:
+                    raise
+                count(-came)
+        return path
 
     def sweep(self) -> None:
         """Remove what transfers that were killed more than a day ago left behind."""

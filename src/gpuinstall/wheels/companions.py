@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.wheels.fatbins import read_fatbins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator
+    from collections.abc import Collection, Generator, Iterator, Mapping
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -23,22 +23,30 @@ _MOST = 128 << 20
 
 @dataclass(frozen=True)
 class CompanionCode:
-    """The GPU code of a package, and the library that was asked; None and empty where none has any."""
+    """The GPU code of a package, and the library that was asked; None and empty where none has any.
+
+    ``cuda`` is the version that it asks of the driver, as far as its PTX or the runtime that it loads says so.
+    """
 
     member: str | None = None
     architectures: tuple[str, ...] = ()
+    cuda: str | None = None
 
 
 @dataclass(frozen=True)
 class Members:
     """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
 
-    ``with_torch`` are the packages that torch's own build answers for; what demands one of ``compiled_beside`` may have
-    GPU code although no row names it.
+    ``of_isa`` gives the CUDA that brought a version of PTX's ISA; ``loaded`` finds in a library the runtime that it
+    loads, and ``runtime`` are the packages that bring one. ``with_torch`` are the packages that torch's own
+    build answers for; what demands one of ``compiled_beside`` may have GPU code although no row names it.
     """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
     optional: re.Pattern[str]
+    of_isa: Mapping[str, str]
+    loaded: re.Pattern[bytes]
+    runtime: re.Pattern[str]
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
 
@@ -64,6 +72,9 @@ def load_members() -> Members:
     return Members(
         rows=tuple(rows),
         optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
+        of_isa=table["cuda_of_isa"]["versions"],
+        loaded=re.compile(table["runtime"]["loaded"].encode()),
+        runtime=re.compile(table["runtime"]["packages"]),
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
     )
@@ -77,16 +88,26 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
     members = load_members()
     if found := members.answering(package, wheel.members):
         member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
-        return CompanionCode(member, _architectures(wheel, member)) if member else CompanionCode()
+        return _code(wheel, member) if member else CompanionCode()
     for name in _largest(wheel, members.optional):
-        if architectures := _architectures(wheel, name, _MOST):
-            return CompanionCode(name, architectures)
+        if (code := _code(wheel, name, _MOST)).architectures:
+            return code
     return CompanionCode()
 
 
-def _architectures(wheel: WheelReader, name: str, most: int | None = None) -> tuple[str, ...]:
+def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
+    members, majors = load_members(), set[bytes]()
+
+    def heard(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            majors.update(match[1] for match in members.loaded.finditer(piece))
+            yield piece
+
     with closing(wheel.stream(name)) as pieces:
-        return read_fatbins(pieces if most is None else _first(pieces, most))
+        found = read_fatbins(heard(pieces if most is None else _first(pieces, most)))
+    told = members.of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
+    loads = f"{int(majors.pop())}.0" if len(majors) == 1 else None
+    return CompanionCode(name, found.architectures, told or loads)
 
 
 def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
@@ -104,9 +125,12 @@ def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:
 
 
 def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:
-    """Take the library of this CUDA, else the nearest below of its major, else the nearest above."""
+    """Take the library of this CUDA, else the nearest below of its major, else the nearest above, else the oldest."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     wanted = int(version[1] + version[2]) if version else 0
-    same = {number: match[0] for match in found if (number := int(match["cuda"])) // 10 == wanted // 10}
-    below = [number for number in same if number <= wanted]
-    return same[max(below) if below else min(same)] if same else None
+    if not wanted:
+        return None
+    all_of_them = {int(match["cuda"]): match[0] for match in found}
+    same = {number for number in all_of_them if number // 10 == wanted // 10}
+    below = {number for number in same if number <= wanted}
+    return all_of_them[max(below) if below else min(same or all_of_them)]

@@ -1,15 +1,15 @@
 """The GPU code inside a library: which architectures its fatbin containers hold, from their headers alone.
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
-its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, architecture at 28 and flags at 40. The layout
-was measured on wheels of CUDA 11 to 13, Linux and Windows.
+its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
+architecture at 28 and flags at 40. The layout was measured on wheels of CUDA 11 to 13, Linux and Windows.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.wheels.architectures import ordered
 
@@ -17,29 +17,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
-_LENGTH, _ENTRY = struct.Struct("<Q"), struct.Struct("<H2xIQ12xI8xQ")
-_KINDS = {1: "compute", 2: "sm"}
+_LENGTH, _ENTRY = struct.Struct("<Q"), struct.Struct("<H2xIQ8xHHI8xQ")
+_ASSEMBLY = 1
+_KINDS = {_ASSEMBLY: "compute", 2: "sm"}
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 _LONGEST_HEADER = 4096
 _ENOUGH, _MOST = 3, 64
 
 
-def read_fatbins(pieces: Iterable[bytes]) -> tuple[str, ...]:
+class FatbinCode(NamedTuple):
+    """Architectures, and the newest ISA version of their PTX, ``(8, 7)``; None where there is no PTX."""
+
+    architectures: tuple[str, ...] = ()
+    isa: tuple[int, int] | None = None
+
+
+def read_fatbins(pieces: Iterable[bytes]) -> FatbinCode:
     """Say for which architectures most of a library is compiled; empty where it has no GPU code.
 
     Single kernels are made for more architectures or fewer than the rest (cuDNN, vllm, torch): the first set that
     ``_ENOUGH`` containers have in common is taken, else that of most of them.
     """
     seen: Counter[frozenset[str]] = Counter()
+    isas = set()
     for found in read_containers(pieces):
-        seen[found] += 1
-        if seen[found] == _ENOUGH or seen.total() == _MOST:
+        held = frozenset(found.architectures)
+        seen[held] += 1
+        isas.add(found.isa)
+        if seen[held] == _ENOUGH or seen.total() == _MOST:
             break
-    return ordered(seen.most_common(1)[0][0]) if seen else ()
+    newest = max(filter(None, isas), default=None)
+    return FatbinCode(ordered(seen.most_common(1)[0][0]), newest) if seen else FatbinCode()
 
 
-def read_containers(pieces: Iterable[bytes]) -> Iterator[frozenset[str]]:
-    """Yield the architectures of each sound container of a library, as ``sm_90a`` and ``compute_90`` (PTX).
+def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
+    """Yield the code of each sound container of a library, as ``sm_90a`` and ``compute_90`` (PTX).
 
     Only headers are looked at and little is held at a time; what merely looks like a container is passed over.
     """
@@ -51,21 +63,22 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[frozenset[str]]:
             yield found
 
 
-def _entries(data: _Pieces, left: int) -> frozenset[str] | None:
-    """Read the entries of a container; None where they do not fill it exactly."""
-    found = set()
+def _entries(data: _Pieces, left: int) -> FatbinCode | None:
+    """Read the entries of a container; None where there are none, or they do not fill it exactly."""
+    found, isas = set(), set()
     while left > 0:
         header = data.take(_ENTRY.size)
         if header is None:
             return None
-        kind, header_size, length, architecture, flags = _ENTRY.unpack(header)
+        kind, header_size, length, minor, major, architecture, flags = _ENTRY.unpack(header)
         sound = kind in _KINDS and _ENTRY.size <= header_size <= _LONGEST_HEADER and 10 <= architecture <= 999
         left -= header_size + length
         if not sound or left < 0 or not data.skip(header_size - _ENTRY.size + length):
             return None
         suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
         found.add(f"{_KINDS[kind]}_{architecture}{suffix}")
-    return frozenset(found)
+        isas |= {(major, minor)} if kind == _ASSEMBLY and major else set()
+    return FatbinCode(ordered(found), max(isas, default=None)) if found else None
 
 
 class _Pieces:

@@ -28,8 +28,9 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(COMMANDS)
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_the_packages(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([option]) == 0
     assert capsys.readouterr().out.strip().endswith(__version__)
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
@@ -38,7 +39,13 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFix
     assert run(["instal"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "error: No such command 'instal'" in captured.err
+    assert "error: there is no command 'instal'" in captured.err
+    assert "do    gpuinstall install" in captured.err
+
+
+def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "export", "uv"]) == 0
+    assert "Usage: gpuinstall export uv" in capsys.readouterr().out
 
 
 def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:

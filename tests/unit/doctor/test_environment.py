@@ -40,7 +40,12 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
     ("found", "code", "identity"),
     [
         (installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1")), "torch-twice", "F34"),
-        (installed(("torch", "2.11.0+cpu")), "cpu-build-over-cuda", "F34"),
+        (
+            installed(("torch", "2.11.0+cpu"), ("torchvision", "0.26.0+cpu"), ("torchaudio", "2.11.0+cpu")),
+            "cpu-build-over-cuda",
+            "F34",
+        ),
+        (installed(("torchaudio", "2.11.0+cu130")), "torchaudio-mismatch", "F48"),
         (installed(("nvidia-cudnn-cu13", "9.20.0.48")), "two-cuda-majors", "F54"),
         (installed(("torchvision", "0.25.0")), "torchvision-mismatch", "F47"),
         (

@@ -21,11 +21,10 @@ HELD_OUT = [
 ]
 
 
-@pytest.mark.parametrize(("identity", "text"), TEXTS)
-def test_alternatives_share_one(identity: str, text: str) -> None:
-    causes = classify(text)
-    assert identity in [cause.id for cause in causes]
-    assert sum(cause.confidence for cause in causes) <= 1
+def test_alternatives_share_one() -> None:
+    found = {(identity, text): classify(text) for identity, text in TEXTS}
+    assert [said for said, causes in found.items() if said[0] not in [cause.id for cause in causes]] == []
+    assert [said for said, causes in found.items() if sum(cause.confidence for cause in causes) > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,8 @@ class TestEachEntry:
         assert {*failure.behind, *failure.narrows} <= load_failures().keys() - {failure.id}
         assert set(failure.advice) <= load_advice().keys()
 
-    @pytest.mark.parametrize("platform", PLATFORMS)
-    def test_says_what_to_do_on_every_platform(self, failure: Failure, platform: str) -> None:
-        assert fix(failure.id, FixContext((platform,)))
+    def test_says_what_to_do_on_every_platform(self, failure: Failure) -> None:
+        assert [platform for platform in PLATFORMS if not fix(failure.id, FixContext((platform,)))] == []
 
 
 def test_every_circumstance_is_used_and_compiles() -> None:

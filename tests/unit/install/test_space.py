@@ -21,17 +21,17 @@ TORCH = LockedFile("torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp
 NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64)
 
 
-def priced(tmp_path: Path, sizes: dict[LockedFile, int], unhashed: tuple[LockedFile, ...] = ()) -> Bill:
+def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
     uv_cache, cache = tmp_path / "uv", WheelCache(tmp_path / "ours")
     cached = {file for file in sizes if is_cached(file, uv_cache, cache)}
-    return bill(sizes, cached, unhashed, tmp_path / ".venv", uv_cache=uv_cache, cache=cache.folder)
+    return bill(sizes, cached, tmp_path / ".venv", uv_cache=uv_cache, cache=cache.folder)
 
 
 def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
-    price = priced(tmp_path, {TORCH: 1000, NUMPY: 100}, (TORCH,))
+    price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
     assert price.fetch == 1100
     assert price.unpacked == int(UNPACKED * 1100)
-    assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / "ours": 1000, tmp_path / ".venv": 0}
+    assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / "ours": 1100, tmp_path / ".venv": 0}
 
 
 def test_what_either_cache_holds_costs_nothing(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(InstallationError) as caught:
         price.check()
     assert caught.value.code == "no-space"
-    assert "2300000000.0 GB are needed" in caught.value.message
+    assert "3300000000.0 GB are needed" in caught.value.message
     assert "are free" in caught.value.message
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.errors import MachineError
-from gpuinstall.lock.cover import cover
+from gpuinstall.lock.cover import Served, cover
+from gpuinstall.lock.request import LockRequest
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
@@ -19,27 +20,42 @@ def machine(driver: str | None, *capabilities: str) -> Machine:
     )
 
 
+def covered(machines: list[Machine], asked: Request | None = None) -> Served:
+    return cover([LockRequest(each, asked or Request(), CATALOG) for each in machines])
+
+
 def test_machines_that_one_build_serves_get_one_target() -> None:
     machines = [machine("580.95.05", "6.1"), machine("535.183.01", "8.9"), machine("580.95.05", "8.0")]
-    assert [str(target) for target in cover(machines, Request(), CATALOG)] == ["cu126"]
+    assert [str(target) for target in covered(machines)] == ["cu126"]
 
 
 def test_machines_that_need_two_builds_get_two_and_a_cpu_machine_its_own() -> None:
     machines = [machine("580.95.05", "6.1"), machine("580.95.05", "12.1"), machine(None)]
-    found = {str(target) for target in cover(machines, Request(), CATALOG)}
+    found = {str(target) for target in covered(machines)}
     assert len(found) == 3
     assert {"cpu", "cu126"} < found
 
 
 def test_a_tie_is_broken_by_what_a_machine_would_choose_alone() -> None:
-    assert [str(target) for target in cover([machine("580.95.05", "9.0")] * 2, Request(), CATALOG)] == ["cu130"]
+    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2)] == ["cu130"]
 
 
 def test_the_torch_that_is_asked_for_is_kept() -> None:
     asked = Request(("torch==2.6.*",))
-    assert [str(target) for target in cover([machine("580.95.05", "9.0")] * 2, asked, CATALOG)] == ["cu126"]
+    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)] == ["cu126"]
 
 
 def test_a_machine_that_can_have_nothing_is_refused() -> None:
     with pytest.raises(MachineError):
-        cover([machine("418.40.04", "7.5"), machine("580.95.05", "8.0")], Request(), CATALOG)
+        covered([machine("418.40.04", "7.5"), machine("580.95.05", "8.0")])
+
+
+def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run() -> None:
+    old, newer = machine("470.256.02", "3.7"), machine("470.256.02", "8.6")
+    (served,) = covered([old, newer]).items()
+    assert str(served[0]) == "cu118"
+    request = LockRequest.for_target(served[0], Request(), CATALOG, (old, newer))
+    chosen, alone = request.plan().choice, LockRequest(old, Request(), CATALOG).plan().choice
+    assert chosen is not None
+    assert alone is not None
+    assert chosen.build == alone.build

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.resolver import ConflictError, explain_failure, mentioned, parse_versions
-
-FAMILY = frozenset({"torch", "triton", "torchvision", "fbgemm-gpu-genai"})
+from gpuinstall.lock.resolver import ConflictError, UnlistedError, explain_failure, parse_versions
 
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
@@ -12,10 +10,13 @@ CONFLICT = """  × No solution found when resolving dependencies:
 """
 
 
-def test_a_failure_names_the_members_of_the_family_in_any_spelling() -> None:
-    assert mentioned(CONFLICT, FAMILY) == {"torch", "triton"}
-    assert mentioned("fbgemm_gpu_genai>=1 is needed", FAMILY) == {"fbgemm-gpu-genai"}
-    assert mentioned("tritonclient is needed", FAMILY) == set()
+def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
+    said = CONFLICT.replace("there is no version of triton==3.8.0", "there are no versions of torchtriton")
+    error = explain_failure(said, {"torchtriton", "torchdata"})
+    assert isinstance(error, UnlistedError)
+    assert (error.code, error.exit_code) == ("family-unlisted", 4)
+    assert "gpuinstall install torchtriton" in (error.hint or "")
+    assert not isinstance(explain_failure(said, {"torchdata"}), UnlistedError)
 
 
 def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:

@@ -87,7 +87,7 @@ def test_its_lock_is_fresh_and_exported_like_any_other(made: list[Lock]) -> None
 
 
 def test_its_machines_are_covered_by_its_target() -> None:
-    found = cover([acme_machine("anvil3"), acme_machine("anvil3")], REQUEST, acme_catalog())
+    found = cover([LockRequest(acme_machine("anvil3"), REQUEST, acme_catalog())] * 2)
 
     assert [target.filename for target in found] == ["pylock.acme1.toml"]
 

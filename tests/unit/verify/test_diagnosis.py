@@ -151,10 +151,8 @@ def test_a_fault_that_nobody_knows_has_no_invented_fix() -> None:
 
 def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> None:
     lost = replace(proof(), missing=("torch/_C.so",))
-    (foreign,) = failed("import", "ImportError: x", context=lost).fix
-    assert foreign.startswith("uv pip install --python /data/envs/it/bin/python --reinstall torch")
-    (ours,) = failed("import", "ImportError: x", context=replace(lost, ours=True)).fix
-    assert ours.startswith("rm -r /data/envs/it && gpuinstall install --venv /data/envs/it")
+    (advice,) = failed("import", "ImportError: x", context=lost).fix
+    assert advice.startswith("gpuinstall doctor --fix --venv /data/envs/it ")
 
 
 def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:

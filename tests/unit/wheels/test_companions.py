@@ -11,7 +11,7 @@ import tomli
 import gpuinstall.wheels
 from gpuinstall.wheels import WheelReader, read_companion
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.fatbins import read_containers, read_fatbins
+from gpuinstall.wheels.fatbins import FatbinCode, read_containers, read_fatbins
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 A, F = 0x100000, 0x200000
@@ -31,8 +31,8 @@ def _code(files: dict[str, bytes], package: str, cuda: str | None = None) -> tup
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
 def test_containers_are_read_however_they_come(size: int) -> None:
     data = filler(5000) + BASE + filler(100) + fatbin((2, 80, 0)) + BASE
-    found = list(read_containers(_pieces(data, size)))
-    assert found == [frozenset(BASE_NAMES), frozenset({"sm_80"}), frozenset(BASE_NAMES)]
+    found = [code.architectures for code in read_containers(_pieces(data, size))]
+    assert found == [BASE_NAMES, ("sm_80",), BASE_NAMES]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,21 @@ def test_what_only_looks_like_a_container_counts_for_nothing(broken: bytes) -> N
 
 def test_single_kernels_for_other_architectures_do_not_count() -> None:
     odd, small = fatbin((2, 70, 0), (2, 75, 0)), fatbin((2, 90, A))
-    assert read_fatbins([odd, small, BASE, BASE, small, BASE, small]) == BASE_NAMES
-    assert read_fatbins([BASE, BASE, small]) == BASE_NAMES
-    assert read_fatbins([]) == ()
+    assert read_fatbins([odd, small, BASE, BASE, small, BASE, small]).architectures == BASE_NAMES
+    assert read_fatbins([BASE, BASE, small]).architectures == BASE_NAMES
+    assert read_fatbins([]) == FatbinCode()
+
+
+def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
+    made = fatbin((2, 75, 0), (1, 80, 0), isa=(8, 7)) + fatbin((2, 90, 0), isa=(9, 0))
+    assert read_fatbins([made]).isa == (8, 7)
+    wheel = WheelReader(Bytes(archive({"xformers/_C.so": made * 3})))
+    assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
+
+
+def test_the_runtime_that_a_library_loads_tells_the_cuda_of_one_without_ptx() -> None:
+    wheel = WheelReader(Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3})))
+    assert read_companion(wheel, "vllm", "12.9").cuda == "13.0"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +104,12 @@ def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
     )
 
 
-@pytest.mark.parametrize("cuda", ["14.0", None, "", "twelve", "12", "9" * 5000 + ".8"])
+def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest() -> None:
+    files = {f"bitsandbytes/libbitsandbytes_cuda{number}.so": BASE for number in (130, 120, 128)}
+    assert _code(files, "bitsandbytes", "11.8") == ("bitsandbytes/libbitsandbytes_cuda120.so", BASE_NAMES)
+
+
+@pytest.mark.parametrize("cuda", [None, "", "twelve", "12", "9" * 5000 + ".8"])
 def test_no_library_for_this_cuda(cuda: str | None) -> None:
     assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (None, ())
 
@@ -114,7 +131,7 @@ def test_a_package_without_gpu_code() -> None:
 
 def test_every_row_has_its_evidence() -> None:
     table = tomli.loads((Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8"))
-    rows = [*table["members"], *table["optional"]]
+    rows = [*table["members"], *table["optional"], table["cuda_of_isa"], table["runtime"]]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
     assert len(load_members().rows) == len(table["members"])

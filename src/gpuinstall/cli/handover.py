@@ -1,0 +1,57 @@
+"""What bootstrap.py was given, read: a command of ours with its options, or what is to be installed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from shlex import join
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuinstall.cli.spelling import likely_command
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+HANDED_OVER = "bootstrap"
+"""The first word of a command line that comes from bootstrap.py."""
+_PASSED_ON = ("help", "-V", "--version")
+
+
+def handed_over(arguments: list[str], commands: Collection[str]) -> list[str]:
+    """Make a command line of what bootstrap.py was given: one of ``commands``, else ``install``.
+
+    Raise UsageError for a bare word that is a command in the wrong place, or looks like one that was mistyped: it is
+    never taken for a package.
+    """
+    if arguments[:1] and arguments[0] in {*commands, *_PASSED_ON}:
+        return arguments
+    for word in _requirements(arguments):
+        if command := likely_command(word, commands):
+            return _decided(word, command, arguments)
+    return ["install", *arguments]
+
+
+def _requirements(arguments: list[str]) -> list[str]:
+    """The words that ``install`` would take for packages; none where it would not take the line at all."""
+    from gpuinstall.cli.install import command
+
+    with suppress(click.ClickException, click.exceptions.Exit):
+        context = command.make_context("install", list(arguments), resilient_parsing=True)
+        return [str(word) for word in context.params.get("requirements") or ()]
+    return []
+
+
+def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
+    """Ask where somebody can answer; else raise UsageError with both lines."""
+    rest = list(arguments)
+    rest.remove(word)
+    said = "is a command" if word == command else f"looks like the command {command}"
+    there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if there and click.confirm(f"{word} {said}. Run gpuinstall {join([command, *rest])}?", default=True, err=True):
+        return [command, *rest]
+    lines = f"bootstrap.py {join([command, *rest])}", f"bootstrap.py {join(['install', *arguments])}"
+    hint = f"{lines[0]}   for the command\n{lines[1]}   for a package of that name"
+    raise UsageError("command-or-package", f"{word} {said}: no package of that name is installed", hint=hint)

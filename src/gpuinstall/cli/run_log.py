@@ -1,0 +1,75 @@
+"""What the last runs did and said, kept without secrets for when something has failed: one small file a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+
+LOGGED = frozenset({"doctor", "env", "install", "lock", "remove", "sync", "verify"})
+"""The commands that are logged: those that change or try something."""
+KEPT = 20
+RUN_BYTES = 1_000_000
+PROGRAM_BYTES = 20_000
+"""What a log holds at most of a run, and of what one program has said."""
+
+
+@dataclass
+class RunLog:
+    """The log of one run. It begins with the first line; a folder that cannot be written is no fault."""
+
+    command: str
+    arguments: Sequence[str]
+    path: Path | None = None
+    size: int = 0
+
+    def started(self, argv: Sequence[str]) -> None:
+        """Write down a program's command line."""
+        self.write(f"$ {shlex.join(argv)}")
+
+    def ended(self, finished: Finished) -> None:
+        """Write down what a program said that failed, or at length."""
+        if finished.ok and not finished.err:
+            return
+        self.write(f"{finished.err[-PROGRAM_BYTES:].rstrip()}\n= {finished.status}".lstrip())
+
+    def write(self, text: str) -> None:
+        """Add lines, their time before them."""
+        from gpuinstall.sources.sources import redacted
+
+        with suppress(OSError):
+            if self.path is None:
+                self.path = _begun(self.command)
+                self.write(shlex.join(["gpuinstall", *self.arguments]))
+            line = f"{time.strftime('%H:%M:%S')} {redacted(text)}\n"
+            self.size += len(line)
+            if self.size <= RUN_BYTES:
+                with self.path.open("a", encoding="utf-8", errors="replace") as file:
+                    file.write(line)
+
+
+def log_folder() -> Path:
+    """The user's folder of logs."""
+    from platformdirs import user_state_path
+
+    return user_state_path("gpuinstall", appauthor=False) / "log"
+
+
+def _begun(command: str) -> Path:
+    """Make room for a new log, which only the user can read."""
+    folder = log_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("*.log"))[: 1 - KEPT]:
+        old.unlink(missing_ok=True)
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}-{os.getpid()}.log"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    return path

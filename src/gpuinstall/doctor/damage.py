@@ -1,0 +1,126 @@
+"""Faults of an environment that its files show, against its own records: nothing is imported or run. Pure."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from gpuinstall.doctor.finding import Finding
+from gpuinstall.doctor.requirements import reached_from, requirements_from
+from gpuinstall.environments.advice import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from packaging.requirements import Requirement
+
+    from gpuinstall.doctor.contents import PackageContents
+    from gpuinstall.doctor.evidence import DoctorEvidence
+
+TORCH = "torch"
+ARM = {"arm64": "aarch64"}
+COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
+
+
+def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """A folder torch without a torch, of which no record knows."""
+    if evidence.contents.hollow and TORCH not in evidence.contents.packages:
+        title = f"{evidence.contents.hollow} holds no torch"
+        fix = f"gpuinstall install{evidence.words.get('into', '')}"
+        yield _fault("torch-damaged", title, "its __init__.py is not there, and no record says what it was", (fix,))
+
+
+def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """Packages that torch needs, or that need it, of which files are gone or cut."""
+    for package in _packages(evidence):
+        if package.lost:
+            count = f"{len(package.lost)} of its {package.files} files"
+            title = f"{package.name} {package.version} has lost all or part of {count}: {package.lost[0]}"
+            why = "something removed or cut them after the installation"
+            yield _fault("files-lost", title, why, evidence.repair.reinstall([package]))
+
+
+def made_for_elsewhere(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """Packages whose compiled files are for another Python or another processor."""
+    python, arch = evidence.contents.python, ARM.get(evidence.machine.arch, evidence.machine.arch)
+    for package in _packages(evidence):
+        of_python = bool(package.pythons) and python is not None and python not in package.pythons
+        of_processor = package.processor not in (None, arch)
+        if of_python or of_processor:
+            other = (
+                f"Python {' and '.join(sorted(package.pythons))}" if of_python else f"{package.processor} processors"
+            )
+            here = f"Python {python}" if of_python else arch
+            title = f"{package.name} {package.version} is compiled for {other}, and this is {here}"
+            why = "the environment was copied or moved here, or its Python was exchanged"
+            yield _fault("made-for-elsewhere", title, why, evidence.repair.reinstall([package]))
+
+
+def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """What torch and its companions require, and is not there or is there in another version."""
+    unmet = [(name, asked) for name, asked in _required(evidence) if not _is_met(asked, evidence)]
+    for needed, group in groupby(sorted(unmet, key=_needed), key=_needed):
+        name, asked = next(group)
+        if needed == TORCH:
+            yield _other_torch(evidence, name, asked)
+            continue
+        there = evidence.contents.packages.get(needed)
+        state = f"{there.version} is there" if there else "it is not there"
+        title = f"{name} {evidence.contents.packages[name].version} needs {needed}{asked.specifier}, and {state}"
+        why = "something removed or changed it after the installation"
+        yield _fault("requirement-unmet", title, why, evidence.repair.install({needed: asked}))
+
+
+def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """Folders that a broken uninstall left behind."""
+    found = evidence.contents.leftovers
+    if found:
+        names = ", ".join(path.name for path in found)
+        why = "an update did not finish: these files are used by nobody"
+        fix = " ".join(("rm -r", *map(quoted, found)))
+        yield Finding("environment", "leftovers", f"a broken uninstall has left {names}", why, fix, "F97")
+
+
+def _other_torch(evidence: DoctorEvidence, name: str, asked: Requirement) -> Finding:
+    packages = evidence.contents.packages
+    title = f"{name} {packages[name].version} needs torch{asked.specifier}, and {packages[TORCH].version} is there"
+    fix = f"gpuinstall install{evidence.words.get('into', '')} torch {name}   # both out of one resolution"
+    code = f"{name}-mismatch" if name in COMPANIONS else "extension-mismatch"
+    why = "it is compiled for that torch"
+    return Finding("environment", code, title, why, fix, COMPANIONS.get(name, "F56"), name in COMPANIONS)
+
+
+def _packages(evidence: DoctorEvidence) -> Iterator[PackageContents]:
+    names = reached_from(_roots(evidence), evidence.contents, evidence.machine)
+    yield from (evidence.contents.packages[name] for name in sorted(names))
+
+
+def _required(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
+    """What is required; of torch itself only by companions, as what was compiled for another one has its own check."""
+    for name, asked in requirements_from(_roots(evidence), evidence.contents, evidence.machine):
+        if _of_torch(asked) and (name not in COMPANIONS or TORCH not in evidence.contents.packages):
+            continue
+        yield name, asked
+
+
+def _roots(evidence: DoctorEvidence) -> Iterable[str]:
+    return (TORCH, *sorted(evidence.catalog.family - {TORCH}))
+
+
+def _of_torch(asked: Requirement) -> bool:
+    return canonicalize_name(asked.name) == TORCH
+
+
+def _needed(unmet: tuple[str, Requirement]) -> str:
+    return canonicalize_name(unmet[1].name)
+
+
+def _is_met(asked: Requirement, evidence: DoctorEvidence) -> bool:
+    there = evidence.contents.packages.get(canonicalize_name(asked.name))
+    return there is not None and asked.specifier.contains(there.version, prereleases=True)
+
+
+def _fault(code: str, title: str, why: str, fix: Iterable[str]) -> Finding:
+    return Finding("environment", code, title, why, "\n".join(fix), blocking=True)

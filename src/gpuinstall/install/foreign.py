@@ -1,0 +1,143 @@
+"""An environment that others made: what its interpreter says of itself, and whether anything may be put into it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from gpuinstall import process
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+Kind = Literal["venv", "conda", "embedded", "colab", "system"]
+
+SECONDS = 60.0
+_LOOK = """
+import json, os, sys, sysconfig
+from importlib import metadata
+named = sys.argv[1:]
+here = os.path.dirname(sys.executable)
+found = {
+    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "venv": sys.prefix != sys.base_prefix,
+    "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
+    "embedded": any(name.endswith("._pth") for name in os.listdir(here)),
+    "managed": os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
+    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
+    "packages": [],
+}
+for each in metadata.distributions():
+    if each.metadata["Name"]:
+        files = [str(each.locate_file(file)) for file in each.files or ()] if each.metadata["Name"] in named else []
+        requires = list(each.requires or ())
+        found["packages"].append([each.metadata["Name"], each.version, requires, files])
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class ForeignEnvironment:
+    """An environment by its interpreter, of Python ``X.Y``; ``paths`` are its folders by the names of sysconfig.
+
+    ``versions`` are its packages, under canonical names; ``requires`` are what each of them asks for.
+    """
+
+    python: Path
+    version: str
+    kind: Kind
+    prefix: Path
+    paths: Mapping[str, Path]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """The folder below which everything lies that belongs to it."""
+        return Path(os.path.commonpath([self.prefix, *self.paths.values()]))
+
+    def files_of(self, packages: Collection[str]) -> list[Path]:
+        """The files of some of its packages, as far as their installers wrote them down, below ``root``."""
+        listed = [
+            Path(os.path.normpath(file))
+            for name, _, _, files in _asked(self.python, *_spelled(self.python, packages))["packages"]
+            if canonicalize_name(name) in packages
+            for file in files
+        ]
+        return [file for file in listed if file.is_relative_to(self.root)]
+
+    def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
+        """Say which of its packages ask for another version than one that is about to come."""
+        for name, requirements in sorted(self.requires.items()):
+            for text in requirements if name not in changed else ():
+                wanted = _applicable(text)
+                version = changed.get(canonicalize_name(wanted.name)) if wanted else None
+                if wanted and version and not wanted.specifier.contains(version, prereleases=True):
+                    yield f"{name} {self.versions[name]} asks for {wanted.name}{wanted.specifier}, and gets {version}"
+
+
+def inspect_foreign(python: Path) -> ForeignEnvironment:
+    """Look at the environment of an interpreter; raise UsageError where it is none, or the system's own."""
+    found = _asked(python)
+    environment = ForeignEnvironment(
+        python,
+        found["version"],
+        _kind(found),
+        Path(found["prefix"]),
+        {name: Path(path) for name, path in found["paths"].items()},
+        {canonicalize_name(name): version for name, version, _, _ in found["packages"]},
+        {canonicalize_name(name): tuple(requires) for name, _, requires, _ in found["packages"]},
+    )
+    if read_marker(environment.prefix):
+        message = f"{environment.prefix} was made by gpuinstall, which replaces it as a whole"
+        raise UsageError("ours", message, hint="the same without --into")
+    if environment.kind == "system":
+        raise UsageError(
+            "system-python",
+            f"{python} is the system's Python, and nothing is put into it",
+            why="other programs of the system run in it, and its own package manager looks after it",
+            hint="gpuinstall install   makes an environment of its own in .venv",
+        )
+    return environment
+
+
+def _kind(found: Mapping[str, Any]) -> Kind:
+    if found["venv"]:
+        return "venv"
+    if found["managed"]:
+        return "system"
+    if found["conda"]:
+        return "conda"
+    if found["embedded"]:
+        return "embedded"
+    return "colab" if "COLAB_RELEASE_TAG" in os.environ else "system"
+
+
+def _asked(python: Path, *names: str) -> dict[str, Any]:
+    try:
+        done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
+        found: dict[str, Any] = json.loads(done.out)
+    except (OSError, ValueError):
+        message = f"{python} cannot be run as a Python interpreter"
+        raise UsageError("python-unusable", message, hint="--python PATH or --venv DIR names another") from None
+    return found
+
+
+def _spelled(python: Path, packages: Collection[str]) -> list[str]:
+    """The names of packages as they themselves write them."""
+    return [name for name, *_ in _asked(python)["packages"] if canonicalize_name(name) in packages]
+
+
+def _applicable(text: str) -> Requirement | None:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return None if wanted.marker and not wanted.marker.evaluate({"extra": ""}) else wanted

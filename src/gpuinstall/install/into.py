@@ -1,0 +1,228 @@
+"""torch put into an environment that others made: the difference shown, put in, proven, or put back as it was."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall import process, uv
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import unwritable
+from gpuinstall.install.environment_lock import WAIT_S
+from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
+from gpuinstall.install.proof import KernelFailedError, prove
+from gpuinstall.install.space import bill, sizes
+from gpuinstall.install.stage import failure
+from gpuinstall.install.undo import plan_undo, repair, undo_folder
+from gpuinstall.lock.compare import VersionChange
+from gpuinstall.lock.document import build_locks
+from gpuinstall.lock.fetch import fetch_hashed, local_path
+from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolver import VersionPins
+from gpuinstall.probe.preflight import preflight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.machine import Machine
+    from gpuinstall.request import Request
+    from gpuinstall.session import Session
+    from gpuinstall.verify import Verdict
+
+
+@dataclass(frozen=True)
+class IntoOptions:
+    """What to put into the environment of which interpreter; ``here`` is this machine, None when another is meant."""
+
+    python: Path
+    machine: Machine
+    here: Machine | None
+    request: Request
+    wait: float = WAIT_S
+
+
+@dataclass(frozen=True)
+class IntoResult:
+    """What came of it: the packages that changed, none where all was as it is asked for, and the proof."""
+
+    environment: ForeignEnvironment
+    found: Fit
+    changes: tuple[VersionChange, ...]
+    verdict: dict[str, Any] | None
+    bytes: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document of ``install --into --json``."""
+        lock, choice = self.found.lock, self.found.choice
+        return {
+            "plan": self.found.plan.to_dict(),
+            "environment": {
+                "path": str(self.environment.prefix),
+                "python": choice.python,
+                "torch": lock.versions["torch"],
+                "backend": choice.build.backend.tag,
+                "status": "changed" if self.changes else "none",
+            },
+            "changes": [change.to_dict() for change in self.changes],
+            "verdict": self.verdict,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def install_into(options: IntoOptions, catalog: Catalog, session: Session) -> IntoResult:
+    """Put what is asked for into an environment of others, and prove it; leave it as it was on any failure.
+
+    Raise UsageError for the system's Python, KernelFailedError, and what choosing, resolving and installing raise.
+    """
+    start, environment = monotonic(), inspect_foreign(options.python)
+    with _held(environment, options.wait):
+        if repair(environment):
+            session.reporter.step("Put back", "what a run that was killed had changed")
+            environment = inspect_foreign(options.python)
+        change = _planned(environment, _preflighted(options, session), catalog, session)
+        fetched = _fetch(change, session) if change.changes else 0
+        verdict = _carry_out(change, options, session)
+    return IntoResult(environment, change.found, change.changes, verdict.to_dict(), fetched, monotonic() - start)
+
+
+def dry_run_into(options: IntoOptions, catalog: Catalog, session: Session) -> IntoResult:
+    """Say what would change."""
+    start, environment = monotonic(), inspect_foreign(options.python)
+    change = _planned(environment, options, catalog, session)
+    return IntoResult(environment, change.found, change.changes, None, 0, monotonic() - start)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The packages that change, and the files that they come from."""
+
+    environment: ForeignEnvironment
+    found: Fit
+    changes: tuple[VersionChange, ...]
+    files: tuple[LockedFile, ...]
+
+
+def _planned(environment: ForeignEnvironment, options: IntoOptions, catalog: Catalog, session: Session) -> _Change:
+    """Choose and resolve, near to what is there; say what changes, and what else that concerns."""
+    request = replace(options.request, python=environment.version)
+    kept = {name: version for name, version in environment.versions.items() if name not in catalog.family}
+    pins = VersionPins(preferred=kept)
+    resolution = plan_and_resolve([LockRequest(options.machine, request, catalog)], session, pins=pins)[0]
+    plan, choice = resolution.planned.plan, resolution.planned.choice
+    session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, which is {environment.kind}")
+    lock = build_locks([resolution], [request], session)[0]
+    changes = tuple(_changes(environment.versions, lock.versions))
+    for change in changes:
+        session.reporter.step("Change", str(change))
+    changed = {change.package: change.new or "" for change in changes}
+    for remark in (*(warning.message for warning in plan.warnings), *environment.broken_by(changed)):
+        session.reporter.warn(remark)
+    local = {file.package: file for file in resolution.files if local_path(file.url)}
+    files = local | {file.package: file for file in selected(lock, choice.python, options.machine)}
+    return _Change(environment, Fit(lock, plan, choice), changes, tuple(_wheels(changed, files)))
+
+
+def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[VersionChange]:
+    for name, version in sorted(new.items()):
+        before = old.get(name)
+        if before is None:
+            yield VersionChange(name, "added", None, version)
+        elif before != version:
+            yield VersionChange(name, "changed", before, version)
+
+
+def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
+    """The wheel of each package; raise InstallationError where one has to be built, which could not be undone."""
+    for name in changed:
+        if name not in files or not files[name].name.endswith(".whl"):
+            message = f"{name} has no wheel, and what is built cannot be put back"
+            hint = f"leave {name} out, and install it with the environment's own tools afterwards"
+            raise InstallationError("needs-building", message, hint=hint)
+        yield files[name]
+
+
+def _fetch(change: _Change, session: Session) -> int:
+    """Bring the wheels into our cache, after what it costs was said; return the bytes that came."""
+    absent = [file for file in change.files if not _wheel(file, session).is_file()]
+    present = [file for file in change.files if file not in absent]
+    size = sizes(change.files, {}, present, session)
+    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache, cache=session.cache.folder)
+    session.reporter.step("Download", str(price))
+    price.check()
+    came = fetch_hashed({file: size[file] or None for file in absent}, session) if absent else 0
+    for file in absent:
+        if not _wheel(file, session).is_file():
+            raise InstallationError("network", f"{file.name} could not be fetched", hint="run the same again")
+    return came
+
+
+def _wheel(file: LockedFile, session: Session) -> Path:
+    return local_path(file.url) or session.cache.path(file.sha256 or "", file.name)
+
+
+def _carry_out(change: _Change, options: IntoOptions, session: Session) -> Verdict:
+    """Put the packages in and prove them; put everything back where that fails, or is interrupted."""
+    if not change.changes:
+        return prove(change.found, options.python, options.machine, options.here, session)
+    wheels = [_wheel(file, session) for file in change.files]
+    record = plan_undo(change.environment, [each.package for each in change.changes], wheels)
+    try:
+        record = record.save()
+        _put_in(options.python, wheels, session)
+        verdict = prove(change.found, options.python, options.machine, options.here, session)
+    except BaseException as error:
+        record.undo()
+        session.reporter.warn("the environment was put back as it was")
+        if isinstance(error, KernelFailedError):
+            error.hint = "the environment is as it was before; gpuinstall doctor says more"
+        if isinstance(error, OSError):
+            raise unwritable(change.environment.root, error) from None
+        raise
+    record.keep()
+    return verdict
+
+
+def _put_in(python: Path, wheels: Sequence[Path], session: Session) -> None:
+    start = monotonic()
+    done = process.run(uv.put_into(python, wheels), env=session.environment, patience=session.patience)
+    if not done.ok:
+        raise failure(done.err)
+    session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+
+
+def _preflighted(options: IntoOptions, session: Session) -> IntoOptions:
+    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
+    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
+        return options
+    found = preflight(options.here, session.reporter)
+    return replace(options, machine=options.machine.with_problems(found.problems))
+
+
+@contextmanager
+def _held(environment: ForeignEnvironment, wait: float) -> Iterator[None]:
+    """Keep two runs apart; raise InstallationError where the environment may not be written, or is not left free."""
+    from filelock import FileLock, Timeout
+
+    path = undo_folder(environment).with_suffix(".lock")
+    guard = FileLock(path)
+    try:
+        guard.acquire(timeout=wait)
+    except Timeout:
+        message = f"another run still works on {environment.prefix}"
+        raise InstallationError("busy", message, hint="wait for it to end, or give --wait more seconds") from None
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        guard.release()

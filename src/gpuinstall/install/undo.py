@@ -1,0 +1,182 @@
+"""What an environment of others was before, kept until its new packages are proven, so that it can be put back.
+
+::
+
+    saving     the files of the packages that change are being moved away
+    saved      all are moved; whatever lies at the new packages' files now is ours to remove
+    restoring  it has been removed; the old files are being moved back
+    proven     the new packages stay; what was moved away goes
+
+The record says which of these it is, so that the next run can put back what a run that was killed has left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+from zipfile import ZipFile
+
+from gpuinstall.files import is_folder, read_json, remove, write_atomically
+from gpuinstall.interruption import defer_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.install.foreign import ForeignEnvironment
+
+SCHEMA = "gpuinstall.undo/1"
+State = Literal["saving", "saved", "restoring", "proven"]
+
+
+@dataclass(frozen=True)
+class UndoRecord:
+    """A change of the environment below ``root``: ``new`` are the paths that it makes, ``old`` those it moves away."""
+
+    root: Path
+    folder: Path
+    state: State
+    new: tuple[str, ...]
+    old: tuple[str, ...]
+
+    def at(self, state: State) -> UndoRecord:
+        """Go on to a state, and write it down first."""
+        gone_on = UndoRecord(self.root, self.folder, state, self.new, self.old)
+        document = {key: value for key, value in asdict(gone_on).items() if key in {"state", "new", "old"}}
+        write_atomically(self.folder / "record.json", json.dumps({"schema": SCHEMA, **document}))
+        return gone_on
+
+    @property
+    def saved(self) -> Path:
+        """Where the old files wait."""
+        return self.folder / "saved"
+
+    def save(self) -> UndoRecord:
+        """Move the old files away."""
+        begun = self.at("saving")
+        for name in self.old:
+            if os.path.lexists(self.root / name):
+                _move(self.root / name, self.saved / name)
+                _forget_compiled(self.root / name)
+        return begun.at("saved")
+
+    @defer_interrupts()
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        begun = self
+        if begun.state == "saved":
+            for name in self.new:
+                remove(self.root / name)
+                _forget_compiled(self.root / name)
+            _prune(self.root, self.new)
+            begun = begun.at("restoring")
+        for name in self.old:
+            if os.path.lexists(self.saved / name):
+                _move(self.saved / name, self.root / name)
+        remove(self.folder)
+
+    def keep(self) -> None:
+        """Keep the new packages, which are proven."""
+        self.at("proven")
+        _prune(self.root, self.old)
+        remove(self.folder)
+
+
+def undo_folder(environment: ForeignEnvironment) -> Path:
+    """The folder of the record, on the file system of the packages."""
+    return environment.paths["purelib"] / ".gpuinstall"
+
+
+def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]) -> UndoRecord:
+    """Say what will be moved away, and what will come, where ``wheels`` take the place of ``packages``."""
+    root = environment.root
+    new = {path for wheel in wheels for path in _unpacked(wheel, environment.paths)}
+    old = {path for path in (*environment.files_of(frozenset(packages)), *new) if os.path.lexists(path)}
+    names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old))
+    return UndoRecord(root, undo_folder(environment), "saving", *names)
+
+
+def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
+    """The record that a run which was killed has left; None where there is none that we would have written."""
+    folder, root = undo_folder(environment), environment.root
+    if not is_folder(folder) or (folder / "saved").is_symlink():
+        return None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        document = read_json(folder / "record.json", folder)
+        record = UndoRecord(root, folder, document["state"], tuple(document["new"]), tuple(document["old"]))
+        if document["schema"] == SCHEMA and all(_is_below(root, name) for name in (*record.new, *record.old)):
+            return record
+    return None
+
+
+def repair(environment: ForeignEnvironment) -> bool:
+    """Put back, or finish, what a run that was killed has left; say whether something was put back."""
+    record = find_undo(environment)
+    if record is None:
+        return False
+    if record.state == "proven":
+        record.keep()
+        return False
+    record.undo()
+    return True
+
+
+def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
+    """The paths that a wheel makes; its ``.dist-info`` folder is one of them."""
+    with ZipFile(wheel) as archive:
+        names = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
+        info = next(name.parts[0] for name in names if name.parts[0].endswith(".dist-info"))
+        pure = "Root-Is-Purelib: true" in archive.read(f"{info}/WHEEL").decode()
+        site = paths["purelib" if pure else "platlib"]
+        yield site / info
+        for name in names:
+            if name.parts[0].endswith(".data"):
+                folder = paths.get(name.parts[1])
+                yield from [folder.joinpath(*name.parts[2:])] if folder else []
+            elif name.parts[0] != info:
+                yield site / name
+        if f"{info}/entry_points.txt" in archive.namelist():
+            suffix = ".exe" if os.name == "nt" else ""
+            for script in _scripts(archive.read(f"{info}/entry_points.txt").decode()):
+                yield paths["scripts"] / f"{script}{suffix}"
+
+
+def _scripts(entry_points: str) -> Iterator[str]:
+    """The names of the commands that a wheel brings."""
+    section = ""
+    for line in map(str.strip, entry_points.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif "=" in line and section in {"console_scripts", "gui_scripts"}:
+            yield line.partition("=")[0].strip()
+
+
+def _is_below(root: Path, name: str) -> bool:
+    """Say whether a name means something below a folder, and no link leads out of it."""
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts and bool(path.parts)
+    return inside and (root / name).parent.resolve().is_relative_to(root.resolve())
+
+
+def _move(source: Path, destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(destination)
+
+
+def _forget_compiled(path: Path) -> None:
+    """Remove what Python has compiled of a module."""
+    if path.suffix == ".py":
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            remove(compiled)
+
+
+def _prune(root: Path, names: Iterable[str]) -> None:
+    """Remove the folders that are empty now, the deepest first."""
+    folders = {parent for name in names for parent in PurePosixPath(name).parents if parent.parts}
+    for folder in sorted(folders, key=lambda each: -len(each.parts)):
+        for path in (root / folder / "__pycache__", root / folder):
+            with suppress(OSError):
+                path.rmdir()

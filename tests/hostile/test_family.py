@@ -1,0 +1,116 @@
+"""PyTorch's names are bound to their source on every path: a stranger's package of the same name is never asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from tests.hostile.family import NAMES, TAG, TORCH, UNKNOWN, Attack
+from tests.lab.host import Answer
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.index import StandInIndex
+
+LOCK = ("lock", "--target", TAG, f"torch=={TORCH}")
+BRIEFLY = {"torchtriton", "xformers"}
+EACH = [pytest.param(name, marks=() if name in BRIEFLY else pytest.mark.heavy) for name in NAMES]
+
+
+@pytest.fixture
+def attack(stand_in: StandInIndex, tmp_path: Path) -> Attack:
+    return Attack(stand_in, tmp_path / "executed")
+
+
+@pytest.fixture
+def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_index_has(
+    attack: Attack, here: Workshop
+) -> None:
+    names = (*NAMES, UNKNOWN)
+    attack.plant(names)
+    attack.demand(names)
+    attack.list_own(names)
+    here.document(*LOCK)
+    packages = {package["name"]: package for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]}
+    assert packages.keys() >= {*names}
+    assert all(f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"])
+    here.document("lock", "--check")
+    here.document("install", "--dry-run", "--gpu", "A100", "--driver", "560")
+    assert attack.asked(names) == []
+    assert not attack.mark.exists()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack: Attack, here: Workshop, name: str) -> None:
+    for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
+        wheel.unlink()
+    attack.plant([name])
+    attack.demand([name])
+    error = here.document(*LOCK, exit_code=4)["errors"][0]
+    assert (error["code"], error["message"].partition(" ")[0]) == ("family-unlisted", name)
+    assert attack.asked([name]) == []
+    assert not attack.mark.exists()
+    assert here.entries() == set()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
+    attack: Attack, here: Workshop, name: str
+) -> None:
+    for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
+        wheel.unlink()
+    attack.plant([name])
+    make_wheel(attack.index.folder / "simple", "some-program", "1.0", requires=[name, "torch"])
+    error = here.document(*LOCK, "some-program", exit_code=4)["errors"][0]
+    assert error["code"] == "family-unlisted"
+    attack.list_own([name])
+    here.document(*LOCK, "some-program")
+    assert attack.asked([name]) == []
+    assert not attack.mark.exists()
+
+
+def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack: Attack, here: Workshop) -> None:
+    attack.plant(["torchdata"])
+    attack.demand(["torchdata"])
+    attack.list_own(["torchdata"])
+    respond = attack.index.torch.respond
+
+    def broken(path: str, headers: dict[str, str]) -> Answer:
+        return Answer(500) if "torchdata" in path else respond(path, headers)
+
+    attack.index.torch.respond = broken
+    assert here.document(*LOCK, exit_code=4)["errors"][0]["code"] in {"unreachable", "family-unlisted"}
+    assert attack.asked(["torchdata"]) == []
+    assert not attack.mark.exists()
+
+
+def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(
+    attack: Attack, here: Workshop
+) -> None:
+    attack.plant(["torchdata"], wheels=False)
+    attack.demand_at_the_default_index(["torchdata"])
+    silent = {**here.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    here = Workshop(here.folder, here.caches, silent)
+    here.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=3)
+    assert not attack.mark.exists()
+
+
+def test_what_somebody_asks_for_by_its_name_may_come_from_the_default_index_as_a_wheel(
+    attack: Attack, here: Workshop
+) -> None:
+    attack.plant(["torchtune"])
+    attack.demand([])
+    here.document(*LOCK, "torchtune")
+    packages = {package["name"]: package for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]}
+    assert packages["torchtune"]["version"] == "99.0"
+    assert not attack.mark.exists()

@@ -1,0 +1,152 @@
+"""torch put into environments that others made: real uv, a stand-in index, a played driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process, uv
+from tests.lab.clone import ROOT
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+KILLED = """
+import os, signal
+from gpuinstall.install import into
+from tests.frozen import freeze
+freeze()
+def struck(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+into.prove = struck
+"""
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def plain_venv(workshop: Workshop) -> Path:
+    """An application's own environment, with an older torch and a package that nobody else knows."""
+    venv = workshop.folder / "app"
+    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=workshop.environment)
+    assert made.ok, made.err
+    return venv
+
+
+def conda_like(workshop: Workshop) -> Path:
+    """A prefix of Python's own layout with ``conda-meta``: no pyvenv.cfg, its packages in its own library."""
+    prefix = workshop.folder / "miniconda"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "conda-meta").mkdir()
+    library = Path(sysconfig.get_path("stdlib"))
+    passed = shutil.ignore_patterns("site-packages", "test", "__pycache__", "EXTERNALLY-MANAGED", "config-*")
+    shutil.copytree(library, prefix / "lib" / version, symlinks=True, copy_function=os.link, ignore=passed)
+    (prefix / "lib" / version / "site-packages").mkdir()
+    base = Path(sysconfig.get_config_var("BINDIR")) / version
+    shutil.copy2(base, prefix / "bin" / "python")
+    for shared in Path(sysconfig.get_config_var("LIBDIR")).glob("libpython*"):
+        (prefix / "lib" / shared.name).symlink_to(shared)
+    return prefix
+
+
+def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
+    """Put the application and an older torch into an environment; return what is in it."""
+    python, site = environment / "bin" / "python", next(environment.glob("lib/python*/site-packages"))
+    done = workshop.run("install", "--into", "--python", str(python), "torch==2.13.0")
+    assert done.status == 0, done.out + done.err
+    (site / "app.py").write_text("import torch\nprint(torch.__version__)\n")
+    return files(environment)
+
+
+def files(environment: Path) -> dict[str, bytes]:
+    """Every file of the environment's packages and commands, but what Python compiles."""
+    folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
+    found = (path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(environment)): path.read_bytes() for path in found}
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
+    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
+
+
+@pytest.mark.parametrize("make", [plain_venv, conda_like])
+def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
+    workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch, make: Callable[[Workshop], Path]
+) -> None:
+    play(RTX_4090)
+    environment = make(workshop)
+    before = fill(workshop, environment)
+    into = ("install", "--into", "--venv", environment.name)
+
+    shown = workshop.document(*into, "--dry-run")["data"]
+    moved = {change["package"]: (change["old"], change["new"]) for change in shown["changes"]}
+    assert moved["torch"] == ("2.13.0+cu126", "2.14.1+cu126")
+    assert files(environment) == before
+
+    with monkeypatch.context() as context:
+        tell(context, workshop.folder, {"matmul-float32": "CUDA error: no kernel image is available for execution"})
+        failed = workshop.run(*into)
+    assert failed.status == 5, failed.out + failed.err
+    assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
+    assert "put back as it was" in failed.err
+    assert files(environment) == before
+
+    killed = struck(workshop, *into)
+    assert killed.status == -9, killed.out + killed.err
+    assert files(environment) != before
+    after = workshop.run(*into)
+    assert after.status == 0, after.out + after.err
+    assert "Put back" in after.err
+    assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
+    left = next(environment.glob("lib/python*/site-packages"))
+    assert [entry.name for entry in left.iterdir() if entry.name.startswith(".")] == []
+    again = workshop.document(*into)["data"]
+    assert (again["changes"], again["environment"]["status"], again["verdict"]["status"]) == ([], "none", "passed")
+
+
+def struck(workshop: Workshop, *arguments: str) -> process.Finished:
+    """Run until the moment when the packages are in and nothing is proven, and die there."""
+    run = "from gpuinstall.cli.main import run; run(__import__('sys').argv[1:])"
+    words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
+    return process.run(words, env={**workshop.environment, "PYTHONPATH": str(ROOT)}, cwd=workshop.folder)
+
+
+def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    system = conda_like(workshop)
+    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    before = files(system)
+    refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
+    assert refused["errors"][0]["code"] == "system-python"
+    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").unlink()
+    (system / "conda-meta").rmdir()
+    refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
+    assert refused["errors"][0]["code"] == "system-python"
+    assert files(system) == before
+
+
+def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    venv = plain_venv(workshop)
+    for words in (("--python", str(venv / "bin" / "python")), ("--venv", "app")):
+        refused = workshop.document("install", *words, exit_code=2)
+        assert "--into" in refused["errors"][0]["hint"]

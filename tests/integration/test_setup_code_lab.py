@@ -1,0 +1,103 @@
+"""Packages that say what they require only when their own code runs: named before it does, refused where asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.driver import FakeDriver
+from tests.lab.projects import make_project, make_silent_sdist
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+ASKED = ("plain", "--backend", "cpu")
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """What the code of the packages writes to."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran: Path, play: Play) -> Workshop:
+    """plain needs strange, which needs odd; those two have no wheel, and newer has one of its old version alone."""
+    play(NOTHING)
+    served = stand_in_folder / "simple"
+    make_wheel(served, "plain", "1.0", requires=["strange"])
+    make_silent_sdist(served, "strange", "1.0", ["odd"], ran=ran)
+    make_silent_sdist(served, "odd", "1.0", ran=ran)
+    make_wheel(served, "newer", "1.0")
+    make_silent_sdist(served, "newer", "2.0", ran=ran)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+@pytest.mark.parametrize("command", [("lock", *ASKED), ("plan", "--live", *ASKED)])
+def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, command: tuple[str, ...]) -> None:
+    with workshop.start(*command) as running:
+        seen: list[str] = []
+        for line in running.stderr or ():
+            seen += [line.split()[1]] if "its own code runs" in line else []
+            assert set(_lines(ran)) <= {f"{name}-1.0" for name in seen}, line
+    assert running.returncode == 0
+    assert seen == ["strange", "odd"]
+    assert set(_lines(ran)) == {"strange-1.0", "odd-1.0"}
+
+
+def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) -> None:
+    assert workshop.run("lock", *ASKED).status == 0
+    assert "its own code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
+
+
+def test_without_a_cache_it_goes_on_all_the_same(workshop: Workshop) -> None:
+    done = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}).run("lock", *ASKED)
+    assert done.status == 0, done.err
+
+
+def test_only_binary_refuses_it_and_nothing_runs(workshop: Workshop, ran: Path) -> None:
+    error = workshop.document("lock", *ASKED, "--only-binary", exit_code=3)["errors"][0]
+    assert error["code"] == "only-binary"
+    assert "strange" in error["message"]
+    assert not ran.exists()
+
+
+def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
+    (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
+    for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
+        assert workshop.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary"
+    assert not ran.exists()
+
+
+def test_only_binary_takes_the_newest_that_has_a_wheel(workshop: Workshop, ran: Path) -> None:
+    assert workshop.run("lock", "newer", "--backend", "cpu", "--only-binary").status == 0
+    assert 'name = "newer"\nversion = "1.0"' in workshop.lock("pylock.cpu.toml")
+    assert not ran.exists()
+
+
+def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop: Workshop, ran: Path) -> None:
+    make_project(workshop.folder / "mine", "mine", "1.0")
+    done = workshop.run("lock", "./mine", "--backend", "cpu", "--only-binary")
+    assert done.status == 0, done.err
+    assert not ran.exists()
+
+
+def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(workshop: Workshop, ran: Path) -> None:
+    assert workshop.run("lock", *ASKED).status == 0
+    ran.unlink()
+    error = workshop.document("sync", "--only-binary", exit_code=3)["errors"][0]
+    assert (error["code"], "odd 1.0" in error["message"]) == ("only-binary", True)
+    assert not ran.exists()
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []

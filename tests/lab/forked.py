@@ -1,0 +1,154 @@
+"""The command line of gpuinstall, forked from a process that has imported it: a command imports longer than it runs.
+
+Each command is a process of its own, with the arguments, folder, environment and streams that it is given. What is
+about starting (PYTHONPATH, LD_PRELOAD, a module in the working folder, a signal) starts ``tests.frozen.GPUINSTALL``.
+``python -m tests.lab.forked FD`` is the process that forks, on a socket.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, NoReturn
+
+from gpuinstall.process import Finished
+from tests import frozen
+from tests.lab.clone import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STUCK_S = 120.0
+"""Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
+LATE = (
+    "filelock",
+    "gpuinstall.session",
+    "gpuinstall.web.client",
+    "html.parser",
+    "packaging.pylock",
+    "platformdirs",
+    "requests",
+    "uv",
+)
+"""What commands import in the middle of their work."""
+
+
+def gpuinstall(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    text: str = "",
+    seconds: float = STUCK_S,
+) -> Finished:
+    """Run a command on the catalogue that stands still, with ``text`` on its stdin.
+
+    One that takes longer is killed; its status is None.
+    """
+    order = {"argv": arguments, "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd())}
+    with _file(json.dumps(order)) as said, _file(text) as given, _file() as out, _file() as err:
+        status = _status([file.fileno() for file in (said, given, out, err)], seconds)
+        return Finished(arguments, status, *(_text(file) for file in (out, err)))
+
+
+def _status(files: list[int], seconds: float) -> int | None:
+    channel = _forker()
+    socket.send_fds(channel, [b"."], files)
+    child = _number(channel)
+    channel.settimeout(seconds)
+    try:
+        return _number(channel)
+    except TimeoutError:
+        os.kill(child, signal.SIGKILL)
+        _number(channel)
+        return None
+    finally:
+        channel.settimeout(None)
+
+
+@cache
+def _forker() -> socket.socket:
+    """Start the process that forks; it ends with this one."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        words = [sys.executable, "-m", "tests.lab.forked", str(theirs.fileno())]
+        running = subprocess.Popen(words, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+
+    def end() -> None:
+        ours.close()
+        running.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _file(text: str = "") -> IO[bytes]:
+    file = TemporaryFile()  # noqa: SIM115  whoever asked closes it
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
+def _number(channel: socket.socket) -> int:
+    return int.from_bytes(channel.recv(4, socket.MSG_WAITALL), sys.byteorder, signed=True)
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork for each order that comes, and say the child's number and how it ended."""
+    while files := socket.recv_fds(channel, 1, 4)[1]:
+        child = os.fork()
+        if child == 0:
+            channel.close()
+            become(*files)
+        channel.send(child.to_bytes(4, sys.byteorder))
+        for file in files:
+            os.close(file)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        channel.send(status.to_bytes(4, sys.byteorder, signed=True))
+
+
+def become(said: int, *streams: int) -> NoReturn:
+    """Be the command that was ordered."""
+    from gpuinstall.__main__ import main
+
+    with open(said, encoding="utf-8") as file:
+        order = json.load(file)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    os.chdir(order["cwd"])
+    sys.argv[1:] = order["argv"]
+    main()
+
+
+def prepare() -> None:
+    """Import all that commands are made of."""
+    from gpuinstall.catalog import load_catalog
+    from gpuinstall.cli.main import COMMANDS
+
+    for name in (*(f"gpuinstall.cli.{command}" for command in COMMANDS), "gpuinstall.__main__", *LATE):
+        import_module(name)
+    frozen.freeze()
+    load_catalog()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    prepare()
+    serve(socket.socket(fileno=int(sys.argv[1])))

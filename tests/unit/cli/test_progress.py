@@ -1,0 +1,106 @@
+"""Progress in a terminal of its own (a pty), at three widths, and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+from contextlib import contextmanager, suppress
+from io import StringIO
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.cli import progress
+from gpuinstall.cli.progress import Tally, short
+from gpuinstall.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+WHEELS = {
+    "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl": 850_000_000,
+    "nvidia_cudnn_cu12-9.14.0.64-py3-none-manylinux_2_27_x86_64.whl": 571_000_000,
+    "sympy-1.14.0-py3-none-any.whl": 6_000_000,
+}
+
+
+@contextmanager
+def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
+    """A terminal of so many columns; what was drawn on it is in the list afterwards."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    raw, drawn = bytearray(), list[str]()
+
+    def read() -> None:
+        with suppress(OSError):  # Linux says so that nobody writes any more
+            while chunk := os.read(ours, 4096):
+                raw.extend(chunk)
+
+    reader = Thread(target=read)
+    reader.start()
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        yield stream, drawn
+    reader.join()
+    os.close(ours)
+    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode()).replace("\r", "\n").split("\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with screen(columns) as (stream, drawn):
+        with Terminal(err=stream).progress("Download", WHEELS) as advance:
+            for name in WHEELS:
+                advance(name, 5_000_000)
+        Terminal(err=stream).step("Fetched", "3 files")
+    lines = [line.rstrip() for line in drawn if line.strip()]
+    assert max(map(len, lines)) <= columns
+    assert any(line.startswith("Download    torch 2.14.1") and "of 850 MB" in line for line in lines)
+    assert any("in all" in line and "15 MB of 1.4 GB" in line for line in lines)
+    assert lines[-1] == "Fetched     3 files"
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    out = StringIO()
+    with Terminal(err=out).progress("Download", WHEELS) as advance:
+        advance(next(iter(WHEELS)), 40_000_000)
+    assert out.getvalue() == "Download    40 MB of 1.4 GB\n"
+
+
+def test_a_short_work_leaves_no_line_in_a_log() -> None:
+    out = StringIO()
+    with Terminal(err=out).progress("Download", WHEELS) as advance:
+        advance(next(iter(WHEELS)), 40_000_000)
+    assert out.getvalue() == ""
+
+
+def test_what_is_said_meanwhile_stands_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with screen(80) as (stream, drawn):
+        terminal = Terminal(err=stream)
+        with terminal.progress("Unpack", {"3 wheels": 10}):
+            terminal.warn("a warning")
+    assert any(line.strip() == "warning: a warning" for line in drawn)
+
+
+def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes_back() -> None:
+    tally = Tally({"a": 10, "b": None}, "bytes")
+    tally.add("a", 25)
+    tally.add("b", 7)
+    tally.add("b", -7)
+    assert (tally.state("a"), tally.state("b"), tally.state()) == ((10, 10), (0, None), (10, None))
+    assert tally.running == ["b"]
+
+
+def test_a_wheel_is_called_by_its_package_and_version() -> None:
+    names = [short(name, 24) for name in WHEELS]
+    assert names == ["torch 2.14.1+cu126", "nvidia-cudnn-cu12 9.14.…", "sympy 1.14.0"]
+    assert short("GPU 0", 24) == "GPU 0"

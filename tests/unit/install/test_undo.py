@@ -1,0 +1,130 @@
+"""The record of a change, cut at every moment, and one that a stranger has written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+import pytest
+
+from gpuinstall.install.foreign import ForeignEnvironment
+from gpuinstall.install.undo import UndoRecord, find_undo, plan_undo, repair, undo_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ForeignEnvironment:
+    """One with torch 1 in it, whose files its installer wrote down."""
+    site, scripts = tmp_path / "lib", tmp_path / "bin"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch-1.dist-info").mkdir()
+    scripts.mkdir()
+    files = [site / "torch" / "__init__.py", site / "torch" / "old.py", site / "torch-1.dist-info" / "METADATA"]
+    for file in (*files, site / "app.py"):
+        file.write_text("1")
+    monkeypatch.setattr(ForeignEnvironment, "files_of", lambda _self, _packages: files)
+    paths = {"purelib": site, "platlib": site, "scripts": scripts, "data": tmp_path}
+    return ForeignEnvironment(Path("python"), "3.12", "venv", tmp_path, paths, {"torch": "1"})
+
+
+@pytest.fixture
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wheels") / "torch-2-py3-none-any.whl"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("torch/__init__.py", "2")
+        archive.writestr("torch/new.py", "2")
+        archive.writestr("torch-2.data/scripts/torchrun", "2")
+        archive.writestr("torch-2.dist-info/WHEEL", "Root-Is-Purelib: true")
+        archive.writestr(
+            "torch-2.dist-info/entry_points.txt", "[console_scripts]\nTorchX = torch:main\n[other]\nno = x"
+        )
+    return path
+
+
+def tree(environment: ForeignEnvironment) -> dict[str, str]:
+    files = (path for path in environment.root.rglob("*") if path.is_file())
+    return {path.relative_to(environment.root).as_posix(): path.read_text() for path in files}
+
+
+def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
+    """What uv makes of the wheel, and Python of that."""
+    site = environment.paths["purelib"]
+    with ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if ".data" not in name:
+                archive.extract(name, site)
+    (site / "torch-2.dist-info" / "RECORD").write_text("written last")
+    for script in ("torchrun", "TorchX"):
+        (environment.paths["scripts"] / script).write_text("2")
+    (site / "torch" / "__pycache__").mkdir()
+    (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
+
+
+def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: ForeignEnvironment, wheel: Path) -> None:
+    before = tree(environment)
+    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    assert "lib/torch/old.py" not in tree(environment)
+    put_in(environment, wheel)
+    saved.undo()
+    assert tree(environment) == before
+    assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
+
+
+def test_what_is_proven_stays_and_nothing_else_is_left(environment: ForeignEnvironment, wheel: Path) -> None:
+    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    put_in(environment, wheel)
+    saved.keep()
+    left = tree(environment)
+    assert left["lib/torch/__init__.py"] == "2"
+    assert not any(name.startswith(("lib/.gpuinstall", "lib/torch-1")) or name.endswith("old.py") for name in left)
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_run_that_dies_is_put_back_by_the_next(
+    environment: ForeignEnvironment, wheel: Path, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(environment)
+    record = plan_undo(environment, ["torch"], [wheel])
+    real: Callable[[Path, Path], Path] = Path.rename
+    calls = 0
+
+    def dying(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls > moment:
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "rename", dying)
+        if moment < 3:
+            with pytest.raises(KeyboardInterrupt):
+                record.save()
+        else:
+            saved = record.save()
+            put_in(environment, wheel)
+            with pytest.raises(KeyboardInterrupt):
+                saved.undo()
+    assert repair(environment)
+    assert tree(environment) == before
+    assert not repair(environment)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
+def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
+    environment: ForeignEnvironment, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "file").touch()
+    (environment.root / "link").symlink_to(outside)
+    folder = undo_folder(environment)
+    UndoRecord(environment.root, folder, "saved", (), ()).at("saved")
+    document = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**document, "new": [name]}))
+    assert find_undo(environment) is None
+    assert not repair(environment)
+    assert (outside / "file").exists()

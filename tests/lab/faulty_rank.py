@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXT = '''
+TEXT = """
 import json
 import os
 import signal
@@ -25,7 +25,7 @@ def spoil(fault):
     number = signal.SIGSTOP if fault == "hang" else signal.SIGKILL
     while not hasattr(sys.modules.get("torch.distributed"), "all_reduce"):
         time.sleep(0.002)
-    sys.modules["torch.distributed"].all_reduce = lambda *_: os.kill(os.getpid(), number)
+    sys.modules["torch.distributed"].all_reduce = lambda *_, **__: os.kill(os.getpid(), number)
 
 
 told = sys.orig_argv[-1]
@@ -34,7 +34,7 @@ if told.startswith("{{") and '"rank"' in told and os.path.exists(FAULTS):
         fault = json.load(file).get(json.loads(told)["node"])
     if fault:
         threading.Thread(target=spoil, args=(fault,), daemon=True).start()
-'''
+"""
 
 
 def put_into(site: Path, faults: Path | str) -> None:

@@ -1,4 +1,4 @@
-"""A real Slurm cluster on this machine, from the outside: start commands on its controller, kill and revive its nodes."""
+"""A real Slurm cluster on this machine, from the outside: commands on its controller, nodes that die and come back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,13 @@ class SlurmCluster:
             (self.share / "scratch" / node).write_text(str(size), encoding="utf-8")
         if self.index:
             shutil.copytree(self.index, self.share / "index")
-        words = ["bash", SCRIPTS / "cluster.sh", self.folder, str(len(self.drivers)), SCRIPTS / "agent.sh"]
+        words = [
+            "bash",
+            str(SCRIPTS / "cluster.sh"),
+            str(self.folder),
+            str(len(self.drivers)),
+            str(SCRIPTS / "agent.sh"),
+        ]
         self._running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._wait_for(self.share / "ready", 120)
         self._count = 0
@@ -108,7 +114,9 @@ class SlurmCluster:
     def ended(self, script: Path, seconds: float = 600) -> Finished:
         """Wait for what was started."""
         self._wait_for(script.with_name(f"{script.name}.status"), seconds)
-        out, err, status = (script.with_name(f"{script.name}.{kind}").read_text("utf-8") for kind in ("out", "err", "status"))
+        out, err, status = (
+            script.with_name(f"{script.name}.{kind}").read_text("utf-8") for kind in ("out", "err", "status")
+        )
         return Finished((script.name,), int(status), out, err)
 
     def kill(self, node: str) -> None:

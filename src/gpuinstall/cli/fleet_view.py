@@ -42,7 +42,7 @@ class StepView:
         self._last = (step, said)
         if terminal.quiet:
             return
-        if terminal.progress and terminal.err.isatty():
+        if terminal.bars and terminal.err.isatty():
             self._draw(step, states, done)
         elif said != self._said and time.monotonic() - self._when > PLAIN_S and done < total:
             terminal.wait(f"{step}: {said}")

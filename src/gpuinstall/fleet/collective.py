@@ -47,7 +47,7 @@ class Watch(threading.Thread):
 
     def __init__(self, told: dict[str, Any]) -> None:
         super().__init__()
-        self.told, self.started, self.joined = told, time.monotonic(), 0.0
+        self.told, self.started, self.met = told, time.monotonic(), 0.0
         self.found: dict[str, Any] = {"rank": told["rank"], "status": "hung", "stage": "start", "message": None}
 
     def run(self) -> None:
@@ -72,16 +72,16 @@ class Watch(threading.Thread):
         self._conclude(child.returncode, errors, hung=hung)
 
     def _deadline(self) -> float:
-        if self.joined:
-            return float(self.joined + self.told["seconds"] + GRACE_S)
+        if self.met:
+            return float(self.met + 2 * self.told["seconds"] + GRACE_S)
         return float(self.started + self.told["patience"])
 
     def _read(self, child: subprocess.Popen[str]) -> None:
         for line in child.stdout or ():
             with contextlib.suppress(ValueError):
                 self.found.update(json.loads(line))
-            if self.found["stage"] == "joined" and not self.joined:
-                self.joined = time.monotonic()
+            if self.found["stage"] == "met" and not self.met:
+                self.met = time.monotonic()
 
     def _conclude(self, status: int, errors: list[str], *, hung: bool) -> None:
         last = next((line.strip() for line in reversed(errors) if line.strip()), "without a word")
@@ -100,24 +100,26 @@ def take_part(told: dict[str, Any]) -> None:
     cuda = told["backend"] == "nccl"
     if cuda:
         torch.cuda.set_device(told["device"])
-    patience = timedelta(seconds=told["patience"])
-    store = meet(told, dist, patience)
-    dist.init_process_group(told["backend"], store=store, rank=told["rank"], world_size=told["world"], timeout=patience)
+    limit, world = timedelta(seconds=told["seconds"]), told["world"]
+    store = meet(told, dist, timedelta(seconds=told["patience"]))
+    if store.add("arrived", 1) == world:
+        store.set("all", "here")
+    store.wait(["all"])
+    say(stage="met")
+    dist.init_process_group(told["backend"], store=store, rank=told["rank"], world_size=world, timeout=limit)
     say(stage="joined")
     data = torch.ones(told["bytes"] // 4, device="cuda" if cuda else "cpu")
-    limit = timedelta(seconds=told["seconds"])
-    seconds = [reduced(data, told["world"], limit, dist, cuda=cuda) for _ in range(ROUNDS)]
-    world = told["world"]
+    seconds = [reduced(data, world, dist, cuda=cuda) for _ in range(ROUNDS)]
     moved = told["bytes"] * 2 * (world - 1) / world  # what each rank's link carries in a ring
     say(stage="done", status="ok", gb_s=round(moved / min(seconds) / 1e9, 3))
     os._exit(0)
 
 
-def reduced(data: Any, world: int, limit: timedelta, dist: Any, *, cuda: bool) -> float:
+def reduced(data: Any, world: int, dist: Any, *, cuda: bool) -> float:
     """Sum once; return the seconds it took, and raise where the sum is wrong or there is none in time."""
     data.fill_(1.0)
     start = time.perf_counter()
-    dist.all_reduce(data, async_op=True).wait(limit)
+    dist.all_reduce(data)
     if cuda:
         import_module("torch").cuda.synchronize()
     took = time.perf_counter() - start

@@ -65,27 +65,41 @@ def search(nodes: Nodes, run: Callable[[Nodes], GroupResult]) -> Findings:
 def _halved(nodes: Nodes, result: GroupResult, run: Callable[[Nodes], GroupResult]) -> Findings:
     first, second = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
     found = [search(half, run) for half in (first, second)]
-    culprits = tuple(culprit for half in found for culprit in half.culprits)
     good = tuple(node for half in found for node in half.good)
-    if culprits and len(good) > 1:
+    culprits: list[Culprit] = []
+    for culprit in (culprit for half in found for culprit in half.culprits):
+        named, cleared = _narrowed(culprit, good, run)
+        culprits += named
+        good += cleared
+    if culprits:
         rest = search(good, run)
         return replace(rest, culprits=(*culprits, *rest.culprits))
-    if culprits:
-        return Findings(good, culprits)
-    pair = _between(first, second, run)
-    why = f"the link between {pair[0]} and {pair[1]}: {next(iter(result.wrong.values()))}"
+    one = _part(first, second, run)
+    pair = one, _part(second, (one,), run)
+    why = f"their link: {next(iter(result.wrong.values()))}"
     rest = search(tuple(node for node in nodes if node != pair[1]), run)
     return replace(rest, culprits=(Culprit(pair, why), *rest.culprits))
 
 
-def _between(first: Nodes, second: Nodes, run: Callable[[Nodes], GroupResult]) -> tuple[str, str]:
-    """Both halves are good and not together: narrow them down to one node of each."""
-    while len(first) > 1 or len(second) > 1:
-        wide, other = (first, second) if len(first) >= len(second) else (second, first)
+def _narrowed(culprit: Culprit, good: Nodes, run: Callable[[Nodes], GroupResult]) -> tuple[list[Culprit], Nodes]:
+    """Try each of two nodes that fail together beside one that is good; return who is at fault, and who is not.
+
+    Where both pass it is their link, and the first of them may stay.
+    """
+    if len(culprit.nodes) < 2 or not good or {*culprit.nodes} & {*good}:
+        return [culprit], ()
+    bad = [node for node in culprit.nodes if run((good[0], node)).wrong]
+    if not bad:
+        return [replace(culprit, why=f"their link: {culprit.why}")], culprit.nodes[:1]
+    return [Culprit((node,), culprit.why) for node in bad], tuple(node for node in culprit.nodes if node not in bad)
+
+
+def _part(wide: Nodes, other: Nodes, run: Callable[[Nodes], GroupResult]) -> str:
+    """Two groups are good and not together: find the node of the first that does not go with the second."""
+    while len(wide) > 1:
         half, rest = wide[: len(wide) // 2], wide[len(wide) // 2 :]
         wide = half if run((*half, *other)).wrong else rest
-        first, second = (wide, other) if len(first) >= len(second) else (other, wide)
-    return first[0], second[0]
+    return wide[0]
 
 
 def result_of(nodes: Sequence[str], ranks: Mapping[str, Sequence[Mapping[str, Any]] | str]) -> GroupResult:

@@ -39,7 +39,7 @@ class SlurmCluster:
     folder: Path
     drivers: Mapping[str, FakeDriver | None]
     index: Path | None = None
-    scratch_mib: Mapping[str, int] = field(default_factory=dict)
+    scratch: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def share(self) -> Path:
@@ -54,8 +54,8 @@ class SlurmCluster:
         for node, driver in self.drivers.items():
             if driver is not None:
                 (self.share / "gpus" / f"{node}.txt").write_text(describe(driver), encoding="utf-8")
-        for node, size in self.scratch_mib.items():
-            (self.share / "scratch" / node).write_text(str(size), encoding="utf-8")
+        for node, size in self.scratch.items():
+            (self.share / "scratch" / node).write_text(size, encoding="utf-8")
         if self.index:
             shutil.copytree(self.index, self.share / "index")
         words = [
@@ -92,6 +92,10 @@ class SlurmCluster:
     def gpuinstall(self, command: str, *arguments: str) -> Path:
         """Start ``gpuinstall COMMAND …`` on the controller."""
         return self.start(shlex.join([*GPUINSTALL, command, *arguments]), self.variables)
+
+    def inside(self, *options: str) -> str:
+        """The words that run gpuinstall in an allocation of its own."""
+        return shlex.join(["salloc", "--quiet", "--exclusive", *options, *GPUINSTALL])
 
     @property
     def variables(self) -> dict[str, str]:

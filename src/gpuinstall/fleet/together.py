@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall import process
 from gpuinstall.backend import CPU
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import VerificationError
+from gpuinstall.errors import UsageError, VerificationError
 from gpuinstall.facts.children import time_limit
 from gpuinstall.fleet.hostlist import compress, expand
 from gpuinstall.fleet.node import environment_of
@@ -55,6 +55,8 @@ def take_part(folder: RunFolder, node: str, step: str) -> dict[str, Any]:
     told = folder.document(step)
     devices: dict[str, int] = told["devices"]
     nodes = list(devices)
+    if node not in nodes:
+        raise UsageError("node-not-planned", f"{node} is not among the nodes of {step}")
     words = {
         "node": node,
         "world": sum(devices.values()),

@@ -2,6 +2,7 @@
 PYTHON ?= python3
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
+TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,10 +16,10 @@ $(READY): lockfiles/development.txt pyproject.toml
 	@touch $@
 
 test: lint types
-	$(DEV) -m pytest -q -n auto --dist worksteal -m "not heavy and not network"
+	$(TESTS) -m "not heavy and not network"
 
 test-all: lint types
-	$(DEV) -m pytest -q -n auto --dist worksteal
+	$(TESTS)
 
 lint: $(READY)
 	$(DEV) -m ruff check .

@@ -5,27 +5,37 @@ Needs Python 3.8 and nothing else. Runs from a file or from stdin, asks nothing,
 other environment, and does nothing before its last line.
 """
 
-import base64
-import hashlib
-import io
-import json
-import os
-import platform
-import re
-import shutil
-import signal
-import subprocess
 import sys
-import tarfile
-import tempfile
-import time
-import zipfile
-from ast import literal_eval
-from contextlib import contextmanager, suppress
-from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+try:
+    import base64
+    import hashlib
+    import io
+    import json
+    import os
+    import platform
+    import re
+    import shutil
+    import signal
+    import subprocess
+    import tarfile
+    import tempfile
+    import time
+    import zipfile
+    import zlib  # noqa: F401  archives need it
+    from ast import literal_eval
+    from configparser import ConfigParser, Error
+    from contextlib import contextmanager, suppress
+    from functools import lru_cache
+    from html import unescape
+    from importlib.util import find_spec
+    from pathlib import Path
+    from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+    from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
+except ImportError as missing:
+    sys.stderr.write(f"error: this Python has no module {missing.name}, which its standard library has\n")
+    sys.stderr.write("  do    sudo apt-get install python3   or another whole Python 3.8 or newer\n")
+    sys.exit(2)
 
 PAYLOAD = ""
 OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bootstrap.py
@@ -192,9 +202,23 @@ def pip_listing() -> Optional[str]:
     return None
 
 
+def pip_files() -> Dict[str, str]:
+    """Read the settings of pip's usual files, for a Python that has no pip to ask."""
+    places = [Path("/etc/pip.conf"), home() / ".pip/pip.conf", home() / ".config/pip/pip.conf"]
+    places += [below("APPDATA", "pip/pip.ini"), below("XDG_CONFIG_HOME", "pip/pip.conf")]
+    named = os.environ.get("PIP_CONFIG_FILE")
+    files = ConfigParser(interpolation=None)
+    try:
+        files.read([] if named == os.devnull else [*places, *([named] if named else [])], encoding="utf-8")
+    except (Error, UnicodeDecodeError):
+        return {}
+    sections = [files[name] for name in ("global", "install", "download") if name in files]
+    return {option: value for section in sections for option, value in section.items()}
+
+
 def pip_settings() -> Dict[str, str]:
     """Read pip's own settings, those of its files and then its variables, by pip's option names."""
-    settings: Dict[str, str] = {}
+    settings = pip_files() if pip_listing() is None else {}
     for section in ("global", "install", "download"):
         said = re.findall(rf"^{section}\.([a-z-]+)=(.+)$", pip_listing() or "", re.MULTILINE)
         settings.update((name, str(literal_eval(value))) for name, value in said)
@@ -311,6 +335,37 @@ def uv_from_wheel(job: Job, python: object) -> Path:
     return keep(job, extract_uv(next(wheels.iterdir()).read_bytes()))
 
 
+def uv_from_index(job: Job) -> Path:
+    """Fetch the pinned wheel from the index that is configured, without any pip, and check its hash."""
+    index = environment().get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL", "")
+    if not index:
+        raise PassedOverError("no index is configured: UV_DEFAULT_INDEX=https://index.example/simple")
+    page = index.rstrip("/") + "/uv/"
+    links = re.findall(r"""href\s*=\s*["']([^"']+)""", download(page).decode("utf-8", "replace"))
+    found = [address for link in links for address in [urljoin(page, unescape(link))] if is_for_here(address, job)]
+    if not found:
+        raise PassedOverError(f"{without_login(index)} has no uv {job.kit.uv_version} for this machine")
+    wheel = download(urldefrag(found[0]).url, login=urlsplit(index))
+    if f"sha256:{hashlib.sha256(wheel).hexdigest()}" not in job.kit.files["uv.txt"].decode():
+        raise PassedOverError(f"{wheel_name(found[0])} is not the pinned one")
+    return keep(job, extract_uv(wheel))
+
+
+def is_for_here(address: str, job: Job) -> bool:
+    """Say whether an address is that of the pinned uv's wheel for this machine."""
+    name = wheel_name(address)
+    system = {"win32": "win", "darwin": "macosx"}.get(sys.platform, archive_target().rsplit("-", 1)[1])
+    words = {"gnu": "manylinux", "musl": "musllinux|manylinux_2_28|manylinux2014"}.get(system, system)
+    arch = {"x86_64": "x86_64|amd64", "aarch64": "aarch64|arm64"}.get(archive_target().split("-", 1)[0], "none")
+    form = rf"uv-{re.escape(job.kit.uv_version)}-py3-none-(any|.*({words}).*({arch}).*)\.whl"
+    return re.fullmatch(form, name) is not None
+
+
+def wheel_name(address: str) -> str:
+    """Name the file at an address."""
+    return unquote(urlsplit(address).path.rsplit("/", 1)[-1])
+
+
 def uv_from_archive(job: Job) -> Path:
     """Fetch uv's own release archive, and keep the program inside if it is, bit by bit, the one pinned."""
     archive = download(archive_url(job))
@@ -342,18 +397,30 @@ def pinned_program(job: Job) -> Optional[str]:
     return dict(row for row in rows if len(row) == 2).get(archive_target())
 
 
-def download(url: str) -> bytes:
-    """Fetch one file; raise PassedOverError with the reason."""
-    import ssl
+def without_login(url: str) -> str:
+    """Write an address without the user's name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
+
+
+def download(url: str, login: Optional[SplitResult] = None) -> bytes:
+    """Fetch one file, with the login of the address or of ``login`` if that is its host; raise PassedOverError."""
     import urllib.request
 
-    request = urllib.request.Request(url, headers={"User-Agent": "gpuinstall-bootstrap"})  # noqa: S310
+    request = urllib.request.Request(without_login(url), headers={"User-Agent": "gpuinstall-bootstrap"})  # noqa: S310
+    parts = urlsplit(url)
+    known = parts if parts.username or not login or login.hostname != parts.hostname else login
+    if known.username:
+        words = f"{unquote(known.username)}:{unquote(known.password or '')}"
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(words.encode()).decode()}")
     try:
+        import ssl
+
         trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
         with urllib.request.urlopen(request, timeout=8, context=trust) as answer:  # noqa: S310
             return bytes(answer.read())
-    except (OSError, ValueError) as error:
-        raise PassedOverError(reason(f"{url}: {error}")) from error
+    except (ImportError, OSError, ValueError) as error:
+        raise PassedOverError(reason(f"{without_login(url)}: {error}")) from error
 
 
 def extract_uv(archive: bytes) -> bytes:
@@ -416,6 +483,7 @@ UV_WAYS: Dict[str, Callable[[Job], Path]] = {
     "on PATH or kept": uv_at_hand,
     "pinned wheel, by pip": uv_by_pip,
     "pinned wheel, by a venv's pip": uv_by_venv,
+    "pinned wheel, from the index": uv_from_index,
     "release archive": uv_from_archive,
 }
 

@@ -1,5 +1,6 @@
 """The lab's fixtures and hypothesis' profile, for every folder of tests."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,12 @@ settings.register_profile(
     derandomize=True,  # every clone tries the same examples
 )
 settings.load_profile("gpuinstall")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a test of processes waits for a fifth of its time."""
+    return (os.cpu_count() or 1) + 1
+
 
 for _name in ("SIGINT", "SIGHUP"):
     _number = getattr(signal, _name, None)

@@ -75,6 +75,12 @@ def below(path: str, keys: Mapping[str, str]) -> dict[str, str]:
     return {f"{path}.{key}": meaning for key, meaning in keys.items()}
 
 
+CHANGE = {
+    "package": "the package",
+    "kind": "`added`, `removed`, `changed` or `other-file` (the same version, another file)",
+    "old": "its version before, or null",
+    "new": "its version after, or null",
+}
 INSTALLED = {
     "plan": "the plan that was carried out ([Plan](#plan))",
     "lock": "the lock that was installed",
@@ -82,6 +88,8 @@ INSTALLED = {
     "lock.sha256": "the digest of the file",
     "lock.status": "`written` or `unchanged`",
     "lock.packages": "how many packages it holds",
+    "lock.changes": "what came, went and moved in the environment",
+    **below("lock.changes[]", CHANGE),
     "environment": "the environment that is in place now",
     "environment.path": "its folder",
     "environment.python": "the Python it was made for, `X.Y`",
@@ -120,6 +128,8 @@ UPDATE = {
     "gives": "what that gives",
     "message": "the same for people",
 }
+INTO = {"plan", "environment", "verdict", "bytes", "seconds"}
+
 DOCUMENTS = (
     Document(
         "Machine",
@@ -201,10 +211,38 @@ DOCUMENTS = (
     ),
     Document("Installation", "`gpuinstall install --json`.", ("install",), INSTALLED),
     Document(
+        "Installation into an environment of others",
+        "`gpuinstall install --into --json`; with `--dry-run` nothing is changed, and `verdict` is null.",
+        ("install-into",),
+        {
+            **{key: meaning for key, meaning in INSTALLED.items() if key.partition(".")[0] in INTO},
+            "environment": "the environment of others",
+            "environment.status": "`changed`, or `none` (it held what is asked for)",
+            "changes": "the packages that came or moved",
+            "changes[].package": "the package",
+            "changes[].kind": "`added` or `changed`",
+            "changes[].old": "its version before, or null",
+            "changes[].new": "its version now",
+        },
+    ),
+    Document(
         "Dry run",
         "`gpuinstall install --dry-run --json`: nothing is changed.",
         ("install-dry-run",),
-        {"plan": INSTALLED["plan"], "commands": "what would be run, each a list of words"},
+        {
+            "plan": "the plan that would be carried out ([Plan](#plan))",
+            "lock": "the lock that would be installed",
+            "lock.changes": "what would come, go and move in the environment",
+            **below("lock.changes[]", CHANGE),
+            "bytes": "what would be downloaded",
+            "sources": "the hosts that it would come from, the most first",
+            "sources[].host": "the host",
+            "sources[].bytes": "what it would send",
+            "space": "what would be written where",
+            "space[].path": "the folder",
+            "space[].bytes": "the space that is needed there",
+            "commands": "what would be run, each a list of words",
+        },
     ),
     Document(
         "Sync",
@@ -267,6 +305,10 @@ DOCUMENTS = (
             "findings[].why": "how it came about",
             "findings[].fix": "what to do, one line for each step",
             "findings[].blocking": "whether it has to be repaired; else it is a note",
+            "repairs": "with `--fix`: what was done; missing without it",
+            "repairs[].command": "the command, as the finding's `fix` has it",
+            "repairs[].status": "`done` or `failed`; after one that failed nothing more is done",
+            "repairs[].message": "why it failed, or null",
         },
     ),
     Document(
@@ -301,6 +343,8 @@ DOCUMENTS = (
             "locks[].status": "`written` or `unchanged`",
             "locks[].sha256": "the digest of the file",
             "locks[].torch": "torch's version in it",
+            "locks[].changes": "what came, went and moved since the lock that lay there",
+            **below("locks[].changes[]", CHANGE),
             "locks[].private": "the sources that others may not reach: folders and mirrors",
             "locks[].unhashed": "the packages of a folder or a repository, which no hash pins",
             "differences": "the packages that have different versions in different locks",
@@ -308,6 +352,7 @@ DOCUMENTS = (
             "differences[].target": "the lock",
             "differences[].version": "its version there",
             "differences[].why": "what keeps it from the version of the others",
+            "removed": "the locks that `--prune` removed",
         },
     ),
     Document(
@@ -331,10 +376,7 @@ DOCUMENTS = (
         ("lock-diff",),
         {
             "changes": "the packages that differ",
-            "changes[].package": "the package",
-            "changes[].kind": "`added`, `removed`, `changed` or `other-file` (the same version, another file)",
-            "changes[].old": "its version in OLD, or null",
-            "changes[].new": "its version in NEW, or null",
+            **below("changes[]", CHANGE),
         },
     ),
     Document(

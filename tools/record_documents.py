@@ -19,6 +19,8 @@ from tests.lab.new_torch import make_new_torch
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
+from gpuinstall import process, uv
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,6 +45,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "plan-refused": ("plan", "torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15", "--python", PYTHON),
     "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
     "install": ("install", "torch", "--upgrade", "--python", PYTHON),
+    "install-into": ("install", "--into", "--venv", "app", "torch"),
     "sync": ("sync",),
     "verify": ("verify",),
     "doctor": ("doctor",),
@@ -62,7 +65,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "fleet-plan": ("fleet", "plan", "torch", "--python", PYTHON, *RUN),
     "fleet-report": ("fleet", "up", "torch", "--python", PYTHON, "--resume", "--alone", *RUN),
     "env-list": ("env", "list"),
-    "env-remove": ("env", "remove"),
+    "env-remove": ("env", "remove", "--yes"),
 }
 FAILING = {"verify", "doctor"}
 
@@ -89,6 +92,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         variables = {**index.environment(), **node, **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
         workshop = Workshop(folder / "project", folder / "caches", variables)
         failing = Workshop(workshop.folder, workshop.caches, {**variables, "LAB_VERDICT": str(folder / "failing.json")})
+        process.run(uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment)
         for words in PREPARATION:
             workshop.document(*words)
         for name, words in COMMANDS.items():
@@ -111,6 +115,7 @@ def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
     """Say the paths and addresses that a reader would have."""
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "index.example", text)
     text = text.replace(str(folder / "project"), "/home/me/project").replace(str(folder), "/home/me")
     return text.replace(str(ROOT), "/home/me/gpuinstall")
 

@@ -103,6 +103,12 @@ def put_into(python: Path, wheels: Iterable[Path]) -> list[str]:
     return [*_pip("install", python), "--no-deps", "--no-index", *map(str, wheels)]
 
 
+def give_pip(python: Path, wheel: Path | None) -> list[str]:
+    """Put pip into an environment: the wheel that its Python carries, else the default index's."""
+    source = ["--no-index", str(wheel)] if wheel else ["--only-binary", "pip", "pip"]
+    return [*_pip("install", python), "--quiet", "--no-deps", *source]
+
+
 def fetch_python(version: str) -> list[str]:
     """Fetch a managed CPython ``X.Y``."""
     return [str(uv()), "python", "install", "--no-bin", version]

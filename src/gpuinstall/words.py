@@ -20,7 +20,9 @@ _DRIVER = re.compile(r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.
 _ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
 
 
-def machine_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Machine:
+def machine_in_words(
+    gpus: tuple[str, ...], driver: str | None = None, os: str | None = None, arch: str | None = None
+) -> Machine:
     """Make a machine of the names of its GPUs and its driver; raise UsageError for a name that nothing has.
 
     Nothing else is known of it: not its memory, its Pythons or its glibc. Only macOS needs no driver.

@@ -66,9 +66,9 @@ def test_the_line_without_make_runs_what_make_test_runs() -> None:
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 
-def test_the_example_of_the_api_prints_what_the_page_says() -> None:
+def test_the_examples_of_the_api_print_what_the_page_says() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    _installer, example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
     [said] = re.findall(r"```text\n(.+?)```", text, re.DOTALL)
 
     assert _printed(example) == said

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
 
-INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove"
+INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove --yes"
 BACK = (ROLLBACK, INSTALL, REMOVE)
 
 
@@ -196,7 +196,7 @@ REPOSITORIES = {
         lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "out of"
     ),
     "environment that is a link to another": Hostile(
-        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous"), "out of"
+        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous --yes"), "out of"
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "out of"),
     "lock that is a pipe": Hostile(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.frozen import GPUINSTALL
 from tests.hostile.servers import MANNERS, PLACES, spoil
 from tests.lab.driver import FakeDriver
-from tests.lab.pace import slowness
+from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch over uv reads /proc")
 
-SECONDS = 20.0
 BRIEFLY = {
     ("torch page", "a byte now and then"),
     ("torch wheel", "half of it and then nothing"),
@@ -49,17 +46,9 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(
     (tmp_path / "project").mkdir()
     limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000", "UV_HTTP_RETRIES": "0"}
     workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment() | limits)
-    done = subprocess.run(
-        [*GPUINSTALL, "install"],
-        env=workshop.environment,
-        cwd=workshop.folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS * slowness(),
-        check=False,
-    )
-    assert done.returncode == 4, done.stderr
+    with within(20):
+        done = workshop.run("install")
+    assert done.status == 4, done.err
     assert any(asked.host == host.name for asked in stand_in.log)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
     assert workshop.entries() == set()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -13,7 +14,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -24,6 +29,8 @@ from tests.lab.pace import within
 from tests.lab.uv_mirror import archive, uv_mirror, uv_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.lab.wheelhouse import Wheelhouse
 
 CLOSED = "http://127.0.0.1:9"
@@ -209,23 +216,24 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
         (tmp_path / folder / "uv").chmod(0o755)
     folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken", "folder"))
     done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{folders}:/usr/bin:/bin"}
+        interpreter("3.12"), clone / "bootstrap.py", settings={**UNREACHABLE, "PATH": f"{folders}:/usr/bin:/bin"}
     )
 
     assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
     assert f"{tmp_path}/folder/uv does not run" in done.stderr
     assert not (person.home / "ran").exists()
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, "by pip: Failed to establish" in done.stderr) == (4, True), done.stderr
 
 
 def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
-    done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", "--help", settings={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
-    )
+    without_packages = {"PIP_FIND_LINKS": str(tmp_path / "bin"), "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=without_packages)
 
+    assert "on PATH or kept" in done.stderr
     assert "passed over" not in done.stderr
+    assert "gpuinstall's own environment could not be made" in done.stderr
     assert not list(person.data.glob("uv-*"))
 
 
@@ -242,13 +250,79 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clon
 
 def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    theirs = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], "PIP_FIND_LINKS": str(tmp_path / "nothing")}
     with uv_mirror(uv_program().read_bytes()) as address:
-        network = {**theirs, "GPUINSTALL_UV_MIRROR": address}
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=network)
+        network = {"PIP_FIND_LINKS": str(tmp_path / "nothing"), "GPUINSTALL_UV_MIRROR": address}
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
 
-    assert "release archive" in done.stderr
+    assert re.search(r"uv [0-9.]+ +release archive", done.stderr)
+    assert "gpuinstall's own environment could not be made" in done.stderr
+
+
+def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
+    subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "index" / "uv").mkdir(parents=True)
+    [wheel] = Path(person.network["PIP_FIND_LINKS"]).glob("uv-*.whl")
+    (tmp_path / "index" / "uv" / "index.html").write_text(f'<a href="../{wheel.name}">it</a>')
+    (tmp_path / "index" / wheel.name).write_bytes(wheel.read_bytes())
+    bare = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], **UNREACHABLE}
+
+    with served(tmp_path / "index") as address:
+        done = person.run(
+            tmp_path / "bare" / "bin" / "python",
+            clone / "bootstrap.py",
+            "--help",
+            settings={**bare, "UV_DEFAULT_INDEX": address},
+        )
+        (tmp_path / "index" / wheel.name).write_bytes(b"another")
+        other = Person(tmp_path / "other", person.network)
+        other.home.mkdir()
+        refused = other.run(
+            tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", settings={**bare, "UV_DEFAULT_INDEX": address}
+        )
+
+    assert "pinned wheel, from the index" in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
+    assert "is not the pinned one" in refused.stderr
+    assert refused.returncode == 4
+
+
+@pytest.mark.parametrize("module", ["json", "zlib"])
+def test_a_python_without_its_standard_library_is_told_in_one_line(
+    module: str, person: Person, clone: Path, tmp_path: Path
+) -> None:
+    settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
+    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=settings)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: this Python has no module {module}, ")
+    assert "Traceback" not in done.stderr
+
+
+def no_module(folder: Path, name: str) -> Path:
+    """A folder in which a module of the standard library is missing, for who looks there first."""
+    (folder / "without").mkdir(exist_ok=True)
+    said = f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n"
+    (folder / "without" / f"{name}.py").write_text(said)
+    return folder / "without"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and writes nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on loopback."""
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:

@@ -52,13 +52,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory, debian: Path) -> Iterator
 
 
 def in_debian(
-    root: Path, settings: Mapping[str, str], *argv: str, network: bool = True
+    root: Path, settings: Mapping[str, str], *argv: str, network: bool = True, user: str = "0:0"
 ) -> subprocess.CompletedProcess[str]:
     """Run a program inside, on a machine that has loopback at most."""
     apart = [] if network else ["unshare", "--net"]
     environment = {"HOME": "/root", "PATH": SYSTEM, "LC_ALL": "C.UTF-8", **settings}
     return subprocess.run(
-        [*apart, "chroot", root, *argv],
+        [*apart, "chroot", f"--userspec={user}", root, *argv],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -89,6 +89,21 @@ def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian: Path
     assert files(debian) == before
 
 
+def test_a_user_who_is_not_root_needs_no_pip_no_path_and_nothing_at_home(
+    debian: Path, packages: dict[str, str]
+) -> None:
+    home = debian / "home" / "ann"
+    home.mkdir()
+    os.chown(home, 1000, 1000)
+    theirs = {**packages, "HOME": "/home/ann", "PATH": "", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9"}
+    words = ("/usr/bin/python3", "/opt/gpuinstall/bootstrap.py", "probe", "--json")
+    done = in_debian(debian, theirs, *words, user="1000:1000")
+
+    assert done.returncode == 0, done.stderr
+    assert "pinned wheel, from the index" in done.stderr
+    assert {path.lstat().st_uid for path in home.rglob("*")} == {1000}
+
+
 def test_with_an_archive_and_indexes_on_loopback_it_succeeds(debian: Path, packages: dict[str, str]) -> None:
     home = debian / "root"
     (home / "project").mkdir()
@@ -96,7 +111,7 @@ def test_with_an_archive_and_indexes_on_loopback_it_succeeds(debian: Path, packa
     done = in_debian(debian, packages, "sh", "-c", script)
 
     assert done.returncode == 0, done.stderr
-    assert "release archive" in done.stderr
+    assert "pinned wheel, from the index" in done.stderr
     assert (home / "project" / ".venv" / "pyvenv.cfg").exists()
     assert (home / "project" / "pylock.cpu.toml").exists()
     assert "torch" in in_debian(debian, {}, "/root/project/.venv/bin/python", "-c", "import torch; print(torch)").stdout

@@ -40,8 +40,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_wheel(
             folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
         )
-    for version, major in (("1.0", "12"), ("2.0", "13")):
-        library = f"\0libcudart.so.{major}\0".encode() + fatbin((2, 80, 0), (2, 90, 0), (2, 120, 0)) * 3
+    engines: list[tuple[str, str, tuple[int, ...]]] = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
+    engines += [("1.0", "12", (80, 90, 120)), ("2.0", "13", (80, 90, 120))]
+    for version, major, numbers in engines:
+        library = f"\0libcudart.so.{major}\0".encode() + fatbin(*((2, number, 0) for number in numbers)) * 3
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
@@ -112,6 +114,7 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
     done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15")
     assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is made with CUDA 13.0" in done.err
     assert "engine 1.0 is the newest that does" in done.err
+    assert "engine is 1.0" not in done.err
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
 
 

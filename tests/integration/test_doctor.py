@@ -171,6 +171,25 @@ def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play:
     assert "cannot be written" in done.err
 
 
+def test_repairs_are_shown_made_and_looked_at_again(doctor: Command, play: Play, site: Path) -> None:
+    play(HEALTHY)
+    (site / "~orch").mkdir()
+    data = json.loads(doctor("--fix", "--yes", "--json").out)["data"]
+    (repair,) = data["repairs"]
+    assert (repair["status"], repair["message"]) == ("done", None)
+    assert repair["command"].startswith("rm -r ")
+    assert (data["findings"], (site / "~orch").exists()) == ([], False)
+
+
+def test_where_nobody_can_be_asked_nothing_is_repaired(doctor: Command, play: Play, site: Path) -> None:
+    play(HEALTHY)
+    (site / "~orch").mkdir()
+    done = doctor("--fix")
+    assert done.status == 2
+    assert f"gpuinstall doctor --fix --yes --venv {site.parents[2]}" in done.err
+    assert (site / "~orch").is_dir()
+
+
 def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert doctor("--venv", "file").status == 2

@@ -39,11 +39,12 @@ def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_o
     assert row["bytes"] > 0
     assert row["previous"]["bytes"] > 0
     assert "torch 2.14.1+cu130" in elsewhere.run("env", "list").out
-    removed = workshop.document("env", "remove", "--previous")["data"]["removed"]
+    removed = workshop.document("env", "remove", "--previous", "--yes")["data"]["removed"]
     assert [entry["path"] for entry in removed] == [row["previous"]["path"]]
     assert workshop.entries() == {".venv", "pylock.cu130.toml"}
-    assert code(workshop, "remove", "--previous") == "no-previous"
-    assert "Removed     .venv" in workshop.run("env", "remove").out
+    assert code(workshop, "remove", "--previous", "--yes") == "no-previous"
+    assert code(workshop, "remove") == "not-confirmed"
+    assert "Removed     .venv" in workshop.run("env", "remove", "--yes").out
     assert workshop.entries() == {"pylock.cu130.toml"}
     assert code(workshop, "remove") == "environment-missing"
     assert elsewhere.document("env", "list")["data"] == {"environments": []}
@@ -53,9 +54,12 @@ def test_what_is_not_ours_is_not_removed(workshop: Workshop) -> None:
     (workshop.folder / "thesis").mkdir()
     (workshop.folder / "thesis" / "chapter").touch()
     assert code(workshop, "remove", "--venv", "thesis") == "not-ours"
+    assert code(workshop, "remove", "--venv", "thesis", "--yes") == "not-ours"
     workshop.document("install")
     packages = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
     (packages / "cowsay-6.1.dist-info").mkdir()
     assert code(workshop, "remove") == "users-packages"
     assert (workshop.folder / ".venv" / "bin" / "python").exists()
     assert (workshop.folder / "thesis" / "chapter").exists()
+    workshop.document("env", "remove", "--yes")
+    assert workshop.entries() == {"pylock.cu130.toml", "thesis"}

@@ -165,8 +165,9 @@ def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: P
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     assert workshop.document("install")["data"]["environment"]["torch"] == "2.13.0+cu126"
-    assert workshop.document("install", "--upgrade")["data"]["environment"]["torch"] == "2.14.1+cu126"
-    data = workshop.document("install", "torch", "torchvision")["data"]
+    assert workshop.document("install", "--upgrade")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    assert workshop.document("install", "--upgrade", "torch")["data"]["environment"]["torch"] == "2.14.1+cu126"
+    data = workshop.document("install", "torchvision")["data"]
     assert "torchvision" in workshop.lock("pylock.cu126.toml")
     assert data["previous"]["bytes"] > 0
 
@@ -242,7 +243,7 @@ def test_a_kernel_that_fails_leaves_the_old_environment(
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     tell(monkeypatch, tmp_path, {"matmul-float32": "wrong result"})
-    envelope = workshop.document("install", "--upgrade", exit_code=5)
+    envelope = workshop.document("install", "--upgrade", "torch", exit_code=5)
     assert envelope["errors"][0]["code"] == "kernel-failed"
     assert envelope["data"]["verdict"]["status"] == "failed"
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
@@ -285,7 +286,7 @@ def test_the_gpu_whose_kernel_failed_is_named(
     play(replace(A100, gpus=A100.gpus * 2))
     workshop.document("install", "torch==2.13.0")
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, uuid_of(1))
-    envelope = workshop.document("install", "--upgrade", exit_code=5)
+    envelope = workshop.document("install", "--upgrade", "torch", exit_code=5)
     assert "failed on GPU 1 (NVIDIA A100-SXM4-80GB)" in envelope["errors"][0]["message"]
     assert [device["status"] for device in envelope["data"]["verdict"]["devices"]] == ["passed", "failed"]
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu130"

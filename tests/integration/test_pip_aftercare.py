@@ -51,6 +51,20 @@ def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
     assert torch_in(workshop) == "2.14.1+cpu"
 
 
+def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(workshop: Workshop) -> None:
+    script = ". .venv/bin/activate && pip install --quiet cowsay && command -v pip && pip install torch==2.13.0"
+    done = process.run(["bash", "-c", script], env=workshop.environment, cwd=workshop.folder)
+    assert done.out.splitlines()[0] == str(workshop.folder / ".venv" / "bin" / "pip")
+    assert not done.ok
+    assert torch_in(workshop) == "2.14.1+cpu"
+    assert workshop.run("run", "python", "-c", "import cowsay").status == 0
+
+
+def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Workshop) -> None:
+    again = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    assert again["data"]["environment"]["status"] == "none"
+
+
 def test_pip_installs_what_goes_with_it(workshop: Workshop) -> None:
     done = pip(workshop, "install", "cowsay", "torch>=2.9")
     assert done.ok, done.err

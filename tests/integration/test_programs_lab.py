@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall import process
+from gpuinstall.lock import setup_code
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
@@ -19,6 +20,7 @@ from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
+from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "535.183.01")
@@ -156,7 +159,7 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
         commands.append(command)
         return process.run(command, **options)
 
-    monkeypatch.setattr("gpuinstall.lock.resolver.process", SimpleNamespace(run=run))
+    monkeypatch.setattr(setup_code, "process", SimpleNamespace(run=run))
     request = Request(("painter",), python="3.12")
     targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
     sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
@@ -182,6 +185,24 @@ def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Works
     assert {lock["torch"].partition("+")[0] for lock in made["locks"]} == {"2.13.0"}
     names = [lock["path"].rpartition("/")[2] for lock in made["locks"]]
     assert {parse("x", workshop.lock(name)).versions["painter"] for name in names} == {"2.0"}
+
+
+def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that_syncs(
+    workshop: Workshop, simple: Path, play: Play
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    project = '[project]\nname = "mine"\nversion = "0"\ndependencies = ["painter>=1.0"]\n'
+    (workshop.folder / "pyproject.toml").write_text(project, encoding="utf-8")
+    made = workshop.document("lock", "--target", "cu126", "--target", "cu130", "--python", "3.12")["data"]
+    assert (len(made["locks"]), made["differences"]) == (2, [])
+    for cuda, driver, target in ((12020, "535.183.01", "cu126"), (13000, "580.95.05", "cu130")):
+        play(FakeDriver((FakeGpu(),), driver=driver, cuda=cuda))
+        done = workshop.document("sync", "--venv", target)["data"]
+        assert (done["chosen"], done["verdict"]["status"]) == (f"pylock.{target}.toml", "passed")
+        python = workshop.folder / target / "bin" / "python"
+        code = "import torch; from importlib.metadata import version; print(version('painter'), torch.__version__)"
+        assert process.run([python, "-c", code]).out.strip() == f"2.0 2.13.0+{target}"
 
 
 def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop: Workshop, simple: Path) -> None:

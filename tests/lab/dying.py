@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall import files, install
+from gpuinstall import files
 from gpuinstall.cli.main import run
 from gpuinstall.interruption import install_handlers
 from tests.frozen import freeze
@@ -15,7 +15,7 @@ from tests.frozen import freeze
 if TYPE_CHECKING:
     from types import FrameType
 
-ROOM = {str(path) for path in Path(install.__path__[0]).glob("*.py")} | {files.__file__}
+ROOM = {str(path) for path in (Path(files.__file__).parent / "install").glob("*.py")} | {files.__file__}
 
 
 class Countdown:

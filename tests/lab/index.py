@@ -6,7 +6,6 @@ to withdraw a wheel, delete it. ``python -m tests.lab.index`` serves a small cat
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import html
 import json
@@ -230,12 +229,19 @@ class _Facts:
     requires_python: str | None
 
 
+_KNOWN: dict[tuple[int, int, int, str], _Facts] = {}
+"""By the file itself: the same wheel lies in the folders of many tests."""
+
+
 def _facts(wheel: Path) -> _Facts:
-    return _facts_at(wheel, wheel.stat().st_mtime_ns)
+    found = wheel.stat()
+    file = (found.st_dev, found.st_ino, found.st_mtime_ns, wheel.name)
+    if file not in _KNOWN:
+        _KNOWN[file] = _read_facts(wheel)
+    return _KNOWN[file]
 
 
-@functools.cache
-def _facts_at(wheel: Path, _modified: int) -> _Facts:
+def _read_facts(wheel: Path) -> _Facts:
     metadata = metadata_of(wheel) if wheel.suffix == ".whl" else b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
     python = Metadata.from_email(metadata, validate=False).requires_python
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()

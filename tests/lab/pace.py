@@ -26,7 +26,7 @@ def within(seconds: float) -> Iterator[None]:
     before, began = slowness(), perf_counter()
     yield
     took = perf_counter() - began
-    allowed = seconds * max(before, slowness())
+    allowed = seconds * (before if took < seconds * before else slowness())
     assert took < allowed, f"{took:.2f} s instead of {seconds} s, which are {allowed:.2f} s on this machine now"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json"}
+UNREAD = re.compile(r"pygments/(lexers|styles)/(?!__init__|_mapping)")
+"""Half of all lines: languages that rich could colour and the tool does not; each environment would compile them."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.+))? \\$", re.MULTILINE)
 
 
@@ -79,7 +81,9 @@ def contents(name: str) -> Iterator[tuple[str, bytes]]:
     found = distribution(name)
     scripts = {entry.name for entry in found.entry_points if entry.group == "console_scripts"}
     for file in found.files or ():
-        if "__pycache__" in file.parts or (file.parent.name.endswith(".dist-info") and file.name in LEFT_OUT):
+        if "__pycache__" in file.parts or UNREAD.match(str(file)):
+            continue
+        if file.parent.name.endswith(".dist-info") and file.name in LEFT_OUT:
             continue
         if file.parts[0] != "..":
             yield str(file), Path(str(file.locate())).read_bytes()

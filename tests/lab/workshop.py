@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall import process
+from gpuinstall import process, uv
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from gpuinstall.process import Finished
+
+
+@cache
+def acquainted() -> Path:
+    """A cache of uv in which nothing lies but what this Python and the one below it are."""
+    folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
+    atexit.register(shutil.rmtree, folder)
+    for python in (sys.executable, Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")):
+        process.run([uv.uv(), "python", "find", "--cache-dir", folder, python])
+    return folder
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,11 @@ class Workshop:
     folder: Path
     caches: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Let uv know this Python, as it does on a machine where it was used before."""
+        if not (self.caches / "uv").exists():
+            shutil.copytree(acquainted(), self.caches / "uv")
 
     @property
     def environment(self) -> dict[str, str]:

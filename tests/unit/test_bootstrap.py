@@ -151,9 +151,42 @@ def test_the_release_archive_is_the_machines(
 
 
 def test_every_way_of_uv_is_tried_in_this_order() -> None:
-    ways = ["on PATH or kept", "pinned wheel, by pip", "pinned wheel, by a venv's pip", "release archive"]
+    ways = ["on PATH or kept", "pinned wheel, by pip", "pinned wheel, by a venv's pip", "pinned wheel, from the index"]
+    ways.append("release archive")
 
     assert list(bootstrap.UV_WAYS) == ways
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "libc", "name"),
+    [
+        ("linux", "x86_64", "glibc", "manylinux_2_17_x86_64.manylinux2014_x86_64"),
+        ("linux", "x86_64", "", "musllinux_1_1_x86_64"),
+        ("linux", "aarch64", "glibc", "manylinux_2_28_aarch64"),
+        ("darwin", "arm64", "", "macosx_11_0_arm64"),
+        ("win32", "AMD64", "", "win_amd64"),
+        ("win32", "ARM64", "", "win_arm64"),
+    ],
+)
+def test_the_wheel_of_the_index_is_the_machines(
+    system: str, machine: str, libc: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
+    kit = bootstrap.Kit("0", {"uv.txt": b"uv==0.13.8 x"}, None, "")
+    job = bootstrap.Job(kit, Path(), Path(), bootstrap.Screen(quiet=True))
+    every = "manylinux_2_17_i686 win32 manylinux_2_17_ppc64le macosx_10_12_x86_64 musllinux_1_1_armv7l " + name
+    listed = [f"https://index.example/uv-0.13.8-py3-none-{each}.whl" for each in every.split()]
+
+    assert [each for each in listed if bootstrap.is_for_here(each, job)] == listed[-1:]
+
+
+def test_without_a_pip_its_files_count_all_the_same(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", str(nobody / "no python"))
+    settings(nobody, "[global]\nindex-url = https://file.example/%41\n")
+
+    assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://file.example/%41"
 
 
 def test_versions_compare_as_numbers() -> None:

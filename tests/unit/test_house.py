@@ -13,6 +13,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, reach
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli interruption
+api -> environments install learned lock probe reporter request session sources verify
 backend ->
 catalog -> backend errors versions web
 config -> errors files
@@ -29,7 +30,7 @@ gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
 learned -> backend catalog errors files plan units wheels
-lock -> backend catalog errors facts files learned machine plan process reporter requirements_file units uv vendors web wheels
+lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors
 plan -> backend catalog errors vendors

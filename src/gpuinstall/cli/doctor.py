@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gpuinstall import __version__
 from gpuinstall.cli import options
@@ -38,11 +39,12 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
+    named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
     sources = _sources()
-    found = examine(Path.cwd(), folder, sources, terminal)
+    found = examine(Path.cwd(), folder, sources, terminal, named=named)
     repairs = _repaired(terminal, found, folder, sources, yes=yes) if fixing else ()
     if repairs:
-        found = examine(Path.cwd(), folder, sources, terminal)
+        found = examine(Path.cwd(), folder, sources, terminal, named=named)
     if report:
         from gpuinstall.doctor.report import report as written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,13 @@ import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.errors import UsageError
 from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.previous import Previous
 
 
 @click.group("env", help="List and remove the environments that gpuinstall made.")
@@ -46,20 +49,34 @@ def listed(_terminal: Terminal) -> Outcome:
 @command.command("remove", help="Remove the environment and its previous one; locks stay.")
 @options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; remove what gpuinstall did not make too.")
 @install_options.wait
 @framed("env")
-def removed(terminal: Terminal, *, venv: str, previous: bool, wait: float) -> Outcome:
+def removed(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
     """Remove an environment."""
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.previous import remove
+    from gpuinstall.install.previous import check_removable, find_removable, remove
 
-    gone = remove(EnvironmentPaths.at(Path(venv)), wait, terminal, previous_only=previous)
+    paths = EnvironmentPaths.at(Path(venv))
+    check_removable(paths, previous_only=previous, anything=yes)
+    if not yes:
+        _ask(terminal, find_removable(paths, previous_only=previous))
+    gone = remove(paths, wait, terminal, previous_only=previous, anything=yes)
 
     def show(screen: Terminal) -> None:
         for folder in gone:
             screen.field("Removed", f"{display_path(folder.path)}, {readable(folder.bytes)}")
 
     return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
+
+
+def _ask(terminal: Terminal, folders: list[Previous]) -> None:
+    """Ask before anything is removed; raise UsageError where nobody can answer, or the answer is no."""
+    named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
+    if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
+        raise UsageError("not-confirmed", f"{named} would be removed, and nobody is here to ask", hint="add --yes")
+    if not click.confirm(f"Remove {named}?", err=True):
+        raise UsageError("not-confirmed", "nothing was removed")
 
 
 def _row(paths: EnvironmentPaths) -> dict[str, Any]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install_into import IntoRun, check_not_a_path, put_into
-from gpuinstall.cli.install_view import show_installed, show_rolled_back, warn_of_unproven
+from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
@@ -32,12 +31,14 @@ if TYPE_CHECKING:
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
 @options.request_options
+@options.only
 @options.machine_options
 @options.venv
 @install_options.into
-@click.option("--dry-run", is_flag=True, help="Print the commands that would be run, and run none.")
+@install_options.dry_run
 @install_options.replacing
-@click.option("--upgrade", is_flag=True, help="Make a new lock, whatever there is.")
+@options.upgrade
+@options.upgrade_package
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
 @install_options.verify
 @install_options.keep
@@ -52,11 +53,13 @@ def command(
     request: options.RequestOptions,
     machine: options.MachineOptions,
     *,
+    only: bool,
     venv: str,
     into: bool,
     dry_run: bool,
     replacing: bool,
     upgrade: bool,
+    packages: tuple[str, ...],
     rollback: bool,
     verify: bool,
     keep: bool,
@@ -74,48 +77,82 @@ def command(
     if into:
         return put_into(terminal, request, machine, IntoRun(Path(venv), dry_run, wait, code_check, offline))
     check_not_a_path(request.python)
-    wanted, catalog, sources = _options(terminal, request, machine, Path(venv), offline=offline)
-    wanted = replace(wanted, replace=replacing, upgrade=upgrade, verify=verify, keep=keep, fallback=fallback, wait=wait)
+    prepared = prepare(terminal, request, machine, Path(venv), only=only, offline=offline)
+    wanted = replace(prepared.options, replace=replacing, upgrade=upgrade, moving=_names(packages), verify=verify)
+    wanted = replace(wanted, keep=keep, fallback=fallback, wait=wait)
     only_binary = only_binary or options.read_project_config().only_binary
-    session = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
-    return (_dry_run if dry_run else _install)(session, wanted, catalog)
+    session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
+    return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)
 
 
-def _options(
-    terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, venv: Path, *, offline: bool
-) -> tuple[InstallOptions, Catalog, Sources]:
-    """Put the command line, the project's settings and the machine together."""
+class Prepared(NamedTuple):
+    """What an installation is told, the catalogue that it chooses from, and where packages come from."""
+
+    options: InstallOptions
+    catalog: Catalog
+    sources: Sources
+
+
+def prepare(
+    terminal: Terminal,
+    request: options.RequestOptions,
+    machine: options.MachineOptions,
+    venv: Path,
+    *,
+    without: tuple[str, ...] = (),
+    only: bool = False,
+    offline: bool,
+) -> Prepared:
+    """Put the command line, the folder's request, the project's settings and the machine together."""
+    from gpuinstall.cli.folder import read_folder_request
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.learned.known import known_catalog
-    from gpuinstall.lock.inputs import digest_files
+    from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources
 
     config, paths = options.read_project_config(), EnvironmentPaths.at(venv)
+    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
+    catalog = known_catalog(sources.torch_index)
+    own = read_own_lock(paths.venv)
+    recorded = recorded_request(paths.folder, own)
+    asked = read_folder_request(
+        request, config, paths.folder, recorded, family=catalog.family, reporter=terminal, only=only
+    )
+    if without:
+        asked = asked.without(without).following(recorded)
     meant = options.read_selected_machine(machine, terminal)
     if machine.is_other:
         _check_platform(meant)
-    asked_for = options.build_request(request, config, machine=machine)
-    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-    catalog = known_catalog(sources.torch_index)
+    asked_for = options.build_request(request, config, machine=machine, listed=asked.listed)
     parse_request(asked_for, catalog.family, meant)
     existing = read_marker(paths.venv)
     first = (existing.python,) if existing else ()
     asked_for = replace(
-        asked_for, preferred_pythons=(*first, *asked_for.preferred_pythons), managed_pythons=not offline
+        asked_for,
+        backend=asked_for.backend or (own.asked_backend if own and not only else None),
+        preferred_pythons=(*first, *asked_for.preferred_pythons),
+        managed_pythons=not offline,
     )
     terminal.step("Machine", machine_line(meant))
-    wanted = InstallOptions(
-        paths,
-        meant,
-        None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant,
-        asked_for,
-        exact=request.names_requirements(config),
-        files=digest_files(request.read_files, paths.folder),
-    )
-    return wanted, replace(catalog, torch_index=sources.torch_index), sources
+    here = None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant
+    wanted = InstallOptions(paths, meant, here, asked_for, asked)
+    return Prepared(wanted, replace(catalog, torch_index=sources.torch_index), sources)
+
+
+def carry_out(
+    opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog, *, dry_run: bool
+) -> Outcome:
+    """Install, or show what an installation would do."""
+    return (_dry_run if dry_run else _install)(opened, wanted, catalog)
+
+
+def _names(packages: tuple[str, ...]) -> tuple[str, ...]:
+    from gpuinstall.plan.requirement import normalised
+
+    return tuple(map(normalised, packages))
 
 
 def _check_platform(meant: Machine) -> None:
@@ -180,10 +217,5 @@ def _dry_run(opened: AbstractContextManager[Session], wanted: InstallOptions, ca
     from gpuinstall.install.install import dry_run
 
     with opened as session:
-        plan, commands = dry_run(wanted, catalog, session)
-
-    def show(screen: Terminal) -> None:
-        for command_line in commands:
-            screen.line(shlex.join(command_line))
-
-    return Outcome({"plan": plan.to_dict(), "commands": commands}, show)
+        rehearsal = dry_run(wanted, catalog, session)
+    return Outcome(rehearsal.to_dict(), lambda screen: show_rehearsal(screen, rehearsal))

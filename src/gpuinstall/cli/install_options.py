@@ -6,6 +6,9 @@ import click
 
 from gpuinstall.install.environment_lock import WAIT_S
 
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Show what would change and what it costs, with -v the commands; change nothing."
+)
 replacing = click.option(
     "--replace", "replacing", is_flag=True, help="Replace packages and folders that are not ours too."
 )

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.cli.shells import activation, parent_program, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.execution import Rehearsal
     from gpuinstall.install.options import InstallResult
     from gpuinstall.reporter import Reporter
 
@@ -34,7 +36,21 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
         terminal.field("Previous", f"{display_path(done.previous.path)}, {size}; back: gpuinstall install --rollback")
     for name in _others(done.paths, environ):
         terminal.field("Untouched", f"the active environment {name}")
-    terminal.field("Ready", f"{activation(done.paths.venv)}   {_spent(done)}")
+    terminal.field("Ready", f"{ready(done.paths.venv)}   {_spent(done)}")
+
+
+def show_rehearsal(terminal: Terminal, rehearsal: Rehearsal) -> None:
+    """Write what an installation would do and cost, and where it is asked for the commands."""
+    priced = rehearsal.priced
+    for label, text in priced.said():
+        terminal.field(label, text)
+    for host, size in priced.bill.sources.items() if priced.bill else ():
+        terminal.field("From", f"{readable(size)} from {host}")
+    if terminal.verbose:
+        for words in rehearsal.commands:
+            terminal.line(shlex.join(words))
+    done = "nothing was changed" if priced.bill else "the environment holds what is asked for"
+    terminal.field("Dry run", done)
 
 
 def warn_of_unproven(reporter: Reporter, done: InstallResult) -> None:
@@ -48,13 +64,13 @@ def show_rolled_back(terminal: Terminal, paths: EnvironmentPaths, marker: Marker
     """Say what is in force again."""
     terminal.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
     terminal.field("Lock", f"{marker.lock}, as it was then")
-    terminal.field("Ready", f"{activation(paths.venv)}   forth again: gpuinstall install --rollback")
+    terminal.field("Ready", f"{ready(paths.venv)}   forth again: gpuinstall install --rollback")
 
 
-def activation(venv: Path) -> str:
-    """The command that activates an environment."""
-    here = shlex.quote(os.path.relpath(venv) if venv.is_relative_to(Path.cwd()) else str(venv))
-    return rf"{here}\Scripts\activate" if (venv / "Scripts").is_dir() else f"source {here}/bin/activate"
+def ready(venv: Path) -> str:
+    """The line that activates an environment in the shell that we were called from."""
+    here = os.path.relpath(venv) if venv.is_relative_to(Path.cwd()) else str(venv)
+    return activation(here, this_shell(os.environ, parent_program()), windows=(venv / "Scripts").is_dir())
 
 
 def _proof(done: InstallResult) -> str:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.cli import options
+from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, UsageError
+from gpuinstall.requirements_file import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.config import Config
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.compare import TargetDifference, VersionChange
+    from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import LockOptions, Written
     from gpuinstall.machine import Machine
@@ -31,13 +32,22 @@ if TYPE_CHECKING:
 
 @click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
 @options.request_options
-@click.option("--target", "targets", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …")
+@options.only
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="T",
+    shell_complete=values.targets,
+    help="Lock for cu126, cu130-windows-x86_64, …",
+)
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
 @options.machine_words
 @click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")
 @click.option("--check", is_flag=True, help="Say whether the locks are fresh; exit 6 where they are not.")
-@click.option("--upgrade", is_flag=True, help="Make new locks, whatever there is.")
-@click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move.")
+@options.upgrade
+@options.upgrade_package
+@click.option("--prune", is_flag=True, help="Remove the locks here that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.code_check
@@ -49,12 +59,14 @@ def command(
     request: options.RequestOptions,
     described: options.MachineOptions,
     *,
+    only: bool,
     targets: tuple[str, ...],
     machines: tuple[str, ...],
     per_target: str | None,
     check: bool,
     upgrade: bool,
     packages: tuple[str, ...],
+    prune: bool,
     diff: tuple[str, str] | None,
     download: Path | None,
     code_check: bool,
@@ -64,50 +76,61 @@ def command(
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
+    from gpuinstall.cli.folder import read_folder_request
+    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.check import DeclaredUse
-    from gpuinstall.lock.inputs import digest_files, plain
+    from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    folder, catalog = Path.cwd(), known_catalog()
-    config = _settings(request, folder, catalog)
+    folder, catalog, config = Path.cwd(), known_catalog(), options.read_project_config()
+    own = read_own_lock(EnvironmentPaths.at(folder / ".venv").venv)
+    recorded = recorded_request(folder, own)
+    asked = read_folder_request(
+        request, config, folder, recorded, family=catalog.family, reporter=terminal, only=only, project=True
+    )
     sources = read_sources(request.torch_index, os.environ, folder, configured=config.torch_index)
     catalog = replace(catalog, torch_index=sources.torch_index)
-    wanted = options.build_request(request, config, machine=described)
-    plain(wanted.requirements)  # a malformed one is refused before anything is asked
+    wanted = options.build_request(request, config, machine=described, listed=asked.listed)
     meant = [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
-    moving = tuple(map(normalised, packages))
-    files = digest_files(request.read_files, folder)
+    moving, newest = tuple(map(normalised, packages)), per_target == "newest"
     only_binary = only_binary or config.only_binary
     opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     with opened as session:
         catalog = with_locked_builds(catalog, folder, session)
-        chosen = targets or (() if meant else config.targets or ())
+        declared = targets or (() if meant else config.targets or ())
         if check:
-            told = request.has_requirements
-            declared = DeclaredUse(tuple(chosen), tuple(meant), told, request.names_requirements(config))
-            return _check(folder, wanted, catalog, declared, None if offline else session)
+            every, named = not targets and bool(declared), request.has_requirements
+            use = DeclaredUse(tuple(declared), tuple(meant), every, named)
+            return _check(folder, wanted, catalog, use, None if offline else session)
         if download:
             return _download(folder, download, session)
-        requests = _lock_requests(chosen, meant, wanted, catalog, session)
-        newest = per_target == "newest"
-        exact = request.names_requirements(config)
-        return _write(LockOptions(folder, requests, exact, files, upgrade, moving, newest), session)
+        requests = () if declared or meant else _set_requests(folder, own, wanted, catalog, terminal)
+        requests = requests or _lock_requests(declared, meant, wanted, catalog, session)
+        return _write(LockOptions(folder, requests, asked, upgrade, moving, newest, prune), session)
 
 
-def _settings(request: options.RequestOptions, folder: Path, catalog: Catalog) -> Config:
-    """The project's settings; where nobody names the requirements, its own dependencies are meant."""
-    from gpuinstall.lock.inputs import read_dependencies
+def _set_requests(
+    folder: Path, own: Lock | None, request: Request, catalog: Catalog, terminal: Terminal
+) -> tuple[LockRequest, ...]:
+    """The locks that lie in a folder, each for its target again; that of the environment here for this very machine."""
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.write import targets_of
 
-    config = options.read_project_config()
-    if request.names_requirements(config):
-        return config
-    return config._replace(requirements=read_dependencies(folder, catalog.family) or None)
+    made = []
+    for target in targets_of(folder) if not request.backend else ():
+        one = LockRequest.for_target(target, request, catalog)
+        if own and own.name == target.filename:
+            here = options.read_selected_machine(options.MachineOptions(), terminal)
+            exact = replace(one, machine=here)
+            one = exact if (here.os, here.arch) == (target.os, target.arch) and exact.plan().choice else one
+        made.append(one)
+    return tuple(made)
 
 
 def _lock_requests(
@@ -139,11 +162,21 @@ def _lock_requests(
 
 def _write(options: LockOptions, session: Session) -> Outcome:
     from gpuinstall.lock.compare import differences
-    from gpuinstall.lock.write import write_locks
+    from gpuinstall.lock.write import unnamed_locks, write_locks
 
     made = write_locks(options, session)
     apart = differences(made, options.requests[0].catalog.family)
-    data = {"locks": [each.to_dict() for each in made], "differences": [each.to_dict() for each in apart]}
+    unnamed = unnamed_locks(options.folder, {each.lock.target for each in made})
+    for path in unnamed:
+        if options.prune:
+            path.unlink()
+        else:
+            session.reporter.warn(f"{path.name} is for no target that was named; gpuinstall lock --prune removes it")
+    data = {
+        "locks": [each.to_dict() for each in made],
+        "differences": [each.to_dict() for each in apart],
+        "removed": [str(path) for path in unnamed] if options.prune else [],
+    }
     return Outcome(data, lambda screen: show_written(screen, made, apart))
 
 
@@ -173,9 +206,11 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
 
 def _stale(checked: CheckedLock) -> LockError:
     reasons = "; ".join(reason.message for reason in checked.reasons)
-    files = "".join(f" -r {shlex.quote(name)}" for name in checked.lock.requirements_files)
+    unnamed = [reason.code for reason in checked.reasons] == ["no-target"]
+    files = "".join(f" -r {shlex.quote(name)}" for name in checked.lock.requirements_files if name != PROJECT)
     message = f"{checked.lock.name} is stale: {reasons}"
-    return LockError("lock-stale", message, hint=f"gpuinstall lock --upgrade{files}")
+    hint = "gpuinstall lock --prune" if unnamed else f"gpuinstall lock --upgrade{files}"
+    return LockError("lock-stale", message, hint=hint)
 
 
 def _diff(old: Path, new: Path) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from shlex import join
@@ -10,27 +11,30 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.handover import HANDED_OVER, handed_over
-from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
-from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 
 COMMANDS = {
-    "probe": "Say what this machine is, where each fact was found, what is wrong with it.",
-    "plan": "Choose the build, with reasons; change nothing.",
-    "install": "Plan, preflight, lock, install, verify, swap.",
-    "lock": "Write pylock.<target>.toml for each kind of machine.",
-    "sync": "Install exactly the lock that fits this machine.",
-    "env": "List and remove the environments that gpuinstall made.",
-    "verify": "Run kernels on every GPU of any environment.",
-    "doctor": "Find what is wrong with machine, environment and project, and what to do first.",
-    "explain": "Find the cause in an error message.",
-    "table": "Show which build runs where.",
-    "export": "Write the lock in the formats that other tools read.",
-    "catalog": "Say what is known of builds, shipped and learned; read wheels that are not known.",
+    "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
+    "remove": "Take packages out again, with what only they needed.",
+    "run": "Run a command in the environment, without activating it.",
+    "doctor": "Find out what is wrong with this machine and its PyTorch, and what to do first.",
+    "explain": "Find the cause of an error message that you paste.",
+    "verify": "Prove that a PyTorch works on every GPU here, whoever installed it.",
+    "probe": "See your GPUs, driver and system as gpuinstall sees them.",
+    "plan": "See which build you would get, and why; nothing is changed.",
+    "table": "See which PyTorch runs on which GPU with which driver.",
+    "lock": "Write down the exact files for each kind of machine of your team.",
+    "sync": "Get exactly what a lock says, the one that fits this machine.",
+    "export": "Hand a lock to other tools: pip, conda, uv projects, Docker.",
+    "shellenv": "Let plain uv and pip in this shell keep to the same build.",
+    "env": "See the environments that gpuinstall made, and remove them.",
+    "fleet": "Do the same on every node of a cluster, by Slurm or Ray.",
     "node": "Take one step of a fleet's work on this node.",
-    "fleet": "The same on every node of a cluster, by Slurm or Ray.",
-    "shellenv": "Print what plain uv has to know, for a shell to evaluate.",
+    "catalog": "See which builds are known, and read unknown ones from their wheels.",
+    "self": "Find gpuinstall itself, bring it up to date, remove it.",
+    "completion": "Let TAB complete commands, GPUs and builds in your shell.",
 }
 
 
@@ -94,10 +98,24 @@ def _understood(arguments: list[str]) -> list[str]:
     """The same in the words of click: what bootstrap.py handed over, and ``help COMMAND``."""
     if arguments[:1] == [HANDED_OVER]:
         arguments = handed_over(arguments[1:], COMMANDS)
+        _say_where(arguments)
     return [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
 
 
+def _say_where(arguments: list[str]) -> None:
+    """Say where bootstrap.py has put the command, and the line for this shell, while it is not on PATH."""
+    from gpuinstall.cli.self import command_file, path_line
+
+    quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
+    if not quiet and (line := path_line(os.environ)):
+        screen = terminal_class(events=False)()
+        screen.step("Command", str(command_file()))
+        screen.wait(f"to call it gpuinstall: {line}")
+
+
 def _run(arguments: list[str]) -> int:
+    if os.environ.get("_GPUINSTALL_COMPLETE", "").startswith("powershell"):
+        import_module("gpuinstall.cli.completion")  # teaches click that shell
     try:
         return int(entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0)
     except click.exceptions.Exit as leaving:
@@ -116,7 +134,8 @@ def _is_nowhere() -> bool:
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
-    return fail(Terminal(json="--json" in arguments), _command(arguments), error)
+    events = "--json-events" in arguments
+    return fail(terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error)
 
 
 def _command(arguments: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 import os
 import sys
 from itertools import takewhile
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.cli import values
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from gpuinstall.config import Config
     from gpuinstall.reporter import Reporter
 
+upgrade = click.option("--upgrade", is_flag=True, help="Take the newest versions of what is asked for.")
+upgrade_package = click.option(
+    "--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move."
+)
+only = click.option("--only", is_flag=True, help="Ask for this alone; what else was asked for goes.")
 venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
 )
@@ -43,7 +50,13 @@ _MACHINE_FILE = click.option(
     "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
 )
 _MACHINE_WORDS = (
-    click.option("--gpu", multiple=True, metavar="NAME", help='Plan for a GPU by its name, such as "RTX 5090".'),
+    click.option(
+        "--gpu",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=values.gpus,
+        help='Plan for a GPU by its name, such as "RTX 5090".',
+    ),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
     click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
     click.option(
@@ -58,7 +71,11 @@ _REQUEST = (
     click.option("--group", "groups", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."),
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
-        "--backend", envvar="GPUINSTALL_BACKEND", metavar="TAG", help="Force a build: cu126 (for CUDA 12.6), cpu, …"
+        "--backend",
+        envvar="GPUINSTALL_BACKEND",
+        metavar="TAG",
+        shell_complete=values.backends,
+        help="Force a build: cu126 (for CUDA 12.6), cpu, …",
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
     torch_index,
@@ -93,19 +110,21 @@ class RequestOptions(NamedTuple):
     gpus: str | None = None
     torch_index: str | None = None
 
-    def names_requirements(self, config: Config) -> bool:
-        """Say whether the command line or the project names what to install."""
-        return self.has_requirements or bool(config.requirements)
-
     @property
     def has_requirements(self) -> bool:
         """Say whether the command line names what to install."""
         return bool(self.requirements or self.files or self.editables or self.groups)
 
     @property
-    def read_files(self) -> tuple[str, ...]:
-        """The files that it is read from; a group is ``pyproject.toml:name``."""
-        return (*self.files, *self.constraints, *map(group_path, self.groups))
+    def by_hand(self) -> tuple[str, ...]:
+        """The requirements that stand on the command line itself."""
+        return (*self.requirements, *(f"-e {folder}" for folder in self.editables))
+
+    def read(self) -> dict[str, RequirementsFile]:
+        """Read the files and groups that are named, each once; raise UsageError for a malformed one."""
+        read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
+        within = {name: RequirementsFile((), read_requirements(Path(name)).requirements) for name in self.constraints}
+        return read | within
 
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,13 +180,15 @@ def read_machine_document(name: str) -> Machine:
         raise UsageError("machine-malformed", message) from None
 
 
-def build_request(selected: RequestOptions, config: Config, *, machine: MachineOptions) -> Request:
-    """Put the command line before the project's settings; raise UsageError for a malformed file."""
-    listed = RequirementsFile((*selected.requirements, *(f"-e {folder}" for folder in selected.editables)))
-    for name in (*selected.files, *map(group_path, selected.groups)):
-        listed |= read_inputs(name)
-    for name in selected.constraints:
-        listed |= RequirementsFile((), read_requirements(Path(name)).requirements)
+def build_request(
+    selected: RequestOptions, config: Config, *, machine: MachineOptions, listed: RequirementsFile | None = None
+) -> Request:
+    """Ask for what is ``listed``, else for what the command line names, the project's settings, or torch.
+
+    Raise UsageError for a malformed file, and for a path that is not there.
+    """
+    if listed is None:
+        listed = functools.reduce(operator.or_, selected.read().values(), RequirementsFile(selected.by_hand))
     requirements = listed.requirements or config.requirements or ("torch",)
     _check_paths(requirements)
     running = f"{sys.version_info.major}.{sys.version_info.minor}"

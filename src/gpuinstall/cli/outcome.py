@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
@@ -24,6 +23,7 @@ Status = Literal["success", "partial", "error"]
 VERSION = 1
 _OUTPUT_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
+    click.option("--json-events", is_flag=True, help="Print what happens as JSON lines, the document as the last."),
     click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print no progress."),
     click.option("-v", "--verbose", is_flag=True, help="Print the commands that are run."),
     click.option(
@@ -58,10 +58,18 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
     def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
         @functools.wraps(function)
         def call(
-            *args: Any, as_json: bool, quiet: bool, verbose: bool, progress: bool, color: Any, **kwargs: Any
+            *args: Any,
+            as_json: bool,
+            json_events: bool,
+            quiet: bool,
+            verbose: bool,
+            progress: bool,
+            color: Any,
+            **kwargs: Any,
         ) -> int:
             log = RunLog(name, sys.argv[1:]) if name in LOGGED else None
-            terminal = Terminal(json=as_json, quiet=quiet, verbose=verbose, bars=progress, color=color, log=log)
+            kind = terminal_class(events=json_events)
+            terminal = kind(as_json or json_events, quiet, verbose, progress, color, log=log)
             with _followed(terminal):
                 try:
                     return present(terminal, name, function(terminal, *args, **kwargs))
@@ -80,6 +88,15 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
     return decorate
 
 
+def terminal_class(*, events: bool) -> type[Terminal]:
+    """The terminal for people, and for programs that want one document; or that for programs that follow a run."""
+    if not events:
+        return Terminal
+    from gpuinstall.cli.events import EventTerminal
+
+    return EventTerminal
+
+
 def _followed(terminal: Terminal) -> AbstractContextManager[None]:
     """Have the programs that are run shown, or kept, where that is wanted."""
     if not (terminal.verbose or terminal.log):
@@ -91,9 +108,9 @@ def _followed(terminal: Terminal) -> AbstractContextManager[None]:
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print what a command came to, as a document or for a person; return its exit status."""
-    if terminal.json:
+    if terminal.as_json:
         document = {**_head(name, outcome.status, outcome.exit_code), "data": outcome.data}
-        terminal.line(json.dumps({**document, "errors": list(outcome.errors)}, indent=2))
+        terminal.document({**document, "errors": list(outcome.errors)})
     else:
         outcome.show(terminal)
     return outcome.exit_code
@@ -101,9 +118,9 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
-    if terminal.json and not isinstance(error, OutputError):
+    if terminal.as_json and not isinstance(error, OutputError):
         document = _head(name, "error", error.exit_code) | ({"data": error.data} if error.data is not None else {})
-        terminal.line(json.dumps({**document, "errors": [error_entry(error)]}, indent=2))
+        terminal.document({**document, "errors": [error_entry(error)]})
     else:
         terminal.fault(error)
     return error.exit_code

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.cli import options
+from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import NoBuildError
@@ -39,7 +39,12 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @options.request_options
 @options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
-@click.option("--why", metavar="TAG", help="Say why a backend, a torch version or a build was passed over.")
+@click.option(
+    "--why",
+    metavar="TAG",
+    shell_complete=values.backends,
+    help="Say why a backend, a torch version or a build was passed over.",
+)
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @options.code_check
 @options.only_binary

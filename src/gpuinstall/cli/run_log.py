@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuinstall.cli.terminal import in_a_line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -34,7 +36,7 @@ class RunLog:
 
     def started(self, argv: Sequence[str]) -> None:
         """Write down a program's command line."""
-        self.write(f"$ {shlex.join(argv)}")
+        self.write(f"$ {shlex.join(map(in_a_line, argv))}")
 
     def ended(self, finished: Finished) -> None:
         """Write down what a program said that failed, or at length."""

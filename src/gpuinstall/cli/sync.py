@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import install_options, options
+from gpuinstall.cli import install_options, options, values
 from gpuinstall.cli.install_view import show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
 @options.machine_options
 @options.venv
-@click.option("--target", metavar="T", help="The lock to install where the machine cannot say: cu126, cpu, …")
+@click.option(
+    "--target",
+    metavar="T",
+    shell_complete=values.targets,
+    help="The lock to install where the machine cannot say: cu126, cpu, …",
+)
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
 @install_options.replacing
 @install_options.verify

@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import columns
 from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
 from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.support import Support
     from gpuinstall.versions import ComputeCapability
 
+    Column = tuple[str, ...]
+
 
 @click.command("table", help="Show which build runs where: GPU generation by driver branch.")
-@click.option("--gpu", multiple=True, metavar="NAME", help="Only for this GPU.")
+@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=values.gpus, help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), help="The system (linux).")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The processor (x86_64, or the GPU's own).")
@@ -39,14 +45,37 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
 
 
 def show(table: Support, terminal: Terminal) -> None:
-    """Print the table."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other."""
+    head = ("GPU \\ driver", *(row.kind for row in table.rows))
+    cells = [(driver, *_builds(table, number)) for number, driver in enumerate(table.drivers)]
+    for number, part in enumerate(_parts(head, cells, columns(terminal.out))):
+        if number:
+            terminal.line()
+        for line in zip(*(_aligned(column) for column in (head, *part)), strict=True):
+            terminal.line("  ".join(line).rstrip())
 
-    drawn = Table("GPU \\ driver", *table.drivers, box=None, pad_edge=False)
-    for row in table.rows:
-        drawn.add_row(row.kind, *(build.replace("+", " ") for build in row.builds))
-    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(drawn)
+
+def _builds(table: Support, number: int) -> list[str]:
+    return [row.builds[number].replace("+", " ") for row in table.rows]
+
+
+def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator[list[Column]]:
+    """As many columns at a time as fit beside the names."""
+    part: list[Column] = []
+    for column in cells:
+        if part and width is not None and sum(_width(each) + 2 for each in (*part, column)) + _width(head) > width:
+            yield part
+            part = []
+        part.append(column)
+    yield part
+
+
+def _width(column: Column) -> int:
+    return max(map(len, column))
+
+
+def _aligned(column: Column) -> list[str]:
+    return [f"{text:<{_width(column)}}" for text in column]
 
 
 def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:

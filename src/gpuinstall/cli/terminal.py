@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.errors import InternalError
 from gpuinstall.units import display_path, duration
@@ -31,6 +32,10 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
+SCREEN = 80
+"""How wide the lines are that end with a time."""
+
+
 class OutputError(InternalError):
     """The result cannot be written."""
 
@@ -39,7 +44,7 @@ class OutputError(InternalError):
 class Terminal:
     """Where a command writes: results to ``out``, progress and faults to ``err``; ``live`` draws bars just now."""
 
-    json: bool = False
+    as_json: bool = False
     quiet: bool = False
     verbose: bool = False
     bars: bool = True
@@ -74,7 +79,11 @@ class Terminal:
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
-        self.line(f"{self.style(f'{label:<11}', 'bold')} {text}")
+        self.line(f"{self.style(f'{label:<11}', 'bold')} {folded(text, columns(self.out))}")
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the one document that a command comes to."""
+        self.line(json.dumps(document, indent=2))
 
     def rows(self, rows: Iterable[tuple[str, str | None]]) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
@@ -86,13 +95,16 @@ class Terminal:
         """Say one finished step."""
         if self.quiet:
             return
-        time = "" if seconds is None else f"{duration(seconds):>{max(1, 72 - 12 - len(text)) + 8}}"
-        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {text}{time}")
+        width = columns(self.err)
+        time = (
+            "" if seconds is None else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
+        )
+        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
 
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:
-            self._say(self.style(f"{'':11} {text}", "dim", self.err))
+            self._say(self.style(f"{'':11} {folded(text, columns(self.err))}", "dim", self.err))
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
@@ -128,9 +140,13 @@ class Terminal:
     def started(self, argv: Sequence[str]) -> None:
         """Say, to who wants to know, which program is run."""
         if self.verbose:
-            self._show(self.style(f"{'':11} $ {shlex.join(argv)}", "dim", self.err))
+            self.show_command(argv)
         if self.log:
             self.log.started(argv)
+
+    def show_command(self, argv: Sequence[str]) -> None:
+        """Write a command line."""
+        self._show(self.style(f"{'':11} $ {shlex.join(map(in_a_line, argv))}", "dim", self.err))
 
     def ended(self, finished: Finished) -> None:
         """Keep what it said."""
@@ -160,11 +176,42 @@ class Terminal:
         """Write a line that nothing depends on: above the bars; where it cannot be written, the work goes on."""
         with suppress(OSError):
             if not self.live:
-                print(text, file=self.err, flush=True)
+                self.err.write(f"{text}\n")  # at once: threads say things too
+                self.err.flush()
                 return
             from rich.text import Text
 
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
+
+
+def columns(stream: TextIO) -> int | None:
+    """How wide a terminal is; None where nobody reads in one."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def folded(text: str, width: int | None) -> str:
+    """Break a text that a label stands before where a narrow terminal would, but only behind a comma or a dot.
+
+    A command that is to be copied has neither, and stays in one piece.
+    """
+    if width is None or len(text) + 12 <= width:
+        return text
+    lines = [""]
+    for part in re.split(r"(?<=[,;·]) ", text):
+        if lines[-1] and 12 + len(lines[-1]) + 1 + len(part) > width:
+            lines.append(part)
+        else:
+            lines[-1] = f"{lines[-1]} {part}".lstrip()
+    return f"\n{'':12}".join(lines)
+
+
+def in_a_line(word: str) -> str:
+    """Write a word of a command line, a program that stands in it by its beginning."""
+    first = next(iter(word.splitlines()), "")
+    return word if word == first else f"{first[:60]}…"
 
 
 def _hanging(label: str, text: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--python", metavar="PATH", help="The interpreter of the environment: any, ours or not.")
 @options.venv
 @click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
+@click.option("--require-gpu", is_flag=True, help="Fail where kernels ran on no GPU: for CI, for nodes.")
 @click.option("--bench", is_flag=True, help="Measure how fast it is, beside what the card is published to reach.")
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
 @click.option("--save", metavar="FILE", help="With --bench: write the run for a later --against.")
@@ -38,6 +39,7 @@ def command(
     python: str | None,
     venv: str,
     deep: bool,
+    require_gpu: bool,
     bench: bool,
     against: str | None,
     save: str | None,
@@ -60,6 +62,8 @@ def command(
     verdict = verify_environment(
         target, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, surroundings=True, reporter=terminal
     )
+    if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
+        raise _no_gpu_proven(verdict)
     outcome = _outcome(verdict, machine, target)
     if not bench or verdict.status == "failed":
         return outcome
@@ -79,6 +83,12 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
+
+
+def _no_gpu_proven(verdict: Verdict) -> VerificationError:
+    seen = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
+    hint = "gpuinstall probe   says what this machine was given"
+    return VerificationError("no-gpu-proven", "kernels ran on no GPU", seen=seen, hint=hint, data=verdict.to_dict())
 
 
 def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | None) -> None:

@@ -12,6 +12,7 @@ from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.installed import read_installed
 from gpuinstall.doctor.project import read_project
+from gpuinstall.doctor.records import check_records, environment_missing
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.advice import advice_words, quoted
@@ -66,10 +67,10 @@ class Examination:
         }
 
 
-def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter) -> Examination:
+def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, named: bool = False) -> Examination:
     """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``.
 
-    ``sources`` are where its packages would come from again.
+    ``sources`` are where its packages would come from again. An environment that is ``named`` has to be there.
     """
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
@@ -77,7 +78,10 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter) -> E
     seen = look(_evidence(folder, venv, machine, sources, is_there=is_there))
     environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
     findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
-    return Examination(machine, proof, environment, ordered(findings))
+    verdict, declared = environment.verdict if environment else None, read_project(folder).requirements
+    records = check_records(folder, venv, verdict, declared)
+    missing = [environment_missing(venv)] if named and not is_there else []
+    return Examination(machine, proof, environment, ordered((*findings, *records, *missing)))
 
 
 def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -128,7 +132,7 @@ def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
 def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Let what the packages and variables show stand for the failed checks that it explains.
 
-    A check that fails without a known cause is explained by damage that the files show.
+    Where files are damaged, that explains every check: they are made again when it is repaired.
     """
     causes = {finding.id for finding in failed if finding.id}
     kept = tuple(
@@ -136,8 +140,6 @@ def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Findin
         for finding in seen
     )
     explained = {finding.id for finding in kept if finding.where == "environment"}
-    damaged = any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment")
-    return (
-        *kept,
-        *(finding for finding in failed if (not damaged if finding.id is None else finding.id not in explained)),
-    )
+    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
+        return kept
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))

@@ -29,6 +29,12 @@ class ProjectFolder:
     pyproject: Mapping[str, Any]
     locks: tuple[Path, ...] = ()
 
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """What ``[tool.gpuinstall]`` asks for."""
+        asked = _table(self.pyproject, "tool", "gpuinstall").get("requirements")
+        return tuple(map(str, asked)) if isinstance(asked, list) else ()
+
 
 def read_project(folder: Path) -> ProjectFolder:
     """Read a project folder; what cannot be parsed is left to the tools that own it."""
@@ -57,7 +63,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
 def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
     misfits, locks = [], evidence.project.locks
-    request = Request(requirements=requirements(evidence.project.pyproject))
+    request = Request(requirements=evidence.project.requirements or ("torch",))
     for path in locks:
         try:
             found = fit(read_lock(path), evidence.machine, request, evidence.catalog)
@@ -69,12 +75,6 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         reason = misfits[0].reason
         title = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
         yield Finding("project", f"lock-{reason.code}", title, None, "gpuinstall lock")
-
-
-def requirements(pyproject: Mapping[str, Any]) -> tuple[str, ...]:
-    """What ``[tool.gpuinstall]`` asks for, else torch."""
-    asked = _table(pyproject, "tool", "gpuinstall").get("requirements")
-    return tuple(map(str, asked)) if isinstance(asked, list) and asked else ("torch",)
 
 
 def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:

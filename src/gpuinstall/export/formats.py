@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.export.conda import conda
-from gpuinstall.export.requirements import requirements
+from gpuinstall.export.requirements import constraints, requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,6 +28,7 @@ class ExportFormat:
 
 
 FORMATS = (
+    ExportFormat("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
 )

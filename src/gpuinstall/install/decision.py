@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.lock.fit import Fit, Misfit, best, fit, judge
+from gpuinstall.lock.fit import Fit, Misfit, best, judge
 from gpuinstall.lock.request import refusal
 
 if TYPE_CHECKING:
@@ -95,15 +95,16 @@ class Decision:
 
 def judge_locks(existing: ExistingEnvironment, options: InstallOptions, catalog: Catalog) -> tuple[Fit | Misfit, ...]:
     """Judge the locks of the folder, and the environment's own copy where the folder has none of that name."""
-    if options.upgrade:
+    if options.upgrade or options.moving:
         return ()
-    judged = judge(existing.locks, options.machine, options.request, catalog, exact=options.exact)
+    exact = options.asked is not None
+    judged = judge(existing.locks, options.machine, options.request, catalog, exact=exact)
     meant = [each for each in judged if options.target in {each.lock.target, None}]
     own = existing.intact_lock
     if own is None or options.locked or own.name in {each.lock.name for each in meant}:
         return tuple(meant)
-    kept = fit(own, options.machine, options.request, catalog)
-    return (*meant, kept) if isinstance(kept, Fit) else tuple(meant)
+    kept = judge([own], options.machine, options.request, catalog, exact=exact)
+    return (*meant, *(each for each in kept if isinstance(each, Fit)))
 
 
 def decide(

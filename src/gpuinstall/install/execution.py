@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall import uv
@@ -15,10 +15,11 @@ from gpuinstall.files import holds
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
-from gpuinstall.install.priced_lock import PricedLock, price_lock, price_resolution, resolve_lock
+from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.resolver import ResolverProject
 
 if TYPE_CHECKING:
@@ -30,24 +31,47 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.plan import Plan
     from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What an installation would carry out, and the command lines of its steps, none where nothing is left to do."""
+
+    priced: PricedLock
+    commands: tuple[tuple[str, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document of ``install --dry-run --json``."""
+        bill, plan = self.priced.bill, self.priced.plan
+        return {
+            "plan": plan.to_dict(),
+            "lock": {"changes": [change.to_dict() for change in self.priced.changes]},
+            "bytes": bill.fetch if bill else 0,
+            "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()] if bill else [],
+            "space": [{"path": str(at), "bytes": size} for at, size in bill.folders.items() if size] if bill else [],
+            "commands": [list(words) for words in self.commands],
+        }
 
 
 def execute(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
     """Take the steps; raise the error of a refusal, KernelFailedError, and what resolving and installing raise."""
-    existing, steps, priced = decision.existing, decision.steps, _priced(decision, options, catalog, session)
+    existing, steps, priced = decision.existing, decision.steps, price(decision, options, catalog, session)
+    for label, text in priced.said():
+        session.reporter.step(label, text)
+    if priced.bill:
+        priced.bill.check()
+    found = priced.made(options, session)
     if isinstance(decision.lock, Resolve):
-        proving = replace(options, verify=True)
-        steps = decide(existing, (priced.found,), decision.lock.plan, proving).steps
-    kept = decision.changes_nothing or _lies_in(options.paths.folder, priced.found.lock)
+        steps = decide(existing, (found,), decision.lock.plan, replace(options, verify=True)).steps
+    kept = decision.changes_nothing or _lies_in(options.paths.folder, found.lock)
     verdict = existing.marker.verdict if existing.marker else {}
     for step in steps:
         if isinstance(step, BuildEnvironment):
-            build(priced, options, session)
+            build(found, priced.bill, options, session)
         elif isinstance(step, Verify):
-            verdict = prove(priced.found, interpreter(step.venv), options.machine, options.here, session).to_dict()
-            _mark(step.venv, priced.found, verdict, options)
+            verdict = prove(found, interpreter(step.venv), options.machine, options.here, session).to_dict()
+            _mark(step.venv, found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
             remember(options.paths.venv)
@@ -56,40 +80,33 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
     return InstallResult(
         options.paths,
         options.machine,
-        priced.found,
+        found,
         "unchanged" if kept else "written",
         verdict,
         "built" if Swap() in steps else "none" if decision.changes_nothing else "proven",
         decision.misfits,
+        priced.changes if Swap() in steps else (),
         priced.bill.fetch if priced.bill else 0,
         priced.bill.caches if priced.bill else (),
         find_previous(options.paths) if Swap() in steps else None,
     )
 
 
-def show(
-    decision: Decision, options: InstallOptions, catalog: Catalog, session: Session
-) -> tuple[Plan, list[list[str]]]:
-    """The plan that a decision follows, resolved, and the command lines of its steps; raise what resolving raises."""
-    source = decision.lock
-    if isinstance(source, Refuse):
-        raise source.error
-    if isinstance(source, Resolve):
-        resolution, _ = price_resolution(options, catalog, session)
-        choice, target = resolution.planned.choice, resolution.target
-        project = ResolverProject(choice.requirements, choice.python, target)
-        resolve = uv.compile_lock(session.python, choice.python, target.uv_platform) + project.inputs
-        return resolution.planned.plan, [resolve, *_building(choice.python, options)]
-    pythons = [step.python for step in decision.steps if isinstance(step, BuildEnvironment)]
-    return source.found.plan, [words for python in pythons for words in _building(python, options)]
+def rehearse(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> Rehearsal:
+    """Price the same lock and name the commands of the same steps; raise the error of a refusal."""
+    priced, commands = price(decision, options, catalog, session), list[list[str]]()
+    python = priced.choice.python
+    if isinstance(priced.of, Resolution):
+        target = priced.of.target
+        project = ResolverProject(priced.choice.requirements, python, target)
+        commands += [uv.compile_lock(session.python, python, target.uv_platform) + project.inputs]
+    if any(isinstance(step, BuildEnvironment) for step in decision.steps):
+        commands += build_commands(python, find_python(python), options.paths)
+    return Rehearsal(priced, tuple(map(tuple, commands)))
 
 
-def _building(python: str, options: InstallOptions) -> list[list[str]]:
-    return build_commands(python, find_python(python), options.paths)
-
-
-def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
-    """Find or make the lock, and say what it costs before that is paid."""
+def price(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
+    """Find or resolve the lock, and reckon what it costs; raise the error of a refusal."""
     source = decision.lock
     if isinstance(source, Refuse):
         raise source.error
@@ -97,12 +114,12 @@ def _priced(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
         if source.newer:
             name = source.newer.build.name
             session.reporter.step("Newer", f"torch {name} would run here too: gpuinstall install --upgrade")
-        return PricedLock(source.found)
+        return PricedLock(source.found.plan, source.found.choice, source.found)
     for misfit in decision.misfits:
         session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
     if isinstance(source, Resolve):
-        return resolve_lock(options, catalog, session)
-    return price_lock(source.found, options, session)
+        return resolve_lock(decision.existing, options, catalog, session)
+    return price_lock(source.found, decision.existing, options, session)
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:

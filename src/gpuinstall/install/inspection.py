@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +45,12 @@ class ExistingEnvironment:
         return None
 
     @property
+    def held_by(self) -> Lock | None:
+        """The lock whose versions stay where something else changes: the environment's, as the folder has it now."""
+        name = self.lock.name if self.lock else ""
+        return next((lock for lock in self.locks if lock.name == name), self.lock) or next(iter(self.locks), None)
+
+    @property
     def _locked(self) -> dict[str, str]:
         """The locked versions; of what comes from a folder, the one that is installed."""
         if self.lock is None:
@@ -76,12 +81,13 @@ def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
     venv = paths.venv
     if not os.path.lexists(venv) or (venv.is_dir() and next(venv.iterdir(), None) is None):
         return ExistingEnvironment(paths)
-    marker, lock = read_marker(venv), None
+    marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    with suppress(LockError):
-        lock = read_lock(venv / marker.lock)
-    return ExistingEnvironment(paths, False, marker, lock, installed_packages(venv), interpreter(venv).exists())
+    lock, packages = read_own_lock(venv), installed_packages(venv)
+    if lock is None or "pip" not in lock.names:
+        packages.pop("pip", None)  # every environment has one, which belongs to no lock
+    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists())
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:
@@ -118,6 +124,6 @@ def _users_packages(paths: EnvironmentPaths, extra: tuple[str, ...]) -> UsageErr
         "users-packages",
         f"{paths.venv} holds packages that its lock does not: {', '.join(extra)}",
         why="they were installed by hand and would be lost with the environment that is replaced",
-        hint=f"the same with --replace to go on; they remain in {paths.previous}\n"
-        f"gpuinstall install --replace torch {names}   to have them locked too",
+        hint=f"gpuinstall install --replace {names}   takes them into the request\n"
+        f"the same with --replace goes on without them; they remain in {paths.previous}",
     )

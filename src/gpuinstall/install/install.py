@@ -10,7 +10,7 @@ from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.files import remove
 from gpuinstall.install.decision import decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
-from gpuinstall.install.execution import execute, show
+from gpuinstall.install.execution import execute, rehearse
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without
 from gpuinstall.lock.fit import read_locks
@@ -20,9 +20,9 @@ from gpuinstall.plan import choose
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.decision import Decision
+    from gpuinstall.install.execution import Rehearsal
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallOptions, InstallResult
-    from gpuinstall.plan import Plan
     from gpuinstall.session import Session
 
 ATTEMPTS = 3
@@ -42,11 +42,11 @@ def install(options: InstallOptions, catalog: Catalog, session: Session) -> Inst
     return replace(done, seconds=monotonic() - start)
 
 
-def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Plan, list[list[str]]]:
-    """Decide and resolve as an installation does; return the plan and the command lines, none where nothing is left."""
+def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> Rehearsal:
+    """Decide, choose and resolve as an installation does, and stop there."""
     check_replaceable(options.paths)
     catalog = with_locked_builds(catalog, options.paths.folder, session)
-    return show(_examined(options, catalog), options, catalog, session)
+    return rehearse(_examined(options, catalog), options, catalog, session)
 
 
 def _examined(options: InstallOptions, catalog: Catalog) -> Decision:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import Previous
+    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.fit import Fit, Misfit
+    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
@@ -26,22 +28,22 @@ class InstallOptions:
     """What to install where.
 
     ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
-    ``exact`` says that the requirements were named, so that only a lock made from them will do; ``files`` are the
-    digests of the files that they were read from. ``locked`` says that no new lock is made, ``target`` which one is
-    meant; ``wheels`` is a folder to install from. ``wait`` is in seconds.
+    ``asked`` is the folder's request, which only a lock made for it serves; None where any lock that fits will do.
+    ``locked`` says that no new lock is made, ``target`` which one is meant; ``wheels`` is a folder to install from.
+    ``upgrade`` lets every version move, ``moving`` those of single packages. ``wait`` is in seconds.
     """
 
     paths: EnvironmentPaths
     machine: Machine
     here: Machine | None
     request: Request
-    exact: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
+    asked: FolderRequest | None = None
     locked: bool = False
     target: str | None = None
     wheels: Path | None = None
     replace: bool = False
     upgrade: bool = False
+    moving: tuple[str, ...] = ()
     verify: bool = False
     keep: bool = True
     fallback: bool = True
@@ -53,7 +55,7 @@ class InstallResult:
     """What came of it. ``change`` says whether the environment was built, proven again, or left alone.
 
     ``found`` is the lock that it is made of, with its plan; ``misfits`` are the others in the folder, and why they were
-    not taken. ``bytes`` were to be fetched into ``caches``.
+    not taken. ``changes`` are the packages that came, went and moved. ``bytes`` were to be fetched into ``caches``.
     """
 
     paths: EnvironmentPaths
@@ -63,10 +65,21 @@ class InstallResult:
     verdict: dict[str, Any]
     change: Change
     misfits: tuple[Misfit, ...] = ()
+    changes: tuple[VersionChange, ...] = ()
     bytes: int = 0
     caches: tuple[Path, ...] = ()
     previous: Previous | None = None
     seconds: float = 0.0
+
+    @property
+    def venv(self) -> Path:
+        """The folder of the environment."""
+        return self.paths.venv
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return interpreter(self.paths.venv)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --json``."""
@@ -78,6 +91,7 @@ class InstallResult:
                 "sha256": lock.sha256,
                 "status": self.lock_change,
                 "packages": len(lock.pylock.packages),
+                "changes": [change.to_dict() for change in self.changes],
             },
             "environment": {
                 "path": str(self.paths.venv),

@@ -45,19 +45,18 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
     return marker
 
 
-def remove(paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous_only: bool) -> list[Previous]:
+def remove(
+    paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous_only: bool, anything: bool = False
+) -> list[Previous]:
     """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none.
 
-    Each is moved out of the way in one stroke, so that no half of it is ever found.
+    ``anything`` says that an environment which is not ours, or holds more than we put there, goes too. Each is moved
+    out of the way in one stroke, so that no half of it is ever found.
     """
     check_replaceable(paths)
     with environment_lock(paths, wait, reporter):
-        if not previous_only:
-            _check_removable(paths)
-        wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
-        removed = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
-        if not removed:
-            raise _no_previous(paths)
+        check_removable(paths, previous_only=previous_only, anything=anything)
+        removed = find_removable(paths, previous_only=previous_only)
         for each in removed:
             each.path.rename(paths.staging)
             remove_folder(paths.staging)
@@ -66,14 +65,28 @@ def remove(paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous
     return removed
 
 
-def _check_removable(paths: EnvironmentPaths) -> None:
+def find_removable(paths: EnvironmentPaths, *, previous_only: bool) -> list[Previous]:
+    """Find what would be removed; raise UsageError where there is nothing."""
+    wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
+    found = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
+    if not found:
+        raise _no_previous(paths)
+    return found
+
+
+def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bool) -> None:
+    """Raise UsageError where there is no environment, or, unless ``anything`` may go, one that is not ours alone."""
+    if previous_only:
+        return
     if not paths.venv.exists():
         hint = "gpuinstall env list   shows those there are"
         raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
+    is_environment = (paths.venv / "pyvenv.cfg").is_file() or (paths.venv / "conda-meta").is_dir()
     try:
-        inspect_environment(paths).check_ownership()
+        if not (anything and is_environment):
+            inspect_environment(paths).check_ownership()
     except UsageError as error:
-        error.hint = f"rm -r {paths.venv}   removes it with all that is in it"
+        error.hint = "the same with --yes removes it with all that is in it" if is_environment else None
         raise
 
 

@@ -1,4 +1,4 @@
-"""The lock to install, as it is or new, and what it costs: said and checked before it is paid."""
+"""The lock to install, there already or only resolved, and what it costs: known before anything is paid."""
 
 from __future__ import annotations
 
@@ -9,38 +9,70 @@ import tomli
 
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.space import bill, is_cached, sizes
+from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.holding import resolve_held
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
+    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
-    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
 
 
 @dataclass(frozen=True)
 class PricedLock:
-    """A lock with its plan, and what it costs: None where nothing is to be fetched or built."""
+    """What is to be installed: a lock that is there, or a resolution that a lock is yet to be made of.
 
-    found: Fit
+    ``changes`` are those of the environment, ``was_empty`` says that there is none; ``bill`` is None where nothing is
+    built.
+    """
+
+    plan: Plan
+    choice: Choice
+    of: Fit | Resolution
+    changes: tuple[VersionChange, ...] = ()
+    was_empty: bool = False
     bill: Bill | None = None
 
+    def said(self) -> Iterator[tuple[str, str]]:
+        """What is told of it before it is carried out, line by line with the label of each."""
+        if self.bill is None:
+            return
+        yield "Build", f"torch {self.choice.build.name} · Python {self.choice.python}"
+        if isinstance(self.of, Resolution):
+            yield from (("Build", remark) for remark in self.of.planned.remarks)
+        if self.was_empty:
+            yield "Changes", f"+ {len(self.changes)} packages"
+        else:
+            yield from (("" if position else "Changes", str(each)) for position, each in enumerate(self.changes))
+        fetched = "" if find_python(self.choice.python) else f"; uv fetches Python {self.choice.python} too"
+        yield "Download", f"{self.bill}{fetched}"
 
-def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedLock:
-    """Say what a lock that is there costs; raise InstallationError where there is no room for it."""
-    _say_build(found.choice, session)
+    def made(self, options: InstallOptions, session: Session) -> Fit:
+        """Have the lock; of a resolution, every byte that has no hash is fetched here."""
+        if isinstance(self.of, Fit):
+            return self.of
+        lock = build_locks([self.of], [options.request], session, options.asked, options.paths.folder)[0]
+        return Fit(lock, self.plan, self.choice)
+
+
+def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOptions, session: Session) -> PricedLock:
+    """Reckon what a lock that is there costs and changes."""
     builds, site = builds_of(found, options.machine, session)
     if session.only_binary:
         check_wheels(builds)
@@ -48,7 +80,32 @@ def price_lock(found: Fit, options: InstallOptions, session: Session) -> PricedL
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
-    return PricedLock(found, _announce(files, {}, found.choice.python, venv=options.paths.venv, session=session))
+    price = _bill(files, {}, options, session)
+    changes = compare_versions(existing.packages, found.lock.held)
+    return PricedLock(found.plan, found.choice, found, changes, existing.is_empty, price)
+
+
+def resolve_lock(
+    existing: ExistingEnvironment, options: InstallOptions, catalog: Catalog, session: Session
+) -> PricedLock:
+    """Resolve a new lock, and reckon what it costs and changes. Raise what choosing or resolving raises.
+
+    Versions that are locked stay unless they are to move.
+    """
+    request, held = [LockRequest(options.machine, options.request, catalog)], existing.held_by
+    if options.upgrade or not held:
+        resolution = plan_and_resolve(request, session)[0]
+    else:
+        resolution = resolve_held(request, [held], session, moving=options.moving)[0]
+    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
+    for warning in plan.warnings:
+        session.reporter.warn(warning.message)
+    files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
+    listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
+    listed |= dict(_listed_sizes(resolution.document))
+    price = _bill(files, listed, options, session)
+    changes = compare_versions(existing.packages, resolution.held)
+    return PricedLock(plan, choice, resolution, changes, existing.is_empty, price)
 
 
 def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
@@ -57,53 +114,19 @@ def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[Sou
     return source_builds(tomli.loads(found.lock.text)), site
 
 
-def resolve_lock(options: InstallOptions, catalog: Catalog, session: Session) -> PricedLock:
-    """Make a lock; every byte that has no hash is fetched here. Raise what choosing or resolving raises."""
-    resolution, price = price_resolution(options, catalog, session)
-    planned = resolution.planned
-    lock = build_locks([resolution], [options.request], session, options.files, options.paths.folder)[0]
-    return PricedLock(Fit(lock, planned.plan, planned.choice), price)
-
-
-def price_resolution(options: InstallOptions, catalog: Catalog, session: Session) -> tuple[Resolution, Bill]:
-    """Choose, resolve, and say what that costs; fetch none of it. Raise what choosing or resolving raises."""
-    resolution = plan_and_resolve([LockRequest(options.machine, options.request, catalog)], session)[0]
-    choice, hashes = resolution.planned.choice, resolution.hashes
-    _say_build(choice, session)
-    for remark in resolution.planned.remarks:
-        session.reporter.step("Build", remark)
-    for warning in resolution.planned.plan.warnings:
-        session.reporter.warn(warning.message)
-    files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
-    listed = {file.url: head.size or 0 for file, head in hashes.missing.items()} | dict(
-        _listed_sizes(resolution.document)
-    )
-    return resolution, _announce(files, listed, choice.python, venv=options.paths.venv, session=session)
-
-
-def _say_build(choice: Choice, session: Session) -> None:
-    session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}")
-
-
 def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """The sizes of wheels by address, where their index says them."""
     for package in resolved.get("packages", ()):
         yield from ((entry["url"], entry["size"]) for entry in package.get("wheels", ()) if entry.get("size"))
 
 
-def _announce(
+def _bill(
     files: Sequence[LockedFile],
     listed: Mapping[str, int],
-    python: str,
-    *,
-    venv: Path,
+    options: InstallOptions,
     session: Session,
 ) -> Bill:
-    """Say what will be fetched and written where; raise InstallationError where there is no room for it."""
+    """Reckon what will be fetched and written where."""
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
-    price = bill(size, cached, venv, uv_cache=session.uv_cache, cache=session.cache.folder)
-    fetched = "" if find_python(python) else f"; uv fetches Python {python} too"
-    session.reporter.step("Download", f"{price}{fetched}")
-    price.check()
-    return price
+    return bill(size, cached, options.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)

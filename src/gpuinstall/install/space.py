@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
@@ -56,6 +57,15 @@ class Bill:
     def fetch(self) -> int:
         """The bytes to fetch."""
         return sum(self.missing.values())
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """The bytes that each host will send, the most first."""
+        sums: dict[str, int] = {}
+        for file, size in self.missing.items():
+            host = urlsplit(file.url).netloc
+            sums[host] = sums.get(host, 0) + size
+        return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 
     @property
     def caches(self) -> tuple[Path, ...]:

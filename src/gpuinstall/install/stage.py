@@ -23,6 +23,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
+from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.priced_lock import PricedLock
+    from gpuinstall.install.space import Bill
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
@@ -51,14 +52,15 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
         *([] if base else [uv.fetch_python(python)]),
         uv.create(base or Path(f"python{python}"), paths.staging),
         uv.sync(interpreter(paths.staging), paths.private_lock, paths.build_settings),
+        uv.give_pip(interpreter(paths.staging), carried_pip(base) if base else None),
     ]
 
 
-def build(priced: PricedLock, options: InstallOptions, session: Session) -> None:
+def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
-    found, paths = priced.found, options.paths
+    paths = options.paths
     remove(paths.staging)
-    fetched = _fetch(priced, options, session)
+    fetched = _fetch(found, bill, options, session)
     start = monotonic()
     builds, site = builds_of(found, options.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
@@ -67,10 +69,12 @@ def build(priced: PricedLock, options: InstallOptions, session: Session) -> None
     write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
     write_atomically(paths.build_settings, sync_settings(builds))
     try:
-        create, sync = build_commands(found.choice.python, _base_python(found.choice.python, session), paths)
+        base = _base_python(found.choice.python, session)
+        create, sync, pip = build_commands(found.choice.python, base, paths)
         _run(create, session)
         with _unpacking(fetched, session) as written:
             _sync(sync, found, options, building, written)
+        _give_pip(pip, found.lock, session)
     finally:
         paths.private_lock.unlink()
         paths.build_settings.unlink()
@@ -81,16 +85,17 @@ def build(priced: PricedLock, options: InstallOptions, session: Session) -> None
     session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
 
 
-def _fetch(priced: PricedLock, options: InstallOptions, session: Session) -> list[Path]:
+def _fetch(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> list[Path]:
     """Bring what the bill says into our cache, as far as its making has not; return the wheels that are new there."""
-    size = {file.url: size for file, size in priced.bill.missing.items()} if priced.bill else {}
-    files = [file for file in _files(priced.found, options) if file.url in size]
+    size = {file.url: size for file, size in bill.missing.items()} if bill else {}
+    files = [file for file in _files(found, options) if file.url in size]
     absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
     if absent:
         start = monotonic()
         came = fetch_hashed(absent, session)
         seconds = monotonic() - start
-        said = f"{len(absent)} files, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
+        files_fetched = f"{len(absent)} file{'s' if len(absent) > 1 else ''}"
+        said = f"{files_fetched}, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
         session.reporter.step("Fetched", said, seconds)
     near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
     return [path for path in near if path]
@@ -109,6 +114,23 @@ def _unpacking(wheels: Sequence[Path], session: Session) -> Iterator[Meter | Non
         return
     with session.reporter.progress("Unpack", {f"{len(wheels)} wheels": size}) as progress:
         yield partial(progress, f"{len(wheels)} wheels")
+
+
+def carried_pip(base: Path) -> Path | None:
+    """The wheel of pip that an interpreter carries for environments; Debian's has none."""
+    root = base.resolve().parent
+    folders = [*root.parent.glob("lib/python3*/ensurepip/_bundled"), root / "Lib" / "ensurepip" / "_bundled"]
+    return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
+
+
+def _give_pip(command: list[str], lock: Lock, session: Session) -> None:
+    """Put pip into an environment whose lock has none, so that its own is the one that an activated shell calls."""
+    if "pip" in lock.names:
+        return
+    try:
+        _run(command, session)
+    except InstallationError:
+        session.reporter.warn("the environment has no pip: none is carried by its Python, and no index gave one")
 
 
 def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:
@@ -222,23 +244,25 @@ def settled(text: str, final: Path) -> str:
 
 def failure(message: str) -> InstallationError:
     """Turn uv's failure to install into an error of ours."""
+    if failed := build_failure(message):
+        return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     why = " ".join(line for line in lines if line and not line.startswith("warning:"))
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
-        return InstallationError(
-            "hash-mismatch",
-            f"{package[1] if package else 'a file'} is not the file that was locked",
-            why=why,
-            hint="do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade",
-        )
-    if "No space left" in message:
-        return InstallationError("no-space", "there is no space left", why=why, hint="df -h")
-    if "os error 13" in message:
-        return InstallationError("not-writable", "uv may not write there", why=why, hint="ls -ld .")
-    if "error sending request" in message:
-        return InstallationError("network", "a file could not be fetched", why=why, hint="run the same again")
-    if "HTTP status" in message:
-        hint = "make the lock again: gpuinstall install --upgrade"
-        return InstallationError("file-gone", "a locked file is no longer where it was", why=why, hint=hint)
+        said = f"{package[1] if package else 'a file'} is not the file that was locked"
+        hint = "do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade"
+        return InstallationError("hash-mismatch", said, why=why, hint=hint)
+    for sign, code, said, hint in _SIGNS:
+        if sign in message:
+            return InstallationError(code, said, why=why, hint=hint)
     return InstallationError("installation-failed", "uv could not make the environment", why=why)
+
+
+_REMAKE = "make the lock again: gpuinstall install --upgrade"
+_SIGNS = (
+    ("No space left", "no-space", "there is no space left", "df -h"),
+    ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
+    ("error sending request", "network", "a file could not be fetched", "run the same again"),
+    ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, read_locks, same_inputs
 from gpuinstall.lock.inputs import changed_inputs
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
@@ -14,7 +15,7 @@ from gpuinstall.lock.target import Target
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -49,14 +50,14 @@ class CheckedLock:
 class DeclaredUse:
     """What locks are said to serve: targets that each have one, machines that run theirs.
 
-    ``named`` says that the requirements are given too; else those that a lock was made from are read again. ``exact``
-    says that locks must be made from the very requirements.
+    ``every`` says that there are no other targets. ``named`` says that the requirements are given too; else the files
+    that a lock was made from are read again.
     """
 
     targets: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
+    every: bool = False
     named: bool = True
-    exact: bool = False
 
 
 def check_locks(
@@ -72,25 +73,30 @@ def check_locks(
     if missing:
         raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
 
+    apart = _versions_apart(locks)
+
     def reasons(lock: Lock) -> tuple[Reason, ...]:
-        again = {} if declared.named else lock.requirements_files
-        asked = replace(request, requirements=lock.inputs, constraints=lock.constraints) if again else request
+        here = (
+            *_misnamed(lock),
+            *_unnamed(lock, declared),
+            *changed_inputs({} if declared.named else lock.requirements_files, folder),
+        )
         return (
-            (*_misnamed(lock), *changed_inputs(again, folder))
-            or stale_here(lock, asked, catalog, declared.machines, exact=declared.exact)
-            or (stale_there(lock, asked, catalog, session) if session else ())
+            here
+            or stale_here(lock, request, catalog, declared.machines)
+            or tuple(reason for name, reason in apart.items() if name in lock.versions)
+            or (stale_there(lock, request, catalog, session) if session else ())
         )
 
     return [CheckedLock(folder / lock.name, lock, reasons(lock)) for lock in locks]
 
 
-def stale_here(
-    lock: Lock, request: Request, catalog: Catalog, machines: Iterable[Machine] = (), *, exact: bool
-) -> tuple[Reason, ...]:
+def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterable[Machine] = ()) -> tuple[Reason, ...]:
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
-    if exact and not same_inputs(lock, request):
-        reasons.append(Reason("inputs-changed", f"it was made for {' '.join(lock.inputs)}"))
+    if not same_inputs(lock, request):
+        asked = " ".join(request.requirements)
+        reasons.append(Reason("inputs-changed", f"it was made for {' '.join(lock.inputs)}, and {asked} is asked for"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     judged += [fit(lock, machine, request, catalog) for machine in machines if _of(machine, target)]
@@ -126,6 +132,19 @@ def _differing(lock: Lock, listed: Mapping[str, str | None]) -> Iterator[Reason]
             yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
         elif sha256 and sha256 not in lock.hashes(name):
             yield Reason("hash-differs", f"{name} {lock.versions[name]} is another file today")
+
+
+def _versions_apart(locks: Sequence[Lock]) -> dict[str, Reason]:
+    """The packages that the locks of a folder hold in different versions although they could have the same."""
+    found = held_apart(locks).items()
+    return {
+        name: Reason("versions-differ", f"the locks here disagree: {name} {', '.join(held)}") for name, held in found
+    }
+
+
+def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
+    if declared.every and lock.name not in {Target.parse(text).filename for text in declared.targets}:
+        yield Reason("no-target", "no target names it any more; gpuinstall lock --prune removes it")
 
 
 def _misnamed(lock: Lock) -> Iterator[Reason]:

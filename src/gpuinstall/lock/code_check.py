@@ -137,10 +137,9 @@ class CodeCheck:
         """Say why a package does not run beside a build; one without GPU code runs everywhere."""
         if not row.architectures:
             return None
-        as_build = replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
-        without = [gpu for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code)]
-        if without:
-            names = " and ".join(dict.fromkeys(gpu.label for gpu in without))
+        as_build = self._beside(row, build)
+        if without := self._without_code(as_build):
+            names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
             return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
         for rules, _ in self._gpus:
             made = f"{row.witness} is made with {rules.software} {'.'.join(map(str, as_build.toolkit or ()))}"
@@ -149,6 +148,13 @@ class CodeCheck:
             if not self._may_load(row, build):
                 return f"does not load beside torch {build.name}: {made}"
         return None
+
+    def _beside(self, row: LearnedRow, build: Build) -> Build:
+        """What the rules are asked about a package: a build with its code and its toolkit."""
+        return replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
+
+    def _without_code(self, as_build: Build) -> list[tuple[Rules, Gpu]]:
+        return [(rules, gpu) for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code)]
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
         """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
@@ -181,16 +187,31 @@ class CodeCheck:
         return [found.build for found in rejected if found.code == "less-preferred"]
 
     def _older(self, fault: MissingCode) -> str | None:
-        """Find the newest older version that runs, taking it that whoever drops a GPU does not take it up again."""
-        wheels = self._older_wheels(fault)
-        first = bisect_left(wheels, True, key=self._is_old_enough)
-        return str(wheels[first].version) if first < len(wheels) else None
+        """Find the newest older version that is not too new: it runs, or would beside an older toolkit of torch.
 
-    def _is_old_enough(self, wheel: Wheel) -> bool:
-        """Say whether a version runs, or is of an older toolkit, so that one that runs is newer if there is any."""
-        row = self._row(wheel, self._build.backend)
-        older = row.toolkit and self._build.toolkit and row.toolkit[0] < self._build.toolkit[0]
-        return bool(older) or not self._against(row, self._build)
+        Whoever drops a GPU or a toolkit is taken not to take it up again.
+        """
+        wheels = self._older_wheels(fault)
+        first = bisect_left(wheels, True, key=lambda wheel: not self._is_too_new(self._row(wheel, self._build.backend)))
+        if first == len(wheels):
+            return None
+        row = self._row(wheels[first], self._build.backend)
+        may_run = self._is_of_older_toolkit(row) and not self._predates(row)
+        return str(wheels[first].version) if may_run or not self._against(row, self._build) else None
+
+    def _is_too_new(self, row: LearnedRow) -> bool:
+        """Say whether a version does not run because it has moved on."""
+        too_old = self._is_of_older_toolkit(row) or self._predates(row)
+        return not too_old and self._against(row, self._build) is not None
+
+    def _is_of_older_toolkit(self, row: LearnedRow) -> bool:
+        toolkit = self._build.toolkit
+        return row.toolkit is not None and toolkit is not None and row.toolkit[0] < toolkit[0]
+
+    def _predates(self, row: LearnedRow) -> bool:
+        """Say whether a version is older than one of the GPUs."""
+        as_build = self._beside(row, self._build)
+        return any(rules.predates(as_build, gpu) for rules, gpu in self._without_code(as_build))
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.write import Written
@@ -30,9 +30,9 @@ class VersionChange:
     def __str__(self) -> str:
         match self.kind:
             case "added":
-                return f"+ {self.package} {self.new}"
+                return f"+ {self.package} {self.new}".rstrip()
             case "removed":
-                return f"- {self.package} {self.old}"
+                return f"- {self.package} {self.old}".rstrip()
             case "other-file":
                 return f"! {self.package} {self.new}: another file under the same version"
         return f"~ {self.package} {self.old} -> {self.new}"
@@ -54,8 +54,32 @@ class TargetDifference:
 
 def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
     """Compare two locks package by package."""
-    names = sorted({*old.versions, *new.versions})
-    return tuple(change for name in names if (change := _change(name, old, new)))
+    same = [name for name, version in old.versions.items() if new.versions.get(name) == version]
+    others = [name for name in same if old.hashes(name) != new.hashes(name)]
+    changes = [VersionChange(name, "other-file", old.versions[name], new.versions[name]) for name in others]
+    return tuple(sorted((*compare_versions(old.held, new.held), *changes), key=lambda change: change.package))
+
+
+def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[VersionChange, ...]:
+    """Compare versions by package; that of a package out of a folder is empty."""
+    names = sorted({*old, *new})
+    return tuple(change for name in names if (change := _change(name, old.get(name), new.get(name))))
+
+
+def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
+    """The packages that locks hold in different versions without need, each with ``version for target``.
+
+    A backend in a version does not count, nor what a lock is known to hold apart.
+    """
+    meant = frozenset[str]().union(*(lock.apart for lock in locks))
+    held: dict[str, dict[str, str]] = {}
+    for lock in locks:
+        for name, version in lock.versions.items():
+            held.setdefault(name, {})[lock.target] = version.partition("+")[0]
+    different = {
+        name: by_target for name, by_target in held.items() if len(set(by_target.values())) > 1 and name not in meant
+    }
+    return {name: [f"{version} for {target}" for target, version in each.items()] for name, each in different.items()}
 
 
 def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
@@ -64,15 +88,12 @@ def differences(written: Sequence[Written], family: Collection[str]) -> tuple[Ta
     return tuple(difference for name in names for difference in _differing(name, written, family))
 
 
-def _change(name: str, old: Lock, new: Lock) -> VersionChange | None:
-    before, after = old.versions.get(name), new.versions.get(name)
+def _change(name: str, before: str | None, after: str | None) -> VersionChange | None:
     if before is None:
         return VersionChange(name, "added", new=after)
     if after is None:
         return VersionChange(name, "removed", old=before)
-    if before != after:
-        return VersionChange(name, "changed", before, after)
-    return VersionChange(name, "other-file", before, after) if old.hashes(name) != new.hashes(name) else None
+    return VersionChange(name, "changed", before, after) if before and after and before != after else None
 
 
 def _differing(name: str, written: Sequence[Written], family: Collection[str]) -> list[TargetDifference]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.fetch import fetch_missing
-from gpuinstall.lock.inputs import digest, plain
+from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.inputs import digest, plain, spelled
 from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.resolver import is_unknown
 from gpuinstall.vendors import rules_for
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 class LockEvidence:
     """What the lock was made from and for. By the standard it may not steer an installation.
 
-    ``files`` are the digests of the requirements files among its inputs, by their paths from the lock's folder;
-    ``unhashed`` are the packages that come from folders and repositories, as somebody asked.
+    ``files`` say what each requirements file among its inputs asked for, by its path from the lock's folder;
+    ``revision`` how often the folder's request had changed by then; ``unhashed`` are the packages that come from
+    folders and repositories, as somebody asked; ``apart`` those that could not have the version of the other targets.
     """
 
     inputs: tuple[str, ...]
@@ -42,9 +44,11 @@ class LockEvidence:
     asked: str | None = None
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    revision: int = 0
     constraints: tuple[str, ...] = ()
     unhashed: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for ``[tool.gpuinstall]``."""
@@ -60,6 +64,8 @@ class LockEvidence:
         written |= {"asked": self.asked} if self.asked else {}
         written |= {"architectures": list(self.architectures)} if self.architectures else {}
         written |= {"floors": dict(self.floors)} if self.floors else {}
+        written |= {"apart": list(self.apart)} if self.apart else {}
+        written |= {"request-revision": self.revision} if self.revision else {}
         return written | ({"requirements-files": dict(self.files)} if self.files else {})
 
 
@@ -67,18 +73,18 @@ def build_locks(
     resolutions: Sequence[Resolution],
     requests: Sequence[Request],
     session: Session,
-    files: Mapping[str, str] | None = None,
+    asked: FolderRequest | None = None,
     folder: Path | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
 
-    ``files`` are the digests of the requirements files that the requests were read from; ``folder`` is where the locks
-    will lie (the working folder), from which paths in them begin.
+    ``asked`` says which files the requests were read from; ``folder`` is where the locks will lie (the working folder),
+    from which paths in them begin.
     """
     folder = folder or Path.cwd()
     unhashed = reduce(or_, (resolution.hashes for resolution in resolutions))
     hashes = fetch_missing(unhashed, session.cache, session.client, session.reporter)
-    return [_build(*each, hashes, files or {}, folder) for each in zip(resolutions, requests, strict=True)]
+    return [_build(*each, hashes, asked or FolderRequest(), folder) for each in zip(resolutions, requests, strict=True)]
 
 
 def document(
@@ -103,14 +109,14 @@ def document(
 
 def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
-    build, catalog = planned.choice.build, planned.request.catalog
+    build, catalog, of_target = planned.choice.build, planned.request.catalog, not planned.request.builds_here
     rules = rules_for(planned.request.machine, catalog, {build.backend.kind})
     return LockEvidence(
-        inputs=plain(request.requirements),
+        inputs=spelled(request.requirements),
         torch=str(build.torch),
         backend=build.backend.tag,
         catalogue=catalog.date,
-        asked=request.backend,
+        asked=None if of_target and request.is_for_gpus else request.backend,
         architectures=build.code,
         constraints=plain(request.constraints),
         floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
@@ -118,11 +124,12 @@ def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvid
 
 
 def _build(
-    resolution: Resolution, request: Request, hashes: Mapping[str, str], files: Mapping[str, str], folder: Path
+    resolution: Resolution, request: Request, hashes: Mapping[str, str], asked: FolderRequest, folder: Path
 ) -> Lock:
     planned, target = resolution.planned, resolution.target
     unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
-    made_from = replace(evidence(planned, target, request), files=files, unhashed=unhashed)
+    made_from = replace(evidence(planned, target, request), unhashed=unhashed)
+    made_from = replace(made_from, files=asked.files, revision=asked.revision, apart=tuple(sorted(resolution.apart)))
     made = document(resolution.document, hashes, target, planned.choice.python, made_from, folder=folder)
     return parse(target.filename, render(made))
 

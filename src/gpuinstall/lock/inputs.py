@@ -18,17 +18,23 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
-from gpuinstall.requirements_file import read_inputs, split_group
+from gpuinstall.requirements_file import PROJECT, read_inputs, split_group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.plan.requirement import Asked
+    from gpuinstall.requirements_file import RequirementsFile
 
 
 def plain(requirements: Iterable[str]) -> tuple[str, ...]:
     """Requirements in one spelling and order; raise UsageError for a malformed one."""
-    return tuple(sorted({_spelled(parse_requirement(text)) for text in requirements}))
+    return tuple(sorted(spelled(requirements)))
+
+
+def spelled(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Requirements in one spelling, each once, in the order of naming; raise UsageError for a malformed one."""
+    return tuple(dict.fromkeys(_spelled(parse_requirement(text)) for text in requirements))
 
 
 def is_requirement(text: object) -> bool:
@@ -43,22 +49,25 @@ def digest(inputs: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(sorted(inputs)).encode()).hexdigest()
 
 
-def digest_files(names: Iterable[str], folder: Path) -> dict[str, str]:
-    """The digest of what each requirements file or dependency group asks for, by its path from ``folder``.
-
-    What has no such path (a pipe, a file on another drive) is passed over; raise UsageError for a malformed file.
-    """
-    files = {name: Path(split_group(name)[0]) for name in sorted(names)}
-    kept = {name for name, path in files.items() if path.is_file() and path.absolute().drive == folder.drive}
-    return {Path(os.path.relpath(name, folder)).as_posix(): _digest(name) for name in sorted(kept)}
+def has_place(name: str, folder: Path) -> bool:
+    """Say whether a requirements file can be found again from ``folder``: a pipe, or one on another drive, cannot."""
+    path = Path(split_group(name)[0])
+    return path.is_file() and path.absolute().drive == folder.drive
 
 
-def changed_inputs(files: Mapping[str, str], folder: Path) -> Iterator[Reason]:
+def lines_of(files: Mapping[str, RequirementsFile], folder: Path) -> dict[str, tuple[str, ...]]:
+    """What requirements files and groups ask for, by their paths from ``folder``; ``-c`` stands before constraints."""
+    return {Path(os.path.relpath(name, folder)).as_posix(): _lines(files[name]) for name in sorted(files)}
+
+
+def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterator[Reason]:
     """Say which of the requirements files that were recorded are gone, or ask for something else today."""
     for name, before in files.items():
+        if name == PROJECT:
+            continue  # it is read at every run
         if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which is not there")
-        elif _digest_today(str(folder / name)) != before:
+        elif _lines_today(str(folder / name)) != {line.removeprefix("-c ") for line in before}:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
 
 
@@ -91,14 +100,14 @@ def _spelled(requirement: Asked) -> str:
     return re.sub(r"^[\w.-]+", requirement.name, requirement.text)
 
 
-def _digest(name: str) -> str:
-    asked = read_inputs(name)
-    return digest((*plain(asked.requirements), *(f"-c {text}" for text in plain(asked.constraints))))
+def _lines(asked: RequirementsFile) -> tuple[str, ...]:
+    return (*spelled(asked.requirements), *(f"-c {text}" for text in spelled(asked.constraints)))
 
 
-def _digest_today(name: str) -> str | None:
+def _lines_today(name: str) -> set[str] | None:
     try:
-        return _digest(name)
+        asked = read_inputs(name)
+        return {*spelled(asked.requirements), *spelled(asked.constraints)}
     except UsageError:
         return None
 

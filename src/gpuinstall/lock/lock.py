@@ -75,6 +75,11 @@ class Lock:
         return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
 
     @property
+    def held(self) -> dict[str, str]:
+        """The version of each package; empty for one out of a folder."""
+        return {name: self.versions.get(name, "") for name in sorted(self.names)}
+
+    @property
     def names(self) -> frozenset[str]:
         """The name of every package; those from folders have no version."""
         return frozenset(package.name for package in self.pylock.packages)
@@ -136,9 +141,21 @@ class Lock:
         return frozenset(parse_requirement(text).name for text in self.inputs)
 
     @property
+    def asked_backend(self) -> str | None:
+        """The backend that was asked for by name, where one was."""
+        said = self.evidence.get("asked")
+        return said if isinstance(said, str) else None
+
+    @property
     def meant_unhashed(self) -> frozenset[str]:
         """The packages that it was made to take from folders and repositories."""
         said = self.evidence.get("unhashed")
+        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The packages that could not have the version that the other locks of the folder have."""
+        said = self.evidence.get("apart")
         return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
 
     @property
@@ -148,12 +165,19 @@ class Lock:
         return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
 
     @property
-    def requirements_files(self) -> dict[str, str]:
-        """The digests of the requirements files that it was made from, by their paths from its folder."""
+    def requirements_files(self) -> dict[str, tuple[str, ...]]:
+        """What each file that it was made from asked for then, by the file's path from its folder."""
         said = self.evidence.get("requirements-files")
-        return {name: str(digest) for name, digest in said.items()} if isinstance(said, dict) else {}
+        files = said if isinstance(said, dict) else {}
+        return {name: tuple(map(str, lines)) for name, lines in files.items() if isinstance(lines, list)}
 
-    def made_from(self, files: Mapping[str, str]) -> Lock:
+    @property
+    def revision(self) -> int:
+        """How often the request of its folder had changed when it was made."""
+        said = self.evidence.get("request-revision")
+        return said if isinstance(said, int) else 0
+
+    def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
         """The same, said to be made from other requirements files."""
         document = parse_toml(self.text)
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.proposal import Proposal
 
 LONGEST = 240
+PREAMBLE = "No solution found when resolving dependencies; "
 MOST_NAMES = 3
 
 
@@ -50,7 +51,8 @@ def torches_wanted(told: str) -> list[str]:
 
 
 def shortened(text: str) -> str:
-    """Cut a long text."""
+    """Cut a long text of uv's."""
+    text = text.removeprefix(PREAMBLE)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.live_index import read_live_index
 from gpuinstall.lock.programs import names_programs
@@ -41,13 +42,18 @@ def plan_and_resolve(
 
     Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails.
     """
+    asked = requests
     requests, unreachable = read_live_index(requests, session)
     pins = (pins or VersionPins()).within(requests[0].request.constraints)
-    if unreachable is None:
-        agree = partial(_agree, session=session, newest=newest)
-        agreed = with_code(agree, requests, pins, session)
-    else:
-        agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    agree = partial(_agree, session=session, newest=newest)
+    try:
+        if unreachable is None:
+            agreed = with_code(agree, requests, pins, session)
+        else:
+            agreed = _agree_from_cache(requests, session, pins, unreachable, newest=newest)
+    except NoBuildError:
+        _blame_the_index(asked, session, newest=newest)
+        raise
     for resolution in agreed:
         check_resolution(resolution, session)
     return agreed
@@ -64,6 +70,15 @@ def align_versions(
             break
         now = _side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now)
     return now
+
+
+def _blame_the_index(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> None:
+    """Raise UnreachableError where the request would be served if the torch index answered."""
+    silent = session.client.unreachable(session.sources.torch_index)
+    if silent:
+        with suppress(MachineError, NoBuildError):
+            plan_locks(requests, newest=newest)
+            raise silent
 
 
 def _agree_from_cache(

@@ -17,7 +17,7 @@ from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from packaging.tags import Tag
 
@@ -35,7 +35,7 @@ FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 class ListedProgram:
     """A program, the newest wheel of it that fits, and the newest release that there is as source; None: there is none.
 
-    Both are among the versions that are asked for.
+    Both are among the versions that are asked for and that no constraint forbids.
     """
 
     name: str
@@ -77,12 +77,19 @@ def programs_first(requirements: Iterable[str], family: Collection[str]) -> tupl
 
 
 def list_programs(
-    requirements: Iterable[str], family: Collection[str], target: Target, python: str, session: Session
+    requirements: Iterable[str],
+    family: Collection[str],
+    target: Target,
+    python: str,
+    session: Session,
+    *,
+    constraints: Iterable[str] = (),
 ) -> list[ListedProgram]:
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
     asked, tags = _open_programs(requirements, family), target.tags(python)
+    limits = [parse_requirement(text) for text in constraints]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(partial(_listed, tags=tags, python=python, session=session), asked))
+        return list(pool.map(partial(_listed, limits=limits, tags=tags, python=python, session=session), asked))
 
 
 def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
@@ -100,17 +107,17 @@ def _is_exact(asked: Asked) -> bool:
     return asked.url is not None or any(exact)
 
 
-def _listed(asked: Asked, tags: list[Tag], python: str, session: Session) -> ListedProgram:
+def _listed(asked: Asked, limits: Sequence[Asked], tags: list[Tag], python: str, session: Session) -> ListedProgram:
     page = _page(asked, session)
     if page is None:
         return ListedProgram(asked.name, None, None)
-    fitting = set(tags)
+    fitting, wanted = set(tags), [asked, *(limit for limit in limits if limit.name == asked.name)]
     wheels = [
         wheel
         for wheel in parse_page(page.text, page.content_type, page.url)
-        if wheel.package == asked.name and not fitting.isdisjoint(wheel.tags) and _suits(wheel, asked, python)
+        if wheel.package == asked.name and not fitting.isdisjoint(wheel.tags) and _suits(wheel, wanted, python)
     ]
-    sources = [one for one in parse_sources(page.text, page.content_type, page.url) if _suits(one, asked, python)]
+    sources = [one for one in parse_sources(page.text, page.content_type, page.url) if _suits(one, wanted, python)]
     return ListedProgram(
         asked.name,
         max(wheels, key=lambda wheel: wheel.version, default=None),
@@ -124,9 +131,9 @@ def _page(asked: Asked, session: Session) -> Page | None:
     return None
 
 
-def _suits(release: Wheel | SourceRelease, asked: Asked, python: str) -> bool:
+def _suits(release: Wheel | SourceRelease, wanted: Iterable[Asked], python: str) -> bool:
     """Say whether a release is one that is asked for and is for this Python."""
-    if release.version.is_prerelease or not asked.allows(release.version):
+    if release.version.is_prerelease or not all(one.allows(release.version) for one in wanted):
         return False
     with suppress(ValueError):
         return SpecifierSet(release.requires_python or "").contains(f"{python.removesuffix('t')}.99")

@@ -86,7 +86,8 @@ class OpenRequest:
     def programs(self) -> tuple[ListedProgram, ...]:
         """What the default index lists of the programs, in the order of asking."""
         asked = self.planned.request.request.requirements
-        return tuple(list_programs(asked, self._binding.names, self._target, self.planned.choice.python, self.session))
+        python, limits = self.planned.choice.python, self.pins.constraints
+        return tuple(list_programs(asked, self._binding.names, self._target, python, self.session, constraints=limits))
 
     @cached_property
     def project(self) -> ResolverProject:

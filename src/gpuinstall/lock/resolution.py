@@ -51,6 +51,11 @@ class Resolution:
         return {package["name"]: package["version"] for package in self.document["packages"] if "version" in package}
 
     @property
+    def held(self) -> dict[str, str]:
+        """The version of each package; empty for one out of a folder."""
+        return {package["name"]: package.get("version", "") for package in self.document["packages"]}
+
+    @property
     def builds_from_source(self) -> bool:
         """Say whether some package has no wheel for the target."""
         return any(not file.name.endswith(".whl") for file in self.files)

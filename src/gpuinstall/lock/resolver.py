@@ -20,6 +20,7 @@ import tomli_w
 from gpuinstall import uv
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.lock import setup_code
+from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
@@ -192,11 +193,14 @@ def located(text: str, folder: Path) -> str:
 
 
 def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: no network, no such package, or a contradiction.
+    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction.
 
     ``unlisted`` are packages that no source of the family has.
     """
     cause = _cause(message)
+    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
+    if failed := _needs_torch(needing[1]) if needing else build_failure(message):
+        return failed
     for signs, code, said, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, said, why=cause, hint=hint)
@@ -207,7 +211,7 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallE
             "requirements-conflict",
             "the requirements do not go together, or not with this machine",
             why=cause,
-            hint="ask for fewer versions: gpuinstall install torch",
+            hint="ask for fewer versions: gpuinstall install --only torch",
         )
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
 
@@ -223,8 +227,6 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuI
         return InstallationError(
             "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
         )
-    if needing := re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message):
-        return _needs_torch(needing[1])
     return None
 
 

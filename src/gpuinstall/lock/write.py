@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds, write_atomically
+from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.fit import Fit, best, judge, read_locks
+from gpuinstall.lock.fit import Fit, best, judge, locks_in, read_locks
+from gpuinstall.lock.holding import resolve_held
+from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
-from gpuinstall.lock.resolver import VersionPins
+from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from gpuinstall.lock.compare import VersionChange
+    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
@@ -29,33 +35,33 @@ Status = Literal["written", "unchanged"]
 
 @dataclass(frozen=True)
 class LockOptions:
-    """Locks for ``requests`` in ``folder``; without ``upgrade`` those that still serve stay.
+    """Locks for ``requests``, made of what the folder is ``asked``; without ``upgrade`` those that still serve stay.
 
-    ``exact`` says that the requirements were named, so that only locks made from them serve; ``files`` are the digests
-    of the files that they were read from; ``newest`` gives each target its own newest torch; ``upgrade_packages`` are
-    the only ones that may move.
+    ``moving`` are the only packages that may move; ``newest`` gives each target its own newest torch; ``prune`` removes
+    the locks of the folder that are not among them.
     """
 
     folder: Path
     requests: tuple[LockRequest, ...]
-    exact: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
+    asked: FolderRequest
     upgrade: bool = False
-    upgrade_packages: tuple[str, ...] = ()
+    moving: tuple[str, ...] = ()
     newest: bool = False
+    prune: bool = False
 
 
 @dataclass(frozen=True)
 class Written:
     """A lock in its folder.
 
-    ``apart`` says by package why it could not have the version of the others; ``private`` are the sources of this
-    machine or this network alone that it takes files from.
+    ``changes`` are those from the lock that lay there; ``apart`` says by package why it could not have the version of
+    the others; ``private`` are the sources of this machine or this network alone that it takes files from.
     """
 
     path: Path
     lock: Lock
     status: Status
+    changes: tuple[VersionChange, ...] = ()
     apart: Mapping[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()
 
@@ -67,6 +73,7 @@ class Written:
             "status": self.status,
             "sha256": self.lock.sha256,
             "torch": self.lock.versions.get("torch"),
+            "changes": [change.to_dict() for change in self.changes],
             "private": list(self.private),
             "unhashed": list(self.lock.unhashed),
         }
@@ -76,19 +83,37 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     if kept := _serving(options):
         return [_unchanged(lock, options, session) for lock in kept]
-    requests, pins = list(options.requests), VersionPins()
-    if options.upgrade_packages:
-        held = _held_versions(read_locks(options.folder), options.upgrade_packages)
-        pins = _pins(held, requests[0].catalog.family)
-        requests = [request.with_torch(held["torch"]) if "torch" in held else request for request in requests]
-    resolutions = plan_and_resolve(requests, session, newest=options.newest, pins=pins)
-    _announce(resolutions, session)
+    if options.upgrade:
+        resolutions = plan_and_resolve(options.requests, session, newest=options.newest)
+    else:
+        locks = [lock for lock in read_locks(options.folder) if lock.evidence]
+        resolutions = resolve_held(options.requests, locks, session, moving=options.moving, newest=options.newest)
+    if options.newest:
+        resolutions = _meant_apart(resolutions, options.requests[0].catalog.family)
+    changes = [_changes(one, options.folder) for one in resolutions]
+    _announce(resolutions, changes, session)
     asked = [request.request for request in options.requests]
-    locks = build_locks(resolutions, asked, session, options.files, options.folder)
+    locks = build_locks(resolutions, asked, session, options.asked, options.folder)
     return [
-        replace(_write(lock, options, session), apart=resolution.apart)
-        for lock, resolution in zip(locks, resolutions, strict=True)
+        replace(_write(lock, options, session), changes=changed, apart=one.apart)
+        for lock, changed, one in zip(locks, changes, resolutions, strict=True)
     ]
+
+
+def targets_of(folder: Path) -> list[Target]:
+    """What the locks of ours in a folder are for; of damaged ones their names tell it."""
+    found = ((path, _readable(path)) for path in locks_in(folder))
+    targets = []
+    for path in [path for path, lock in found if lock is None or lock.evidence]:
+        with suppress(UsageError):
+            targets.append(Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml")))
+    return targets
+
+
+def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
+    """The locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
+    found = ((path, _readable(path)) for path in locks_in(folder))
+    return [path for path, lock in found if lock and lock.evidence and lock.target not in targets]
 
 
 def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
@@ -100,25 +125,25 @@ def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
 
 def _serving(options: LockOptions) -> list[Lock]:
     """The locks in the folder that serve as they are: all with one Python, and one torch unless each has its own."""
-    if options.upgrade or options.upgrade_packages:
+    if options.upgrade or options.moving:
         return []
     locks = read_locks(options.folder)
-    fits = [fit for request in options.requests if (fit := _serving_one(locks, request, exact=options.exact))]
-    torches = {fit.choice.build.torch for fit in fits}
-    together = len({fit.lock.python for fit in fits}) == 1 and (options.newest or len(torches) == 1)
-    return [fit.lock for fit in fits] if together and len(fits) == len(options.requests) else []
+    fits = [fit for request in options.requests if (fit := _serving_one(locks, request))]
+    serving = [fit.lock for fit in fits]
+    together = len({lock.python for lock in serving}) == 1 and not held_apart(serving)
+    return serving if together and len(fits) == len(options.requests) else []
 
 
-def _serving_one(locks: Sequence[Lock], request: LockRequest, *, exact: bool) -> Fit | None:
+def _serving_one(locks: Sequence[Lock], request: LockRequest) -> Fit | None:
     """Find the lock that serves a request: the one named after its target, or the best for its machine."""
     named = [lock for lock in locks if request.request.backend is None or lock.target == request.target]
-    return best(judge(named, request.machine, request.request, request.catalog, exact=exact))
+    return best(judge(named, request.machine, request.request, request.catalog, exact=True))
 
 
 def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Leave a lock as it is, but for the files that its requirements now come from."""
-    elsewhere = options.exact and lock.inputs and lock.requirements_files != options.files
-    return _write(lock.made_from(options.files) if elsewhere else lock, options, session)
+    elsewhere = lock.inputs and lock.requirements_files != options.asked.files
+    return _write(lock.made_from(options.asked.files) if elsewhere else lock, options, session)
 
 
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
@@ -130,30 +155,31 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     return Written(path, lock, "written", private=private)
 
 
-def _held_versions(locks: Sequence[Lock], upgraded: tuple[str, ...]) -> dict[str, str]:
-    """The locked version of every package but the upgraded; local versions are left to the choice.
-
-    Raise UsageError for a package that no lock has.
-    """
-    held = {name: version.partition("+")[0] for lock in locks for name, version in lock.versions.items()}
-    for name in upgraded:
-        if name not in held:
-            raise UsageError("not-locked", f"no lock here has a package called {name}", hint="check the name")
-    return {name: version for name, version in held.items() if name not in upgraded}
+def _meant_apart(resolutions: Sequence[Resolution], family: frozenset[str]) -> list[Resolution]:
+    """Say of the family that each target has its own newest."""
+    held = [dict.fromkeys(family.intersection(one.versions), "the newest that it has") for one in resolutions]
+    return [replace(one, apart={**members, **one.apart}) for one, members in zip(resolutions, held, strict=True)]
 
 
-def _pins(held: Mapping[str, str], family: Collection[str]) -> VersionPins:
-    """Keep the family as it is with its torch, and everything else where nothing stands against it."""
-    firm = sorted(name for name in held if name in family) if "torch" in held else []
-    rest = {name: version for name, version in held.items() if name not in family}
-    return VersionPins(tuple(f"{name}=={held[name]}" for name in firm), rest)
+def _changes(resolution: Resolution, folder: Path) -> tuple[VersionChange, ...]:
+    """Compare with the lock that lies there for the same target, if one can be read."""
+    old = _readable(folder / resolution.target.filename)
+    return compare_versions(old.held, resolution.held) if old else ()
 
 
-def _announce(resolutions: Sequence[Resolution], session: Session) -> None:
-    """Say what was chosen for each, and the bytes that have to be fetched to be hashed."""
-    for one in resolutions:
+def _readable(path: Path) -> Lock | None:
+    with suppress(LockError):
+        return read_lock(path)
+    return None
+
+
+def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[VersionChange]], session: Session) -> None:
+    """Say what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
+    for one, changed in zip(resolutions, changes, strict=True):
         choice = one.planned.choice
         session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}")
+        for each in changed:
+            session.reporter.step("", str(each))
     for remark in dict.fromkeys(remark for one in resolutions for remark in one.planned.remarks):
         session.reporter.step("Build", remark)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}

@@ -90,6 +90,9 @@ class Rules(Protocol):
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Say of a build without code for some of the GPUs what it has: ``begins at sm_75``."""
 
+    def predates(self, build: Build, gpu: Gpu) -> bool:
+        """Say whether all that a build has is for older GPUs than this one."""
+
     def against_driver(self, build: Build) -> Reason | None:
         """Say why the driver does not run a build."""
 

@@ -118,6 +118,11 @@ class Verdict:
         return "unproven" if "unproven" in found or not found else "passed"
 
     @property
+    def proves_gpus(self) -> bool:
+        """Say whether kernels passed on a GPU."""
+        return any(device.status == "passed" and device.label != CPU for device in self.devices)
+
+    @property
     def refused(self) -> bool:
         """Say whether it is the machine that failed, before any kernel could."""
         return any(check.name == MACHINE for device in self.devices for check in device.checks)

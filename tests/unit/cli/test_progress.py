@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import progress
 from gpuinstall.cli.progress import Tally, short
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.table import show
+from gpuinstall.cli.terminal import Terminal, folded
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,3 +107,34 @@ def test_a_wheel_is_called_by_its_package_and_version() -> None:
     names = [short(name, 24) for name in WHEELS]
     assert names == ["torch 2.14.1+cu126", "nvidia-cudnn-cu12 9.14.…", "sympy 1.14.0"]
     assert short("GPU 0", 24) == "GPU 0"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
+    catalog = load_catalog()
+    shown = condensed(served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))))
+    with screen(width) as (stream, drawn):
+        show(shown, Terminal(out=stream))
+    lines = [line for line in drawn if line.strip()]
+    assert max(map(len, lines)) <= width
+    assert all(line.startswith(("GPU", *(row.kind for row in shown.rows))) for line in lines)
+    assert {line.count("Ada 8.9") for line in lines} == {0, 1}
+    piped = StringIO()
+    show(shown, Terminal(out=piped))
+    assert len(piped.getvalue().splitlines()) == 1 + len(shown.rows)
+
+
+def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole() -> None:
+    text = "2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Debian 12"
+    assert folded(text, None) == folded(text, 120) == text
+    narrow = folded(text, 60).split("\n")
+    assert len(narrow) == 2
+    assert narrow[1] == f"{'':12}driver 535.183.01 (CUDA 12.2) · Debian 12"
+    command = "source /a/very/long/path/to/the/place/where/the/environment/lies/bin/activate"
+    assert folded(command, 60) == command
+
+
+def test_a_program_within_a_command_line_is_shown_by_its_beginning() -> None:
+    out = StringIO()
+    Terminal(err=out, verbose=True).started(["python", "-c", "import os\nprint(os)\n"])
+    assert out.getvalue() == "            $ python -c 'import os…'\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.project import read_project, requirements
+from gpuinstall.doctor.project import ProjectFolder, read_project
 from gpuinstall.machine import Machine
 from tests.unit.doctor.evidence import found as found_in
 
@@ -121,10 +121,10 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pyproject", "asked"),
     [
-        ({}, ("torch",)),
+        ({}, ()),
         ({"tool": {"gpuinstall": {"requirements": ["torch", "vllm"]}}}, ("torch", "vllm")),
-        ({"tool": {"gpuinstall": {"requirements": "torch"}}}, ("torch",)),
+        ({"tool": {"gpuinstall": {"requirements": "torch"}}}, ()),
     ],
 )
 def test_the_request_is_read_from_the_project(pyproject: dict[str, object], asked: tuple[str, ...]) -> None:
-    assert requirements(pyproject) == asked
+    assert ProjectFolder(pyproject).requirements == asked

@@ -70,7 +70,7 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
 def test_a_python_that_is_not_here_is_fetched_first(tmp_path: Path) -> None:
     paths, base = EnvironmentPaths(tmp_path / ".venv"), Path("/usr/bin/python3.12")
     words = [command[1:3] for command in build_commands("3.12", base, paths)]
-    assert words == [["venv", "--quiet"], ["pip", "sync"]]
+    assert words == [["venv", "--quiet"], ["pip", "sync"], ["pip", "install"]]
     assert [command[1:3] for command in build_commands("3.12", None, paths)] == [["python", "install"], *words]
 
 

@@ -9,7 +9,7 @@ from tests.unit.lock.test_compare import lock
 
 def written(target: str, apart: dict[str, str] | None = None, **versions: str) -> Written:
     made = lock(target, **versions)
-    return Written(Path(made.name), made, "written", apart or {})
+    return Written(Path(made.name), made, "written", (), apart or {})
 
 
 def test_each_target_is_named_with_its_version_and_the_reason() -> None:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.inputs import changed_inputs, digest, digest_files, is_requirement, plain
+from gpuinstall.lock.inputs import changed_inputs, digest, has_place, is_requirement, lines_of, plain
+from gpuinstall.requirements_file import read_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +31,9 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: P
     folder.mkdir()
     (folder / "in.txt").write_text("torch\n", encoding="utf-8")
     (tmp_path / "base.txt").write_text("torch\n", encoding="utf-8")
-    assert list(digest_files([str(folder / "in.txt"), str(tmp_path / "base.txt")], folder)) == ["../base.txt", "in.txt"]
-    assert digest_files(["/dev/null"], folder) == {}
+    files = {str(path): read_inputs(str(path)) for path in (folder / "in.txt", tmp_path / "base.txt")}
+    assert lines_of(files, folder) == {"../base.txt": ("torch",), "in.txt": ("torch",)}
+    assert [has_place(name, folder) for name in (*files, "/dev/null")] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", encoding="utf-8")
     file.write_text("torch>=2\nnumpy\n", encoding="utf-8")
-    before = digest_files([str(file)], tmp_path)
+    before = lines_of({str(file): read_inputs(str(file))}, tmp_path)
     if text is None:
         file.unlink()
     else:
@@ -60,5 +62,5 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
 
 
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    reasons = changed_inputs({"/dev/zero": "0", "..": "0", "a\0b": "0"}, tmp_path)
+    reasons = changed_inputs(dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path)
     assert {reason.code for reason in reasons} == {"inputs-gone"}

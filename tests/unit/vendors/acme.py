@@ -65,6 +65,9 @@ class AcmeRules:
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         return "has none"
 
+    def predates(self, build: Build, gpu: Gpu) -> bool:
+        return False
+
     def against_driver(self, build: Build) -> Reason | None:
         return None
 

@@ -107,6 +107,11 @@ class NvidiaRules:
         above = lowest is not None and any(chip < lowest.capability for gpu in gpus if (chip := _chip(gpu)))
         return f"begins at {lowest}" if above else "has none"
 
+    def predates(self, build: Build, gpu: Gpu) -> bool:
+        """Compare the highest SASS with the chip."""
+        highest, chip = max(parse_code(build.code)[0], default=None), _chip(gpu)
+        return highest is not None and chip is not None and highest.capability < chip
+
     def against_driver(self, build: Build) -> Reason | None:
         """Keep the floor of the build's CUDA major."""
         if build.toolkit is None or self._driver.serves(build.toolkit):

@@ -1,0 +1,74 @@
+"""What happens as JSON lines, for a program that runs ours: one object a line on stdout, the document last."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpuinstall.reporter import Progress, Unit
+
+EVERY_S = 0.2
+"""How often a work says how far it is."""
+
+
+class EventTerminal(Terminal):
+    """Writes every event as a line of JSON, and nothing else to stdout."""
+
+    def step(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say one finished step."""
+        self._event("step", label=label, text=text, seconds=seconds)
+
+    def wait(self, text: str) -> None:
+        """Say what is being waited for."""
+        self._event("wait", text=text)
+
+    def warn(self, text: str) -> None:
+        """Say something that stops nothing."""
+        self._event("warning", text=text)
+
+    @contextmanager
+    def progress(self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes") -> Iterator[Progress]:
+        """Say how far a work is, five times a second, and at its end."""
+        from gpuinstall.cli.progress import Tally
+
+        tally, lock, said = Tally(parts, unit), Lock(), 0.0
+
+        def say() -> None:
+            running = [{"name": part, **_state(tally.state(part))} for part in tally.running]
+            self._event("progress", label=label, unit=unit, **_state(tally.state()), parts=running)
+
+        def advance(part: str, count: int) -> None:
+            nonlocal said
+            with lock:
+                tally.add(part, count)
+                if monotonic() - said >= EVERY_S:
+                    said = monotonic()
+                    say()
+
+        yield advance
+        say()
+
+    def show_command(self, argv: Sequence[str]) -> None:
+        """Say which program is run."""
+        self._event("command", argv=list(argv))
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write what the command came to."""
+        self._event("result", **document)
+
+    def _event(self, event: str, /, **values: Any) -> None:
+        text = json.dumps({"event": event, **values})
+        self.record(text)
+        self.line(text)
+
+
+def _state(state: tuple[int, int | None]) -> dict[str, int | None]:
+    return {"done": state[0], "size": state[1]}

@@ -1,0 +1,122 @@
+"""``gpuinstall self``: the tool itself: where it is, how it is brought up to date, how it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+import click
+
+from gpuinstall import __version__
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.shells import on_path, parent_program, this_shell
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.units import display_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.cli.terminal import Terminal
+
+_OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinstall")}
+_OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
+
+
+@click.group("self", help="Say where gpuinstall itself is, bring it up to date, remove it.")
+def command() -> None:
+    """Manage the tool."""
+
+
+@command.command("path", help="Say where the command is, and the line that puts it on PATH.")
+@framed("self")
+def path(_terminal: Terminal) -> Outcome:
+    """Say where it is."""
+    program, line = command_file(), path_line(os.environ)
+
+    def show(screen: Terminal) -> None:
+        screen.line(str(program))
+        if line:
+            screen.line(line)
+
+    return Outcome({"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show)
+
+
+@command.command("update", help="Bring gpuinstall up to date: from the clone that it was made from.")
+@framed("self")
+def update(terminal: Terminal) -> Outcome:
+    """Update the tool."""
+    from gpuinstall import process
+
+    clone = _clone()
+    if clone is None:
+        raise UsageError("update-elsewhere", "this gpuinstall was not made from a clone", hint=_others(0))
+    steps = [["git", "-C", str(clone), "pull", "--ff-only"], [sys.executable, str(clone / "bootstrap.py"), "--version"]]
+    for step in steps:
+        done = process.run(step)
+        if not done.ok:
+            why = (done.err or done.out).strip()
+            raise InstallationError("update-failed", f"{' '.join(step)} failed", why=why, hint=f"git -C {clone} status")
+    said = done.out.strip()
+    terminal.step("Updated", f"{said}, from {display_path(clone)}")
+    return Outcome({"clone": str(clone), "version": said}, lambda _screen: None)
+
+
+@command.command("uninstall", help="Remove gpuinstall itself; the environments and locks that it made stay.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@framed("self")
+def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
+    """Remove the tool."""
+    from gpuinstall.files import remove
+
+    home = _home()
+    if home is None or os.name == "nt":  # Windows does not let go of a program that runs
+        hint = f'rmdir /s /q "{home}"' if home else _others(1)
+        raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
+        raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
+    remove(home)
+    return Outcome({"removed": str(home)}, lambda screen: screen.field("Removed", display_path(home)))
+
+
+def command_file() -> Path:
+    """The file that is called to run the tool."""
+    home = _home()
+    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
+    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
+
+
+def path_line(environ: Mapping[str, str]) -> str | None:
+    """The line that puts the command on PATH; None where it is there."""
+    folder = command_file().parent
+    if str(folder) in environ.get("PATH", "").split(os.pathsep):
+        return None
+    return on_path(str(folder), this_shell(environ, parent_program()))
+
+
+def _home() -> Path | None:
+    """The folder that bootstrap.py made; None where something else has installed us."""
+    folder = Path(sys.prefix).parent
+    return folder if (folder / "bin").is_dir() and Path(sys.prefix).name.startswith(f"{__version__}-") else None
+
+
+def _clone() -> Path | None:
+    """The clone that the tool was built from, which its own record names."""
+    with suppress(PackageNotFoundError, ValueError, KeyError):
+        url = json.loads(distribution("gpuinstall").read_text("direct_url.json") or "{}")["url"]
+        folder = Path(url2pathname(unquote(urlsplit(url).path)))
+        if (folder / "bootstrap.py").is_file() and (folder / ".git").exists():
+            return folder
+    return None
+
+
+def _others(which: int) -> str:
+    place = Path(sys.prefix).as_posix()
+    told = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
+    return told or ("get the newer bootstrap.py where this one came from, and run it" if which == 0 else "delete it")

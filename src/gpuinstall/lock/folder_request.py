@@ -1,0 +1,154 @@
+"""What a folder is asked to hold: what its project says, and what was added by hand since, as its locks record it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.errors import LockError, UsageError
+from gpuinstall.files import read_document
+from gpuinstall.lock.fit import locks_in
+from gpuinstall.lock.inputs import is_requirement, plain, spelled
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.requirements_file import PROJECT, RequirementsFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from gpuinstall.lock.lock import Lock
+
+_INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FolderRequest:
+    """The requirements in the order of naming, and the constraints.
+
+    ``files`` say what each file among them asked for when it was read, ``-c`` before a constraint, the project's own
+    settings among them. ``revision`` counts the changes: of locks that disagree, the one that has seen the most knows.
+    """
+
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    revision: int = 0
+
+    @property
+    def listed(self) -> RequirementsFile:
+        """What is asked for, and what is allowed of the rest."""
+        return RequirementsFile(self.requirements, self.constraints)
+
+    def declaring(self, requirements: Iterable[str]) -> FolderRequest:
+        """What the project says today in place of what it said; beside it stays what was added by hand."""
+        declared = spelled(requirements)
+        if not declared and PROJECT not in self.files:
+            return self
+        said = {*declared, *self.files.get(PROJECT, ())}
+        names = _names(declared)
+        by_hand = [one for one in self.requirements if one not in said and parse_requirement(one).name not in names]
+        files = {name: lines for name, lines in self.files.items() if name != PROJECT}
+        files |= {PROJECT: declared} if declared else {}
+        return replace(self, requirements=(*declared, *by_hand), files=files)
+
+    def adding(self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]) -> FolderRequest:
+        """The same with requirements by hand and of ``files``: each in place of what was asked of the same name.
+
+        What one of the files asked for before and does not any more leaves.
+        """
+        read = [line for lines in files.values() for line in lines]
+        added = spelled((*by_hand.requirements, *(line for line in read if not line.startswith("-c "))))
+        before = {line for name in files for line in self.files.get(name, ())}
+        names = _names(added)
+        kept = [one for one in self.requirements if one not in before and parse_requirement(one).name not in names]
+        constraints = [one for one in self.constraints if f"-c {one}" not in before]
+        constraints += spelled(by_hand.constraints)
+        constraints += [line.removeprefix("-c ") for line in read if line.startswith("-c ")]
+        now = (*kept, *added)
+        return replace(
+            self,
+            requirements=self.requirements if set(now) == set(self.requirements) else now,
+            constraints=tuple(dict.fromkeys(constraints)),
+            files={**self.files, **files},
+        )
+
+    def without(self, names: Iterable[str]) -> FolderRequest:
+        """The same without packages; raise UsageError for one that is not asked for, or not by hand."""
+        gone = {normalised(name) for name in names}
+        for name in sorted(gone):
+            self._check_removable(name)
+        kept = tuple(one for one in self.requirements if parse_requirement(one).name not in gone)
+        return replace(self, requirements=kept or ("torch",))
+
+    def following(self, recorded: FolderRequest) -> FolderRequest:
+        """The same as the successor of what was recorded."""
+        same = plain(self.requirements) == plain(recorded.requirements)
+        same = same and plain(self.constraints) == plain(recorded.constraints)
+        known = bool(recorded.requirements)
+        return replace(self, revision=recorded.revision + (known and not same))
+
+    def _check_removable(self, name: str) -> None:
+        if name == "torch":
+            hint = "gpuinstall env remove   removes the environment"
+            raise UsageError("torch-stays", "torch is what the environment is built around", hint=hint)
+        for file, lines in self.files.items():
+            if name in _names(line for line in lines if not line.startswith("-c ")):
+                hint = f"take it out of {file}, then install again" + ("" if file == PROJECT else f" with -r {file}")
+                raise UsageError("requested-elsewhere", f"{file} asks for {name}", hint=hint)
+        if name not in _names(self.requirements):
+            message = f"{name} is not among what was asked for here: {' '.join(self.requirements) or 'torch'}"
+            raise UsageError("not-requested", message, why="what others need goes when they go")
+
+
+def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
+    """What the locks of a folder were made for, or where it has none the copy in its environment, ``own``.
+
+    Where they disagree, those that have seen the last change say it, together.
+    """
+    found = [one for path in locks_in(folder) if (one := _recorded(path)).requirements]
+    found = found or ([_of(own)] if own else [])
+    revision = max((one.revision for one in found), default=0)
+    newest = [one for one in found if one.revision == revision]
+    return FolderRequest(
+        tuple(dict.fromkeys(text for one in newest for text in one.requirements)),
+        tuple(dict.fromkeys(text for one in newest for text in one.constraints)),
+        {name: lines for one in newest for name, lines in one.files.items()},
+        revision,
+    )
+
+
+def read_own_lock(venv: Path) -> Lock | None:
+    """Read the copy of its lock that an environment of ours holds; None where that is gone or damaged."""
+    marker = read_marker(venv)
+    with suppress(LockError):
+        return read_lock(venv / marker.lock) if marker else None
+    return None
+
+
+def _recorded(path: Path) -> FolderRequest:
+    """What one lock was made for; of a damaged one, what its text still says."""
+    try:
+        return _of(read_lock(path))
+    except LockError:
+        return FolderRequest(_salvaged(path))
+
+
+def _of(lock: Lock) -> FolderRequest:
+    return FolderRequest(spelled(lock.inputs), spelled(lock.constraints), lock.requirements_files, lock.revision)
+
+
+def _salvaged(path: Path) -> tuple[str, ...]:
+    try:
+        text = read_document(path, path.parent)
+    except (OSError, UnicodeDecodeError):
+        return ()
+    found = [word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs)]
+    return spelled(word for word in found if is_requirement(word))
+
+
+def _names(requirements: Iterable[str]) -> set[str]:
+    return {parse_requirement(text).name for text in requirements}

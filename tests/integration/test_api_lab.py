@@ -1,0 +1,99 @@
+"""The API as authors of other programs use it, and the events that they may read instead."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from tests.lab.clone import ROOT
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+FROZEN = "from tests.frozen import freeze\nfreeze()\n"
+EACH = """
+from gpuinstall import Request, install, lock, machine_in_words, verify
+from gpuinstall.errors import UsageError, VerificationError
+made = install("env")
+assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"
+assert verify(made.venv).status == verify(made.python).status == "passed"
+[one, two] = lock("locks", Request(("torch",)), targets=["cu126", "cpu"])
+assert (one.path.name, one.status, two.path.name) == ("pylock.cu126.toml", "written", "pylock.cpu.toml")
+assert lock("locks", Request(("torch",)), targets=["cu126", "cpu"])[0].status == "unchanged"
+other = install("other", machine=machine_in_words(("GTX 1080",), driver="580.95.05"))
+assert other.verdict["status"] == "unproven"
+try:
+    install("locks")
+except UsageError as error:
+    assert error.code == "not-ours"
+"""
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(RTX_4090)
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+def run(workshop: Workshop, code: str) -> process.Finished:
+    variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
+    return process.run([sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder)
+
+
+def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(workshop: Workshop) -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.+?)```", text, re.DOTALL)[0]
+    done = run(workshop, example)
+    assert done.status == 0, done.out + done.err
+    assert done.out.endswith("the application runs on torch 2.14.1+cu126\n")
+    assert re.search(r"Download [\d,]+ of [\d,]+ bytes", done.out)
+    assert re.search(r"Kernels [\d,]+ of [\d,]+ checks", done.out)
+    assert len(example.splitlines()) < 40
+
+
+def test_every_call_does_its_step(workshop: Workshop) -> None:
+    (workshop.folder / "locks").mkdir()
+    done = run(workshop, EACH)
+    assert done.status == 0, done.out + done.err
+    assert done.out == ""
+
+
+def test_events_are_lines_and_the_document_is_the_last(workshop: Workshop) -> None:
+    done = workshop.run("install", "--json-events", "-v")
+    assert (done.status, done.err) == (0, "")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert {event["event"] for event in events} >= {"step", "wait", "progress", "command", "result"}
+    result = events[-1]
+    assert (result["event"], result["status"], result["data"]["verdict"]["status"]) == ("result", "success", "passed")
+    loads = [event for event in events if event["event"] == "progress" and event["label"] == "Download"]
+    assert loads[-1]["done"] == loads[-1]["size"] > 0
+    refused = workshop.run("install", "--json-events", "--backend", "cu999")
+    assert json.loads(refused.out.splitlines()[-1])["exit_code"] == refused.status == 3
+    malformed = workshop.run("install", "--json-events", "--frobnicate")
+    assert json.loads(malformed.out)["errors"][0]["code"] == "usage"
+
+
+def test_a_failure_names_its_log_and_the_log_has_the_commands(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = workshop.folder / "verdict.json"
+    told.write_text(json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}))
+    monkeypatch.setenv("LAB_VERDICT", str(told))
+    failed = workshop.run("install", "--no-fallback")
+    assert failed.status == 5
+    [log] = (workshop.caches / "state" / "gpuinstall" / "log").glob("*.log")
+    assert re.search(r"^  log   \S*\.log$", failed.err, re.MULTILINE)
+    assert "pip sync" in log.read_text()
+    assert "illegal memory access" in log.read_text()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.cli.shells import activation, on_path, this_shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("bash", "source 'my env/bin/activate'"),
+        ("zsh", "source 'my env/bin/activate'"),
+        ("sh", ". 'my env/bin/activate'"),
+        ("fish", "source 'my env/bin/activate.fish'"),
+        ("nu", "overlay use 'my env/bin/activate.nu'"),
+        ("powershell", "& 'my env/bin/activate.ps1'"),
+    ],
+)
+def test_an_environment_is_activated_as_each_shell_does(shell: str, line: str) -> None:
+    assert activation("my env", shell, windows=False) == line
+
+
+@pytest.mark.parametrize(
+    ("shell", "plain", "spaced"),
+    [
+        ("powershell", ".venv\\Scripts\\activate.ps1", "& 'my env\\Scripts\\activate.ps1'"),
+        ("cmd", ".venv\\Scripts\\activate.bat", '"my env\\Scripts\\activate.bat"'),
+    ],
+)
+def test_on_windows_too(shell: str, plain: str, spaced: str) -> None:
+    assert activation(".venv", shell, windows=True) == plain
+    assert activation("my env", shell, windows=True) == spaced
+
+
+def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> None:
+    assert this_shell({"SHELL": "/bin/bash"}, "fish") == "fish"
+    assert this_shell({"SHELL": "/usr/bin/zsh"}, "make") == "zsh"
+    assert this_shell({"SHELL": "/bin/bash", "NU_VERSION": "0.99"}, None) == "nu"
+    assert this_shell({}, None) == "sh"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_line_for_path_finds_the_command(shell: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} on this machine")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", encoding="utf-8")
+    (folder / "gpuinstall-here").chmod(0o755)
+    line = on_path(str(folder), shell)
+
+    done = subprocess.run([program, "-c", f"{line}; gpuinstall-here"], capture_output=True, text=True, check=False)
+    assert done.stdout == "found\n", done.stderr

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.doctor.records import changed_by_hand, locks_apart, unproven
+from gpuinstall.environments.environment import Marker
+from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
+from tests.unit.lock.test_folder_request import lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGE = """[[packages]]
+name = "{0}"
+version = "{1}"
+wheels = [{{ url = "https://index.example/{0}-{1}-py3-none-any.whl", hashes = {{ sha256 = "{2}" }} }}]
+"""
+
+
+def environment(venv: Path, locked: dict[str, str], installed: dict[str, str]) -> Path:
+    for name, version in installed.items():
+        (venv / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info").mkdir(parents=True)
+    packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
+    text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
+    (venv / "pylock.cpu.toml").write_text(text, encoding="utf-8")
+    Marker("1", "pylock.cpu.toml", "0", "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
+    return venv
+
+
+def test_an_environment_as_it_was_locked_is_no_finding(tmp_path: Path) -> None:
+    held = {"torch": "2.14.1+cpu", "numpy": "2.3.4"}
+    assert list(changed_by_hand(environment(tmp_path, held, {**held, "pip": "26.3"}))) == []
+
+
+def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path: Path) -> None:
+    locked = {"torch": "2.14.1+cpu", "numpy": "2.3.4", "rich": "14.2.0"}
+    installed = {"torch": "2.14.1+cpu", "numpy": "1.26.4", "cowsay": "6.1"}
+    [found] = changed_by_hand(environment(tmp_path, locked, installed))
+    assert "cowsay 6.1 (not locked), numpy 1.26.4 (locked: 2.3.4), rich is gone" in found.title
+    assert "gpuinstall install --replace cowsay" in (found.fix or "")
+
+
+def test_locks_of_other_requests_are_stale(tmp_path: Path) -> None:
+    lock(tmp_path, "cpu", '["torch"]')
+    lock(tmp_path, "cu126", '["torch", "rich"]', 1)
+    [found] = locks_apart(tmp_path, ())
+    assert (found.code, found.fix) == ("lock-stale", "gpuinstall lock")
+    assert "pylock.cpu.toml was made for torch, and torch rich is asked for" in found.title
+
+
+def test_a_device_that_was_never_proven_is_a_note() -> None:
+    busy = Device(1, "NVIDIA A100", unproven="busy")
+    [found] = unproven(Verdict(VerifiedEnvironment(), (busy,)))
+    assert (found.code, found.blocking, found.title) == ("unproven", False, "GPU 1 is not proven: busy")

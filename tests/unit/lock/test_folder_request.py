@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.folder_request import FolderRequest, recorded_request
+from gpuinstall.requirements_file import RequirementsFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKED = FolderRequest(("torch", "numpy", "transformers<5"))
+DECLARED = FolderRequest(("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")})
+
+
+def add(asked: FolderRequest, *requirements: str, **files: tuple[str, ...]) -> FolderRequest:
+    return asked.adding(RequirementsFile(requirements), files)
+
+
+@pytest.mark.parametrize(
+    ("added", "requirements"),
+    [
+        ((), ("torch", "numpy", "transformers<5")),
+        (("Numpy",), ("torch", "numpy", "transformers<5")),
+        (("rich",), ("torch", "numpy", "transformers<5", "rich")),
+        (("torch==2.13.0",), ("numpy", "transformers<5", "torch==2.13.0")),
+        (("Transformers[torch]",), ("torch", "numpy", "transformers[torch]")),
+        (("./thing",), ("torch", "numpy", "transformers<5", "./thing")),
+    ],
+)
+def test_what_is_named_is_added_or_replaces_its_namesake(added: tuple[str, ...], requirements: tuple[str, ...]) -> None:
+    assert add(ASKED, *added).requirements == requirements
+
+
+def test_a_file_takes_back_what_only_it_asked_for() -> None:
+    first = add(FolderRequest(), "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay"))
+    again = add(first, one=("torch",))
+    assert set(again.requirements) == {"rich", "torch", "cowsay"}
+    assert (first.constraints, again.constraints) == (("numpy<2",), ())
+
+
+@pytest.mark.parametrize(
+    ("declared", "requirements"),
+    [
+        (("torch", "numpy"), ("torch", "numpy", "rich")),
+        (("torch",), ("torch", "rich")),
+        (("torch", "rich==14"), ("torch", "rich==14")),
+        ((), ("rich",)),
+    ],
+)
+def test_what_a_project_declares_today_stands_for_what_it_declared_before(
+    declared: tuple[str, ...], requirements: tuple[str, ...]
+) -> None:
+    assert DECLARED.declaring(declared).requirements == requirements
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("torch", "torch-stays"), ("numpy", "requested-elsewhere"), ("cowsay", "not-requested")]
+)
+def test_only_what_was_added_by_hand_is_removed(name: str, code: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        DECLARED.without((name,))
+    assert raised.value.code == code
+    assert DECLARED.without(("Rich",)).requirements == ("torch", "numpy")
+
+
+def test_a_change_is_counted_and_the_order_is_none() -> None:
+    recorded = FolderRequest(("torch", "numpy"), revision=3)
+    assert FolderRequest(("numpy", "torch")).following(recorded).revision == 3
+    assert FolderRequest(("torch",)).following(recorded).revision == 4
+    assert FolderRequest(("torch",)).following(FolderRequest()).revision == 0
+
+
+def lock(folder: Path, target: str, inputs: str, revision: int = 0, more: str = "") -> None:
+    text = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
+    text += f"inputs = {inputs}\nrequest-revision = {revision}\n{more}"
+    (folder / f"pylock.{target}.toml").write_text(text, encoding="utf-8")
+
+
+def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_path: Path) -> None:
+    lock(tmp_path, "cpu", '["torch", "numpy"]')
+    assert recorded_request(tmp_path).requirements == ("torch", "numpy")
+    lock(tmp_path, "cu126", '["torch"]')
+    assert set(recorded_request(tmp_path).requirements) == {"torch", "numpy"}
+    lock(tmp_path, "cu130", '["torch"]', 1)
+    assert recorded_request(tmp_path) == FolderRequest(("torch",), revision=1)
+
+
+def test_a_damaged_lock_still_says_what_it_was_made_for(tmp_path: Path) -> None:
+    lock(tmp_path, "cpu", '[\n    "torch",\n    "numpy",\n]', more="<<<<<<< ours\n")
+    assert recorded_request(tmp_path).requirements == ("torch", "numpy")

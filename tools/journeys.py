@@ -1,0 +1,52 @@
+"""docs/journeys.md: what daily commands do to a folder, as the lab saw it; ``python -m tools.journeys`` writes it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.driver import FakeDriver, FakeGpu, build, environment
+from tests.lab.index import StandInIndex
+from tests.lab.journeys import FIRST, OTHER, Scene, travel
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.lab.journeys import Row
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "journeys.md"
+HEAD = """# Journeys
+
+One folder, step by step: what it held before, what after, and what was said. `python -m tools.journeys` runs every
+step with a stand-in index and writes this page; the tests run the same.
+
+| journey | command | before | after | what is said | exit |
+|---|---|---|---|---|---|
+"""
+
+
+def page(rows: Iterable[Row]) -> str:
+    """Write the page."""
+    return HEAD + "".join(f"{row}\n" for row in rows)
+
+
+def rows(folder: Path) -> list[Row]:
+    """Take every step below ``folder``."""
+    wheels = catalog_index(folder / "index", ["2.14.1"], platforms=[LINUX, "windows-x86_64"], pythons=[FIRST, OTHER])
+    make_wheel(wheels / "simple", "rich", "14.2.0", requires=["markdown"])
+    make_wheel(wheels / "simple", "markdown", "3.9")
+    driver = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+    played = environment(driver, build(folder / "libraries"), folder)
+    (folder / "project").mkdir()
+    with StandInIndex(wheels) as index:
+        variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+        return list(travel(Scene(Workshop(folder / "project", folder / "caches", variables), index)))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        PAGE.write_text(page(rows(Path(name))), encoding="utf-8")

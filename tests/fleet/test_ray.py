@@ -45,11 +45,8 @@ def cluster(libraries: Path, tmp_path: Path) -> Iterator[tuple[Nodes, subprocess
     wheels = catalog_index(tmp_path / "index", ["2.14.1"], platforms=[LINUX], pythons=["3.11"])
     with StandInIndex(wheels) as index:
         nodes = Nodes.played(tmp_path / "fleet", {"r1": A100}, libraries, index.environment())
-        variables = {
-            **nodes.workshop.environment,
-            **(nodes.variables["r1"] or {}),
-            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        }
+        played = nodes.variables["r1"] or {}
+        variables = {**nodes.workshop.environment, **played, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
         words = [sys.executable, "-c", HOLD]
         with subprocess.Popen(
             words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

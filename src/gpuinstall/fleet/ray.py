@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def open_ray() -> RayEngine:
     except ImportError:
         hint = "pip install 'ray[default]' in the environment of gpuinstall (its extra is called ray)"
         raise UsageError("no-ray", "the engine ray needs the package ray", hint=hint) from None
+    sys.stdout = sys.stderr  # what Ray hears of its nodes it prints at any time: our result keeps its own stream
     if not ray.is_initialized():
         try:
             address = os.environ.get("RAY_ADDRESS", "auto")

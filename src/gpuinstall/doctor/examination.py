@@ -18,6 +18,7 @@ from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.advice import advice_words, quoted
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
 from gpuinstall.learned.known import known_catalog
 from gpuinstall.probe import read_machine
@@ -113,6 +114,7 @@ def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Examine
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
     origin = read_origin(venv, machine)
+    say_stranger(venv, reporter)
     return verify_environment(
         python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
     )

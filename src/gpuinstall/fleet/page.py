@@ -27,7 +27,7 @@ h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884; vertical-align: top }
 td:first-child { overflow-wrap: anywhere; max-width: 24rem; font-family: ui-monospace, monospace; font-size: .85rem }
-.why { font-size: .85rem; opacity: .85 } code { font-size: .85rem; overflow-wrap: anywhere }
+.why { font-size: .85rem; opacity: .85 } code { font-size: .85rem; overflow-wrap: anywhere; white-space: pre-wrap }
 .ok { color: var(--ok) } .failed { color: var(--failed) } .lost { color: var(--lost) }
 .never { color: var(--never) } .stale { color: var(--stale) } .failed, .lost, .never, .stale { font-weight: 600 }
 .map { display: flex; flex-wrap: wrap; gap: 2px }

@@ -137,6 +137,16 @@ def test_one_image_is_unpacked_on_every_node(nodes: Nodes) -> None:
     assert not list(nodes.folder.glob("n?/scratch/*/.*.part"))
 
 
+@pytest.mark.heavy
+def test_a_program_is_in_the_lock_of_all_nodes(nodes: Nodes) -> None:
+    nodes.fleet("survey", "--engine", "local")
+    (lock,) = nodes.fleet("plan", "--python", "3.11", "cowsay")["locks"]
+    text = (nodes.run_dir / "locks" / lock["name"] / lock["lock"]).read_text(encoding="utf-8")
+
+    assert (lock["nodes"], lock["torch"]) == ("n[1-3]", "2.14.1+cu126")
+    assert 'name = "cowsay"' in text
+
+
 def test_hosts_are_printed_for_srun(up: tuple[Nodes, dict[str, Any]]) -> None:
     nodes, _ = up
 

@@ -104,6 +104,30 @@ INSTALLED = {
     "seconds": "how long it took",
 }
 
+LOCKED_NODES = {
+    "name": "the folder of the lock in the run's folder",
+    "lock": "its file",
+    "torch": "its torch",
+    "backend": "its backend",
+    "python": "its Python, the same on all nodes",
+    "nodes": "the nodes that it is for, as a list that srun takes",
+    "count": "how many they are",
+    "sha256": "the digest of the file",
+    "nccl": "the collective library that it holds, or null",
+}
+CLASS = {
+    "label": "the GPUs and the driver",
+    "nodes": "the nodes, as a list that srun takes",
+    "count": "how many they are",
+}
+UPDATE = {
+    "nodes": "the nodes, as a list that srun takes",
+    "count": "how many they are",
+    "now": "the drivers that they have",
+    "branch": "the driver to install",
+    "gives": "what that gives",
+    "message": "the same for people",
+}
 INTO = {"plan", "environment", "verdict", "bytes", "seconds"}
 
 DOCUMENTS = (
@@ -408,6 +432,76 @@ DOCUMENTS = (
         },
     ),
     Document(
+        "Node",
+        "`gpuinstall node survey --json`, and so with `install` and `verify`: the record of one step on one node. The "
+        "same lies in the run's folder, and without `--json` it is printed in one line.",
+        ("node",),
+        {
+            "schema": "`gpuinstall.node/1`",
+            "run": "the id of the run; empty where nobody drives",
+            "node": "the node's name",
+            "step": "`survey`, `install`, `verify`, or `together-N`",
+            "attempt": "which attempt this is",
+            "status": "`started`, `ok` or `failed`; `started` that stays so is a node that was lost",
+            **REASON,
+            "hint": "what to do, or null",
+            "exit_code": "that of the command",
+            "started": "when, in seconds since 1970",
+            "seconds": "how long it took",
+            "tool": "the release of gpuinstall on the node",
+            "data": "what the step found: `machine`, `scratch`, `gigabits` and `tools` of a survey; `lock`, `sha256`, "
+            "`environment`, `change` and `verdict` of an installation; `verdict` of a verification",
+            "data.machine": "the node as a [Machine](#machine)",
+            "data.scratch": "where the node keeps environments of its own",
+            "data.scratch.path": "the folder",
+            "data.scratch.type": "the type of its file system",
+            "data.scratch.free": "the bytes that are free there",
+            "data.scratch.shared": "whether other nodes see it too",
+            "data.gigabits": "what its network carries, in Gbit/s each way, or null",
+            "data.tools": "the programs for images that are there",
+        },
+    ),
+    Document(
+        "Fleet plan",
+        "`gpuinstall fleet plan --json`; exit status 7 where some nodes have no lock.",
+        ("fleet-plan",),
+        {
+            "schema": "`gpuinstall.fleet-plan/1`",
+            "requirements": "what was asked for",
+            "locks": "the fewest that serve every node that any lock can serve",
+            **below("locks[]", LOCKED_NODES),
+            "classes": "nodes that a choice cannot tell apart",
+            **below("classes[]", CLASS),
+            "classes[].build": "the build that they get, or null",
+            "uncovered": "the classes that no lock serves",
+            **below("uncovered[]", CLASS | REASON),
+            "uncovered[].hint": "what to do, or null",
+            "updates": "what newer drivers would give, the fewest nodes first",
+            **below("updates[]", UPDATE),
+            "apart": "why no job can run across some of the locks, or null",
+        },
+    ),
+    Document(
+        "Fleet report",
+        "`gpuinstall fleet report --json`, and `survey`, `install`, `verify` and `up`; exit status 7 where some nodes "
+        "are not proven.",
+        ("fleet-report",),
+        {
+            "schema": "`gpuinstall.fleet-report/1`",
+            "nodes": "for each node an object of steps, each with `state` (`ok`, `failed`, `lost`, `never started` or "
+            "`stale`), `code`, `message` and `hint`",
+            "counts": "how many nodes are in each state",
+            "hosts": "the nodes in each state, as a list that srun takes",
+            "locks": "those of the plan",
+            **below("locks[]", LOCKED_NODES),
+            "updates": "as in the plan",
+            **below("updates[]", UPDATE),
+            "apart": "as in the plan",
+            "together": "for each group that may share a job: `nodes`, `backend`, the `good` ones, the bandwidth of "
+            "their all-reduce (`gb_s`, beside `link_gb_s`, what the slowest link carries), and the `culprits`",
+        },
+    ),
+    Document(
         "Environments",
         "`gpuinstall env list --json`.",
         ("env-list",),
@@ -435,7 +529,7 @@ DOCUMENTS = (
         },
     ),
 )
-OPEN = frozenset({"variables", "rows[]"})
+OPEN = frozenset({"variables", "rows[]", "nodes", "counts", "hosts"})
 """Objects whose keys are data."""
 
 

@@ -31,9 +31,11 @@ RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
 BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
+RUN = ("--run-dir", "run")
 PREPARATION: tuple[tuple[str, ...], ...] = (
     ("install", "torch==2.13.0", "--python", PYTHON),
     ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
+    ("fleet", "survey", "--engine", "local", *RUN),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
     "probe": ("probe",),
@@ -59,6 +61,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "catalog-learn": ("catalog", "learn", "torch==2.16.0", "--platform", "linux-x86_64", "--backend", "cu132"),
     "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),
     "catalog-show": ("catalog", "show", "torch==2.16.0", "--platform", "linux-x86_64"),
+    "node": ("node", "survey", *RUN),
+    "fleet-plan": ("fleet", "plan", "torch", "--python", PYTHON, *RUN),
+    "fleet-report": ("fleet", "up", "torch", "--python", PYTHON, "--resume", "--alone", *RUN),
     "env-list": ("env", "list"),
     "env-remove": ("env", "remove", "--yes"),
 }
@@ -82,7 +87,9 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
-        variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+        (folder / "scratch").mkdir()
+        node = {"GPUINSTALL_NODE": "n1", "GPUINSTALL_SCRATCH": str(folder / "scratch")}
+        variables = {**index.environment(), **node, **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
         workshop = Workshop(folder / "project", folder / "caches", variables)
         failing = Workshop(workshop.folder, workshop.caches, {**variables, "LAB_VERDICT": str(folder / "failing.json")})
         process.run(uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment)

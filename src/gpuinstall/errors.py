@@ -9,6 +9,7 @@
     ├── InstallationError     4   the installation failed
     ├── VerificationError     5   installed, but a kernel failed
     ├── LockError             6   a lock that is missing, unreadable, edited, stale or does not fit
+    ├── SomeNodesError        7   some nodes of a fleet only
     ├── MachineError          8   a GPU is present but cannot be used
     └── InterruptedByUserError 130
 """
@@ -81,6 +82,12 @@ class LockError(GpuInstallError):
     """A lock that is missing, unreadable, of unknown version, edited, stale, or does not fit."""
 
     exit_code = 6
+
+
+class SomeNodesError(GpuInstallError):
+    """Some nodes of a fleet are proven, and others are not."""
+
+    exit_code = 7
 
 
 class MachineError(GpuInstallError):

@@ -101,7 +101,7 @@ def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built
     attack.demand_at_the_default_index(["torchdata"])
     silent = {**here.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
     here = Workshop(here.folder, here.caches, silent)
-    here.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=3)
+    here.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=4)
     assert not attack.mark.exists()
 
 

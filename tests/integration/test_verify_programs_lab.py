@@ -86,7 +86,8 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify: Verify)
         (fault,) = device.faults
         assert (fault.names, fault.cause) == (("torchaudio-filter",), "F48")
         assert fault.message.startswith("RuntimeError: Detected that PyTorch and TorchAudio were compiled with")
-        assert fault.fix[0].startswith("gpuinstall install torch torchaudio")
+        assert fault.fix[0].startswith("gpuinstall install --venv ")
+        assert " torch torchaudio" in fault.fix[0]
         assert programs(device)["torchvision-nms"].status == "passed"
 
 
@@ -134,7 +135,8 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, 
     verdict = verify(TWO, {})
     (fault,) = verdict.devices[0].faults
     assert (fault.names, fault.cause) == (("torch-scatter-import",), "F56")
-    assert fault.fix[0].startswith("gpuinstall install torch torch-scatter ")
+    assert fault.fix[0].startswith("gpuinstall install --venv ")
+    assert " torch torch-scatter " in fault.fix[0]
 
 
 def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MEMORY_BYTES = 300_000_000
+MEMORY_BYTES = 540_000_000
+"""What uv is ended at, and what it may take before that is seen."""
 SECONDS = 120.0
 EVERY_S = 0.02
 

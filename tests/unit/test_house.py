@@ -25,6 +25,7 @@ facts -> failures process reporter
 failures -> machine
 fields ->
 files -> errors
+fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
@@ -54,17 +55,22 @@ words -> catalog errors machine support versions
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
 PURE = [
-    "plan",
-    "vendors.protocol",
-    "vendors.nvidia.rules",
-    "vendors.amd.rules",
-    "machine",
-    "request",
     "backend",
-    "versions",
     "errors",
+    "fleet.covers",
+    "fleet.fleet_plan",
+    "fleet.reconcile",
+    "fleet.search",
+    "fleet.updates",
+    "machine",
+    "plan",
+    "request",
+    "vendors.amd.rules",
+    "vendors.nvidia.rules",
+    "vendors.protocol",
+    "versions",
+    "wheels.torch_wheel",
 ]
-PURE += ["wheels.torch_wheel", "vendors.amd.rules"]
 WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
@@ -79,6 +85,7 @@ MAY_NAME_MAKERS = {
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
+    "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
     "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows

@@ -30,6 +30,8 @@ COMMANDS = {
     "export": "Hand a lock to other tools: pip, conda, uv projects, Docker.",
     "shellenv": "Let plain uv and pip in this shell keep to the same build.",
     "env": "See the environments that gpuinstall made, and remove them.",
+    "fleet": "Do the same on every node of a cluster, by Slurm or Ray.",
+    "node": "Take one step of a fleet's work on this node.",
     "catalog": "See which builds are known, and read unknown ones from their wheels.",
     "self": "Find gpuinstall itself, bring it up to date, remove it.",
     "completion": "Let TAB complete commands, GPUs and builds in your shell.",

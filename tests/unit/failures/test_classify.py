@@ -201,7 +201,8 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
     here = machine(environment=Environment(container="docker"))
     (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
     assert cause.id == plain.id == "F01"
-    assert "docker run --gpus all" in cause.fix[0]
+    assert cause.fix[0].startswith("on the host: ")
+    assert not plain.fix[0].startswith("on the host: ")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
 
 def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
     fix = classify("fatal error: Python.h: No such file or directory")[0].fix
-    assert [line.partition(":")[0] for line in fix[:3]] == ["apt", "dnf", "pacman"]
+    assert [line.partition(":")[0] for line in fix[:4]] == ["apt", "dnf", "zypper", "pacman"]
 
 
 def test_what_follows_from_a_cause_counts_less_than_it() -> None:

@@ -1,0 +1,92 @@
+"""What a fleet costs the machine that drives it: the plan and the report of many nodes, and reading their records."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.row import Row, in_seconds, milliseconds
+from gpuinstall import Request, load_catalog
+from gpuinstall.fleet.classes import classify
+from gpuinstall.fleet.fleet_plan import plan_fleet
+from gpuinstall.fleet.lock_groups import LockGroup
+from gpuinstall.fleet.page import page
+from gpuinstall.fleet.reconcile import NodeState
+from gpuinstall.fleet.record import NodeRecord
+from gpuinstall.fleet.report import build_report
+from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.words import machine_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.fleet.fleet_plan import FleetPlan
+
+NODES, CLASSES = 100_000, 40
+GPUS = ("V100", "T4", "A100 SXM4 80GB", "L40S", "H100 SXM", "B200")
+DRIVERS = ("470.256.02", "525.60.13", "535.183.01", "550.144.03", "570.86.10", "580.95.05", "610.43.02")
+PLAN_S, PLAN_MB, REPORT_S = 2.0, 300, 5.0
+FEW, MANY = 500, 5_000
+
+
+def rows() -> Iterator[Row]:
+    """Measure a plan of 100 000 nodes in 40 classes, its report as a page, and the reading of a node's record."""
+    before = _megabytes()
+    start = time.process_time()
+    plan = plan_fleet(classify(_surveyed()), Request(), load_catalog())
+    took, took_mb = time.process_time() - start, _megabytes() - before
+    name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
+    yield Row(name, in_seconds(took), f"{took_mb:.0f} MB", "", f"< {PLAN_S:.0f} s", took < PLAN_S)
+    yield Row("fleet plan: memory", f"{took_mb:.0f} MB", "", "", f"< {PLAN_MB} MB", took_mb < PLAN_MB)
+    start = time.process_time()
+    text = page(_reported(plan), "bench")
+    took = time.process_time() - start
+    size = f"{len(text) / 1e6:.1f} MB"
+    yield Row("fleet report: the same, as a page", in_seconds(took), size, "", f"< {REPORT_S:.0f} s", took < REPORT_S)
+    few, many = _reading(FEW), _reading(MANY)
+    yield Row(
+        f"fleet: reading a record, of {MANY} and of {FEW}", milliseconds(many), milliseconds(few), f"{many / few:.1f} x"
+    )
+
+
+def _surveyed() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every node has a document of its own, as it would be read."""
+    kinds = [
+        machine_in_words((gpu,) * 8, driver, None, None).to_dict()
+        for gpu, driver in list(product(GPUS, DRIVERS))[:CLASSES]
+    ]
+    for number in range(NODES):
+        kind = kinds[number % CLASSES]
+        yield f"n{number}", {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]}
+
+
+def _reported(plan: FleetPlan) -> Any:
+    groups = [
+        LockGroup(each.build.name, "pylock.toml", str(each.build.torch), "cu126", each.python, plan.nodes(each.classes))
+        for each in plan.groups
+    ]
+    nodes = plan.nodes(range(len(plan.classes)))
+    bad = NodeState("", "lost", message="it began and never said how it ended", exit_code=4)
+    states = {node: NodeState(node, "ok") for node in nodes}
+    taken = {"install": {**states, **dict.fromkeys(nodes[::100], bad)}, "verify": states}
+    return build_report(states, plan.to_dict(), groups, taken, {})
+
+
+def _reading(count: int) -> float:
+    """Seconds for each node's survey, of so many."""
+    _, document = next(_surveyed())
+    with tempfile.TemporaryDirectory() as name:
+        folder, nodes = RunFolder(Path(name)), [f"n{number}" for number in range(count)]
+        for node in nodes:
+            folder.keep(NodeRecord("run", node, "survey", status="ok", data={"machine": document}))
+        start = time.process_time()
+        folder.records("survey", nodes)
+        return (time.process_time() - start) / count
+
+
+def _megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,173 @@
+"""``gpuinstall node``: one step of a fleet's work on this node, told in one record; whatever starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.fleet.node import NodeOrder
+from gpuinstall.fleet.record import node_name
+from gpuinstall.fleet.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.fleet.record import NodeRecord
+
+PROLOG_S = 1.5
+
+_run_dir = click.option(
+    "--run-dir", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The folder that all nodes share."
+)
+_run = click.option("--run", metavar="ID", help="The run that this belongs to: what is in the folder has to be its.")
+_attempt = click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="Which attempt this is.")
+_node = click.option("--node", metavar="NAME", help="The name of this node; default the engine's or the host's.")
+_root = click.option("--root", metavar="DIR", type=click.Path(path_type=Path), help="Where environments lie.")
+
+
+@click.group("node", help="Take one step of a fleet's work on this node: survey, install, verify.")
+def command() -> None:
+    """Work on one node."""
+
+
+@command.command("survey", help="Say what this node is.")
+@_run_dir
+@_run
+@_attempt
+@_node
+@framed("node")
+def survey(terminal: Terminal, *, run_dir: Path, run: str | None, attempt: int, node: str | None) -> Outcome:
+    """Survey this node."""
+    from gpuinstall.fleet import node as work
+
+    return _taken(_order("survey", run_dir, node, run, attempt), lambda *_: work.survey(terminal))
+
+
+@command.command("install", help="Install the lock that the plan has for this node.")
+@_run_dir
+@_run
+@_attempt
+@_node
+@_root
+@click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments are.")
+@click.option("--build", is_flag=True, help="Build what other nodes take (shared, image).")
+@framed("node")
+def install(
+    terminal: Terminal,
+    *,
+    run_dir: Path,
+    run: str | None,
+    attempt: int,
+    node: str | None,
+    root: Path | None,
+    mode: Any,
+    build: bool,
+) -> Outcome:
+    """Install on this node."""
+
+    def work(folder: RunFolder, name: str) -> dict[str, Any]:
+        from gpuinstall.fleet.environment import Placing
+        from gpuinstall.fleet.node import install
+        from gpuinstall.fleet.scratch import read_scratch
+        from gpuinstall.session import open_session
+        from gpuinstall.sources import read_sources
+
+        own = folder.path / "environments" if mode == "shared" else read_scratch(os.environ).path
+        placing = Placing((root or own).absolute(), mode, build or mode == "node")
+        with open_session(read_sources(None, os.environ, folder.path), terminal) as session:
+            return install(folder, name, placing, session)
+
+    return _taken(_order("install", run_dir, node, run, attempt), work)
+
+
+@command.command("verify", help="Run kernels on every GPU of this node.")
+@click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder that all nodes share.")
+@_run
+@_attempt
+@_node
+@_root
+@click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
+@click.option("--together", type=click.IntRange(1), metavar="N", help="Take part in a try of several nodes.")
+@click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always end with 0.")
+@click.option("--may-drain", is_flag=True, help="With --prolog: end with 1 where a kernel is known to fail here.")
+@framed("node")
+def verify(
+    terminal: Terminal,
+    *,
+    run_dir: Path | None,
+    run: str | None,
+    attempt: int,
+    node: str | None,
+    root: Path | None,
+    deep: bool,
+    together: int | None,
+    prolog: bool,
+    may_drain: bool,
+) -> Outcome:
+    """Verify this node."""
+    if prolog:
+        return _prolog(node or node_name(os.environ), root, may_drain=may_drain)
+    if run_dir is None:
+        raise click.UsageError("--run-dir is missing")
+
+    def work(folder: RunFolder, name: str) -> Mapping[str, Any]:
+        from gpuinstall.fleet.node import verify
+        from gpuinstall.fleet.together import take_part
+
+        if together:
+            return take_part(folder, name, f"together-{together}")
+        return verify(folder, name, terminal, deep=deep)
+
+    step = f"together-{together}" if together else "verify"
+    return _taken(_order(step, run_dir, node, run, attempt), work)
+
+
+def _taken(order: NodeOrder, work: Callable[[RunFolder, str], Mapping[str, Any]]) -> Outcome:
+    """Take a step; what is printed for a person is the record too, in one line."""
+    return _told(order.carry_out(lambda: work(order.folder, order.node)))
+
+
+def _order(step: str, run_dir: Path, node: str | None, run: str | None, attempt: int) -> NodeOrder:
+    return NodeOrder(RunFolder(run_dir), step, node or node_name(os.environ), run, attempt)
+
+
+def _told(record: NodeRecord) -> Outcome:
+    error = {"code": record.code, "message": record.message, "hint": record.hint}
+    failed = record.status == "failed"
+    return Outcome(
+        record.to_dict(),
+        lambda screen: screen.line(json.dumps(record.to_dict())),
+        "error" if failed else "success",
+        record.exit_code,
+        (error,) if failed else (),
+    )
+
+
+def _prolog(node: str, root: Path | None, *, may_drain: bool) -> Outcome:
+    """Answer from what is known; where the driver keeps us waiting, nothing is said against the node."""
+    found: list[tuple[bool, str]] = []
+
+    def ask() -> None:
+        from gpuinstall.environments.environment import fingerprint
+        from gpuinstall.fleet import proof
+        from gpuinstall.fleet.administrator import prolog_answer
+        from gpuinstall.fleet.scratch import read_scratch
+        from gpuinstall.probe import read_machine
+
+        place = root or read_scratch(os.environ).path
+        found.append(prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PROLOG_S)
+    good, said = found[0] if found else (True, f"no answer within {PROLOG_S} s: nothing is said against the node")
+    data = {"node": node, "good": good, "message": said}
+    return Outcome(data, lambda screen: screen.field("Prolog", said), exit_code=1 if may_drain and not good else 0)

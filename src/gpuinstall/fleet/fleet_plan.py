@@ -1,0 +1,187 @@
+"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.backend import CPU
+from gpuinstall.errors import NoBuildError
+from gpuinstall.fleet.covers import ServingBuild, best_cover
+from gpuinstall.fleet.hostlist import compress
+from gpuinstall.plan import choose
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.values import error_of
+from gpuinstall.vendors import rules_for
+from gpuinstall.vendors.protocol import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from packaging.version import Version
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.fleet.classes import NodeClass
+    from gpuinstall.plan import Plan
+    from gpuinstall.request import Request
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """A build for one Python, and the positions of the classes that it serves."""
+
+    build: Build
+    python: str
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """``plans`` are what each class would choose alone, by position; ``groups`` are the locks to make."""
+
+    classes: tuple[NodeClass, ...]
+    plans: tuple[Plan, ...]
+    groups: tuple[PlannedGroup, ...]
+
+    @property
+    def uncovered(self) -> tuple[int, ...]:
+        """The classes that no lock can serve."""
+        return tuple(position for position, plan in enumerate(self.plans) if plan.choice is None)
+
+    def nodes(self, positions: Iterable[int]) -> tuple[str, ...]:
+        """The nodes of some classes."""
+        return tuple(node for position in positions for node in self.classes[position].nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write what is known before the locks are made."""
+        lock_of = {position: group.build.name for group in self.groups for position in group.classes}
+        return {
+            "classes": [_written(one) | {"build": lock_of.get(number)} for number, one in enumerate(self.classes)],
+            "uncovered": [self._uncovered(position) for position in self.uncovered],
+        }
+
+    def _uncovered(self, position: int) -> dict[str, Any]:
+        one, plan = self.classes[position], self.plans[position]
+        error = error_of(plan, one.machine)
+        said = {"code": error and error.code, "message": error and error.message, "hint": error and error.hint}
+        return _written(one) | said
+
+
+def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog) -> FleetPlan:
+    """Find the smallest set of locks; raise NoBuildError where its nodes have no Python in common."""
+    return Planner(request, catalog).plan(classes)
+
+
+class Planner:
+    """Plans of one request and catalogue; what a class runs is found out once."""
+
+    def __init__(self, request: Request, catalog: Catalog) -> None:
+        self._request, self._catalog = request, catalog
+        self._plans: dict[int, tuple[NodeClass, Plan]] = {}
+
+    @cached_property
+    def _ages(self) -> Mapping[Version, int]:
+        """The rank of each torch: 0 is the newest."""
+        torches = sorted({build.torch for build in self._catalog.builds}, reverse=True)
+        return {torch: age for age, torch in enumerate(torches)}
+
+    def alone(self, one: NodeClass) -> Plan:
+        """What a class would choose alone."""
+        if id(one) not in self._plans:
+            self._plans[id(one)] = one, choose(one.machine, self._request, self._catalog)
+        return self._plans[id(one)][1]
+
+    def plan(self, classes: Sequence[NodeClass]) -> FleetPlan:
+        """Find the smallest set of locks for classes."""
+        plans = tuple(map(self.alone, classes))
+        coverable = frozenset(position for position, plan in enumerate(plans) if plan.choice)
+        cover = best_cover(self._candidates(classes, plans), coverable)
+        python = self._python(cover, classes, plans) if cover else ""
+        return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, classes, plans)))
+
+    def _candidates(self, classes: Sequence[NodeClass], plans: Sequence[Plan]) -> list[ServingBuild]:
+        """Every build that some class runs, with the classes that it serves and how it serves them."""
+        served: dict[int, tuple[Build, dict[int, int]]] = {}
+        for position, plan in enumerate(plans):
+            ranks: dict[Version, count[int]] = defaultdict(count)
+            for build in plan.runnable if plan.choice else ():
+                served.setdefault(id(build), (build, {}))[1][position] = next(ranks[build.torch])
+        return [
+            ServingBuild(
+                build,
+                self._ages[build.torch],
+                nccl_of(build),
+                frozenset(position for position in ranks if self._compiles(build, classes[position])),
+                ranks,
+            )
+            for build, ranks in served.values()
+        ]
+
+    def _compiles(self, build: Build, one: NodeClass) -> bool:
+        """Say whether a GPU of a class runs a build only after its driver has compiled it."""
+        if build.backend == CPU:
+            return False
+        rules = rules_for(one.machine, self._catalog, {build.backend.kind})
+        codes = (rules.code(build, gpu) for gpu in one.machine.gpus)
+        return any(isinstance(code, Code) and code.how == "ptx" for code in codes)
+
+    def _groups(
+        self, cover: Sequence[ServingBuild], python: str, classes: Sequence[NodeClass], plans: Sequence[Plan]
+    ) -> Iterable[PlannedGroup]:
+        """Give each class the build of the cover that it prefers."""
+        mine: dict[int, list[int]] = {}
+        for position in range(len(classes)):
+            order = {id(build): rank for rank, build in enumerate(plans[position].runnable)}
+            fitting = [one for one in cover if position in one.serves]
+            if fitting:
+                best = min(fitting, key=lambda one: order[id(one.build)])
+                mine.setdefault(cover.index(best), []).append(position)
+        for number, positions in sorted(mine.items()):
+            yield PlannedGroup(cover[number].build, python, tuple(positions))
+
+    def _python(self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan]) -> str:
+        """The Python for every node: one that all have where there is one, else one that can be fetched."""
+        common = set.intersection(*(set(one.build.pythons) for one in cover))
+        chosen = [plan.choice.python for plan in plans if plan.choice]
+        newest_first = sorted(common, key=lambda each: int(each.rstrip("t").partition(".")[2]), reverse=True)
+        order = dict.fromkeys((*self._request.preferred_pythons, *chosen, self._catalog.settled_python, *newest_first))
+        usable = [each for each in order if each in common and not each.endswith("t")]
+        machines = [classes[number].machine for one in cover for number in sorted(one.serves)]
+        at_hand = [each for each in usable if all(_has(machine.pythons, each) for machine in machines)]
+        for python in (*at_hand, *usable):
+            if all(self._runs(one, python, classes) for one in cover):
+                return python
+        raise NoBuildError(
+            "no-common-python", "the nodes have no Python in common that the builds are for", hint="--python 3.12"
+        )
+
+    def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:
+        """Say whether every class of a build has it with one Python."""
+        alone = replace(self._catalog, builds=(candidate.build,))
+        asked = replace(self._request, python=python, requirements=family_of(self._request, self._catalog))
+        return all(choose(classes[number].machine, asked, alone).choice for number in candidate.serves)
+
+
+def family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
+    """What is asked of torch's own family."""
+    asked = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
+    return tuple(asked) or ("torch",)
+
+
+def nccl_of(build: Build) -> str | None:
+    """The collective library that a build asks for, where its metadata were read; None: it is seen in the lock."""
+    from gpuinstall.fleet.collectives import load_collectives
+
+    return load_collectives().get((str(build.torch), build.backend.tag))
+
+
+def _has(pythons: Sequence[str] | None, python: str) -> bool:
+    return pythons is None or any(each.startswith(f"{python}.") for each in pythons)
+
+
+def _written(one: NodeClass) -> dict[str, Any]:
+    return {"label": one.label, "nodes": compress(one.nodes), "count": len(one.nodes)}

@@ -1,0 +1,147 @@
+"""The locks of a fleet's plan, made and checked against every class, and their files fetched where the network is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import LockError, NoBuildError
+from gpuinstall.files import remove, write_atomically
+from gpuinstall.fleet.collectives import locked_nccl
+from gpuinstall.fleet.lock_groups import LockGroup
+from gpuinstall.lock.document import build_locks
+from gpuinstall.lock.fetch import download
+from gpuinstall.lock.fit import Misfit, fit
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.request import LockRequest, machine_for_target, pin_torch
+from gpuinstall.lock.target import GLIBC, Target, minor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.fleet.fleet_plan import FleetPlan, PlannedGroup
+    from gpuinstall.fleet.run_folder import RunFolder
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.request import Request
+    from gpuinstall.session import Session
+
+
+def make_locks(
+    plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session
+) -> list[LockGroup]:
+    """Write a lock for each group into the run's folder; one that lies there and still serves stays.
+
+    Raise what resolving raises, NoBuildError where a lock does not run on a class that it was made for.
+    """
+    if not plan.groups:
+        return []
+    kept = [_kept(group, plan, request, catalog, folder) for group in plan.groups]
+    locks = [lock for lock in kept if lock]
+    if len(locks) < len(kept):
+        locks = _resolved(plan, request, catalog, folder, session)
+    for group, lock in zip(plan.groups, locks, strict=True):
+        write_atomically(folder.locks / _name(group) / lock.name, lock.text)
+    return [_group(*each, plan) for each in zip(plan.groups, locks, strict=True)]
+
+
+def fetch(groups: Sequence[LockGroup], folder: RunFolder, session: Session) -> int:
+    """Bring every file of the locks into the run's folder, each once; return how many there are."""
+    locks = [read_lock(folder.locks / group.name / group.lock) for group in groups]
+    return len(download(locks, folder.wheels, session)) if locks else 0
+
+
+def different_collectives(groups: Sequence[LockGroup]) -> str | None:
+    """Say between which nodes no job can run, because their locks hold different collective libraries."""
+    versions = {group.nccl for group in groups if group.nccl}
+    if len(versions) < 2:
+        return None
+    said = ", ".join(f"{group.name} has NCCL {group.nccl}" for group in groups if group.nccl)
+    return f"no job can run across these locks: {said}"
+
+
+def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session) -> list[Lock]:
+    """Resolve for all groups together, with one torch where the plan has one."""
+    requests = [_lock_request(group, plan, request, catalog) for group in plan.groups]
+    apart = len({group.build.torch for group in plan.groups}) > 1
+    resolutions = plan_and_resolve(requests, session, newest=apart)
+    remove(folder.locks)
+    locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.locks)
+    for group, lock in zip(plan.groups, locks, strict=True):
+        _check(group, lock, plan, request, catalog)
+    return locks
+
+
+def _lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog) -> LockRequest:
+    """Ask for the group's build; with programs, which may want an older torch, for those that every class runs."""
+    build = group.build
+    if names_programs(request.requirements):
+        requirements = (*request.requirements, f"torch<={build.torch}")
+    else:
+        requirements = pin_torch(request.requirements, str(build.torch))
+    asked = replace(request, backend=build.backend.tag, python=group.python, requirements=requirements)
+    runs = [{id(each) for each in plan.plans[position].runnable} for position in group.classes]
+    everywhere = set.intersection(*runs)
+    builds = tuple(each if id(each) in everywhere else replace(each, absent="failed") for each in catalog.builds)
+    machine = _machine(group, [plan.classes[position].machine for position in group.classes])
+    return LockRequest(machine, asked, replace(catalog, builds=builds), builds_here=False)
+
+
+def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:
+    """The machine that stands for all: every kind of GPU under the newest driver, and the oldest glibc."""
+    build = group.build
+    glibcs = [machine.glibc for machine in machines if machine.glibc]
+    target = Target(build.backend.tag, build.os, build.arch, min([*glibcs, GLIBC], key=minor))
+    kinds: dict[object, Gpu] = {}
+    for machine in machines:
+        for gpu in machine.gpus:
+            kinds.setdefault((gpu.compute_capability, gpu.architecture), gpu)
+    gpus = tuple(replace(gpu, index=number) for number, gpu in enumerate(kinds.values()))
+    newest = max(machines, key=lambda machine: (machine.driver and machine.driver.version) or (0,))
+    return replace(machine_for_target(target), gpus=gpus, driver=newest.driver, makers=newest.makers)
+
+
+def _kept(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder) -> Lock | None:
+    """The lock that lies in the run's folder already, where it still serves."""
+    place = folder.locks / _name(group)
+    with suppress(LockError, NoBuildError):
+        for path in sorted(place.glob("pylock.*.toml")):
+            lock = read_lock(path)
+            _check(group, lock, plan, request, catalog)
+            return lock
+    return None
+
+
+def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, catalog: Catalog) -> None:
+    asked = replace(request, backend=None, python=group.python)
+    for position in group.classes:
+        one = plan.classes[position]
+        judged = fit(lock, one.machine, asked, catalog)
+        if isinstance(judged, Misfit):
+            raise NoBuildError(
+                "lock-does-not-fit",
+                f"{lock.name} does not run on {one.label}: {judged.reason.message}",
+                hint="ask for something else, or leave these nodes out",
+            )
+
+
+def _group(group: PlannedGroup, lock: Lock, plan: FleetPlan) -> LockGroup:
+    return LockGroup(
+        _name(group),
+        lock.name,
+        lock.versions.get("torch", str(group.build.torch)),
+        group.build.backend.tag,
+        group.python,
+        plan.nodes(group.classes),
+        lock.sha256,
+        locked_nccl(lock),
+    )
+
+
+def _name(group: PlannedGroup) -> str:
+    build = group.build
+    return f"torch-{build.torch}-{Target(build.backend.tag, build.os, build.arch)}"

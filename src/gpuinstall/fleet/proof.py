@@ -1,0 +1,50 @@
+"""The last proof of an environment on a node, beside the environment: what a prolog asks in a moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import read_json, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = "gpuinstall.proof/1"
+
+
+@dataclass(frozen=True)
+class LastProof:
+    """The fingerprint of the machine that was proven, what came of it, and when, in seconds since 1970."""
+
+    machine: str
+    status: str
+    at: float
+
+
+def keep(place: Path, node: str, machine: str, status: str) -> None:
+    """Write a proof beside an environment; where that cannot be, the record of the step still says it."""
+    with suppress(InstallationError):
+        document = {"schema": SCHEMA, **asdict(LastProof(machine, status, time.time()))}
+        write_atomically(_file(place, node), json.dumps(document) + "\n")
+
+
+def newest(root: Path, node: str) -> LastProof | None:
+    """The last proof of any environment below ``root`` on a node; None where there is none."""
+    found = [proof for place in root.glob("*") if (proof := _read(_file(place, node)))]
+    return max(found, key=lambda proof: proof.at, default=None)
+
+
+def _read(path: Path) -> LastProof | None:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        document = read_json(path)
+        return LastProof(**document) if document.pop("schema") == SCHEMA else None
+    return None
+
+
+def _file(place: Path, node: str) -> Path:
+    return place / "proofs" / f"{node}.json"

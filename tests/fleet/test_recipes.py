@@ -1,0 +1,80 @@
+"""The examples for Ansible and Kubernetes: what they call is there, and their own tools take them."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from gpuinstall import process
+from gpuinstall.cli.main import entrance
+from tests.lab.clone import ROOT
+
+PLAYBOOK = ROOT / "docs" / "recipes" / "fleet-playbook.yml"
+JOB = ROOT / "docs" / "recipes" / "fleet-job.yml"
+
+
+def tasks() -> list[dict[str, Any]]:
+    return [task for play in yaml.safe_load(PLAYBOOK.read_text("utf-8")) for task in play["tasks"]]
+
+
+def commands() -> list[list[str]]:
+    """Every command line of both, with one of the values for what a loop or a variable fills in."""
+    (container,) = yaml.safe_load(JOB.read_text("utf-8"))["spec"]["template"]["spec"]["containers"]
+    found = [container["command"]]
+    for task in tasks():
+        for item in task.get("loop", [""]):
+            argv = task["ansible.builtin.command"]["argv"]
+            found.append([word.replace("{{ item }}", item).replace("{{ run_dir }}", "/run-dir") for word in argv])
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_what_a_recipe_calls_is_a_command_with_such_options(words: list[str]) -> None:
+    command: click.Command | None = entrance
+    tool, *words = words
+    while isinstance(command, click.Group):
+        name, *words = words
+        command = command.get_command(click.Context(entrance), name)
+
+    assert tool == "gpuinstall"
+    assert command is not None
+    with suppress(click.exceptions.Exit):
+        command.make_context("tool", words)
+
+
+def test_a_node_that_fails_keeps_no_other_from_its_record() -> None:
+    on_nodes = [task for task in tasks() if task["ansible.builtin.command"]["argv"][1] == "node"]
+
+    assert len(on_nodes) == 2
+    assert all(task["ignore_errors"] for task in on_nodes)
+
+
+def test_the_job_has_one_pod_on_each_node_and_no_rights() -> None:
+    job = yaml.safe_load(JOB.read_text("utf-8"))["spec"]
+    pod = job["template"]["spec"]
+    (spread,), (container,) = pod["topologySpreadConstraints"], pod["containers"]
+
+    assert job["completionMode"] == "Indexed"
+    assert (spread["maxSkew"], spread["whenUnsatisfiable"]) == (1, "DoNotSchedule")
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_ansible_takes_the_playbook() -> None:
+    if shutil.which("ansible-playbook") is None:
+        pytest.skip("no ansible-playbook on this machine")
+    done = process.run(["ansible-playbook", "--syntax-check", "-i", "localhost,", PLAYBOOK], seconds=60)
+
+    assert done.ok, done.err
+
+
+def test_kubernetes_takes_the_job() -> None:
+    if shutil.which("kubernetes-validate") is None:
+        pytest.skip("no kubernetes-validate on this machine")
+    done = process.run(["kubernetes-validate", "--strict", JOB], seconds=60)
+
+    assert done.ok, done.out + done.err

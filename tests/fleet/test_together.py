@@ -1,0 +1,85 @@
+"""Nodes proven together by a real torch: an all-reduce over four processes, one of which stands still or dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.fleet.lock_groups import LockGroup
+from gpuinstall.fleet.record import NodeRecord
+from gpuinstall.fleet.run_folder import FleetRun, RunFolder
+from tests.lab import faulty_rank
+from tests.lab.environments import copied, cpu_torch, packages
+from tests.lab.nodes import Nodes
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.heavy, pytest.mark.network]
+NAMES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with a real torch, whose ranks read ``faults.json`` beside it."""
+    folder = copied(cpu_torch(tmp_path_factory), tmp_path_factory.mktemp("together") / "venv")
+    faulty_rank.put_into(packages(folder), folder.parent / "faults.json")
+    return folder
+
+
+@pytest.fixture
+def nodes(venv: Path, tmp_path: Path) -> Nodes:
+    """Four nodes that are installed and verified one by one."""
+    nodes = Nodes(tmp_path, Workshop(tmp_path, tmp_path / "caches"), {name: {} for name in NAMES})
+    nodes.write()
+    nodes.run_dir.mkdir()
+    folder = RunFolder(nodes.run_dir)
+    run = folder.begin("local", NAMES, {})
+    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", NAMES, "0" * 64)
+    folder.write_document("plan", {"locks": [group.to_dict()]})
+    for name in NAMES:
+        for step, data in told(venv, str(group.sha256)).items():
+            folder.keep(NodeRecord(run.id, name, step, status="ok", data=data))
+    assert isinstance(run, FleetRun)
+    return nodes
+
+
+def told(venv: Path, sha256: str) -> dict[str, dict[str, Any]]:
+    machine = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": []}
+    done = {"sha256": sha256, "environment": str(venv)}
+    return {"survey": {"machine": machine, "gigabits": 8}, "install": done, "verify": done}
+
+
+def spoil(venv: Path, **faults: str) -> None:
+    (venv.parent / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
+
+
+def test_good_nodes_pass_and_their_bandwidth_stands_beside_their_links(nodes: Nodes, venv: Path) -> None:
+    spoil(venv)
+    (group,) = nodes.fleet("verify")["together"]
+
+    assert (group["good"], group["backend"], group["culprits"]) == ("n[1-4]", "gloo", [])
+    assert group["gb_s"] > 0
+    assert group["link_gb_s"] == 1.0
+
+
+@pytest.mark.parametrize(("fault", "said"), [("hang", "hung"), ("die", "died: ended by SIGKILL")])
+def test_the_rank_that_spoils_it_is_named_and_the_others_are_proven(
+    nodes: Nodes, venv: Path, fault: str, said: str
+) -> None:
+    spoil(venv, n3=fault)
+    start = time.monotonic()
+    report = nodes.fleet("verify", exit_code=7)
+    (group,) = report["together"]
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+
+    assert [culprit["nodes"] for culprit in group["culprits"]] == [["n3"]]
+    assert said in group["culprits"][0]["why"]
+    assert group["good"] == "n[1-2,4]"
+    assert report["hosts"] == {"failed": "n3", "ok": "n[1-2,4]"}
+    assert time.monotonic() - start < 30 * max(1.0, busy)

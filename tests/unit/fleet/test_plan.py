@@ -1,0 +1,159 @@
+"""The plan of a fleet: classes, the fewest locks, ties, what is not served, what newer drivers would give."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuinstall.fleet.classes import NodeClass, classify
+from gpuinstall.fleet.covers import ServingBuild, best_cover
+from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
+from gpuinstall.fleet.updates import driver_updates
+from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
+from tests.frozen import frozen_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+H100, A100, V100 = ("H100 SXM", "580.95.05"), ("A100 SXM4 80GB", "535.183.01"), ("V100", "470.256.02")
+RTX_5090, B300, K80 = ("RTX 5090", "570.86.10"), ("B300", "580.95.05"), ("K80", "470.256.02")
+DRIVERS = ("470.256.02", "525.60.13", "535.183.01", "550.144.03", "570.86.10", "580.95.05", "610.43.02")
+GPUS = ("V100", "T4", "A100 SXM4 80GB", "L40S", "H100 SXM", "B200")
+
+
+def document(gpu: str, driver: str, count: int = 8) -> dict[str, Any]:
+    return machine_in_words((gpu,) * count, driver, None, None).to_dict()
+
+
+def fleet(*kinds: tuple[str, str], each: int = 2) -> tuple[NodeClass, ...]:
+    names = iter(f"n{number}" for number in range(1, 1000))
+    return classify((next(names), document(*kind)) for kind in kinds for _ in range(each))
+
+
+def planned(*kinds: tuple[str, str], asked: str = "torch") -> FleetPlan:
+    return plan_fleet(fleet(*kinds), Request((asked,)), frozen_catalog())
+
+
+def locks(plan: FleetPlan) -> dict[str, str]:
+    """The classes of each lock, by the first node of each."""
+    return {group.build.name: ",".join(plan.nodes(group.classes)) for group in plan.groups}
+
+
+def test_nodes_that_a_choice_cannot_tell_apart_are_one_class() -> None:
+    one, other = document(*H100), document(*H100)
+    other["gpus"][0]["uuid"] = "GPU-another"
+    fewer = document(*H100, count=7)
+    found = classify([("n1", one), ("n2", other), ("n3", fewer)])
+
+    assert [each.nodes for each in found] == [("n1", "n2"), ("n3",)]
+    assert found[0].label == "8 × H100 SXM (sm_90) · driver 580.95.05"
+
+
+def test_one_lock_serves_all_where_one_can() -> None:
+    assert locks(planned(H100, A100, V100)) == {"2.7.1+cu118": "n1,n2,n3,n4,n5,n6"}
+
+
+def test_of_equally_few_locks_those_of_one_torch_are_taken() -> None:
+    plan = planned(H100, RTX_5090, V100)
+
+    assert len(plan.groups) == 2
+    assert len({group.build.torch for group in plan.groups}) == 1
+
+
+def test_every_lock_has_the_same_python() -> None:
+    assert len({group.python for group in planned(H100, A100, V100, K80, B300).groups}) == 1
+
+
+def test_what_no_lock_serves_is_named_with_its_reason() -> None:
+    plan = planned(H100, V100, asked="torch==2.14.1")
+    (left,) = plan.to_dict()["uncovered"]
+
+    assert (left["nodes"], left["count"]) == ("n[3-4]", 2)
+    assert left["message"]
+    assert left["hint"]
+
+
+def test_the_cheapest_update_comes_first() -> None:
+    plan = planned(H100, H100, RTX_5090, V100)
+    updates = driver_updates(plan, Request(), frozen_catalog())
+
+    assert updates[0].nodes == ("n7", "n8")
+    assert "one lock for all" in updates[0].gives
+    assert str(updates[0]).startswith("driver 470.256.02 → 580 on 2 nodes gives one lock for all")
+
+
+def test_a_fleet_that_has_what_there_is_needs_no_update() -> None:
+    assert driver_updates(planned(H100), Request(), frozen_catalog()) == ()
+
+
+def test_nobody_surveyed_is_no_plan() -> None:
+    assert plan_fleet((), Request(), frozen_catalog()).groups == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from(GPUS), st.sampled_from(DRIVERS)), min_size=1, max_size=5, unique=True))
+@settings(max_examples=25)
+def test_no_smaller_set_serves_all_and_every_lock_runs_where_it_is_for(kinds: list[tuple[str, str]]) -> None:
+    plan = planned(*kinds)
+    runs = [{build.name for build in each.runnable} for each in plan.plans if each.choice]
+    names = set().union(*runs)
+    fewer = combinations(sorted(names), max(0, len(plan.groups) - 1))
+
+    assert not runs or not any(all(one & set(chosen) for one in runs) for chosen in fewer)
+    for group in plan.groups:
+        assert all(group.build in plan.plans[position].runnable for position in group.classes)
+    covered = {position for group in plan.groups for position in group.classes}
+    assert covered == set(range(len(plan.classes))) - set(plan.uncovered)
+
+
+def candidate(name: str, torch: int, ranks: dict[int, int], *, nccl: str = "1", compiled: tuple[int, ...] = ()) -> Any:
+    build = replace(frozen_catalog().builds[0], source=name)
+    return ServingBuild(build, torch, nccl, frozenset(compiled), ranks)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (candidate("one NCCL", 1, {1: 0}), candidate("two", 1, {1: 0}, nccl="2")),
+        (candidate("machine code", 1, {1: 5}), candidate("compiled first", 1, {1: 0}, compiled=(1,))),
+        (candidate("newest toolkit", 1, {1: 0}), candidate("an older one", 1, {1: 1})),
+    ],
+    ids=lambda one: one.build.source,
+)
+def test_ties_are_broken_in_order(better: ServingBuild, worse: ServingBuild) -> None:
+    first = candidate("the other lock", 1, {0: 0})
+
+    assert better in best_cover([first, worse, better], frozenset({0, 1}))
+    assert better in best_cover([better, worse, first], frozenset({0, 1}))
+
+
+def test_one_torch_for_all_comes_before_the_newest_torch() -> None:
+    old = [candidate("old a", 5, {0: 9}), candidate("old b", 5, {1: 9})]
+    new = candidate("new b", 0, {1: 0})
+
+    assert set(best_cover([*old, new], frozenset({0, 1}))) == set(old)
+
+
+def kinds_of_forty() -> list[tuple[str, str]]:
+    return [(gpu, driver) for gpu in GPUS for driver in DRIVERS][:40]
+
+
+def many(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    kinds = [document(*kind) for kind in kinds_of_forty()]
+    return ((f"n{number}", kinds[number % len(kinds)]) for number in range(count))
+
+
+def test_the_cost_of_a_plan_grows_no_faster_than_its_nodes() -> None:
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        plan_fleet(classify(many(count)), Request(), frozen_catalog())
+        return time.process_time() - start
+
+    seconds(40)
+    assert seconds(16_000) < 6 * seconds(4_000) + 0.2

@@ -28,7 +28,7 @@ files -> errors
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
-learned -> backend catalog errors files plan units wheels
+learned -> backend catalog errors files plan units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 patience -> errors

@@ -109,8 +109,11 @@ class Reader:
     def _learn(self, wheel: Wheel, backend: Backend, read: Callable[[WheelReader], LearnedRow]) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
         known = self.store.known(wheel, backend.tag)
-        if known and holds(known):
-            return known
+        if known and _asked_rightly(known):
+            if holds(known):
+                return known
+        else:
+            known = None
         started = monotonic()
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
@@ -187,6 +190,12 @@ def _as_listed(row: LearnedRow, build: Build) -> LearnedRow:
     return replace(
         row, pythons=build.pythons, glibc=build.glibc, source=build.source or DEFAULT_INDEX, labelled=build.labelled
     )
+
+
+def _asked_rightly(row: LearnedRow) -> bool:
+    """Say whether what answered is what would be asked today: another release may know better which library to ask."""
+    members = load_members()
+    return not row.witness or not members.names(row.package) or bool(members.answering(row.package, [row.witness]))
 
 
 def _may_have_code(package: str, requires: Iterable[str]) -> bool:

@@ -44,7 +44,7 @@ support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine process versions
-verify -> backend catalog environments errors facts failures learned process reporter vendors
+verify -> backend catalog environments errors facts failures files learned process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units

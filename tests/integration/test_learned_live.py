@@ -19,6 +19,7 @@ from gpuinstall.web import Client
 from tests.frozen import frozen_catalog
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.new_torch import make_new_torch, make_variants
+from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,3 +262,30 @@ def test_a_file_of_variants_that_says_nothing_of_the_build_leaves_it_to_the_whee
 
     assert chosen(person.plan(machine())) == "2.16.0+cu132"
     assert len(person.asked_for_wheels()) == 1
+
+
+def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(person: Person, stand_in_folder: Path) -> None:
+    make_new_torch(stand_in_folder, "cu132")
+    for version, torch in (("0.30.0", "2.15.0"), ("0.31.0", "2.16.0"), ("0.31.1", "2.16.1")):
+        requires = ["numpy", f"torch=={torch}"]
+        tags = "cp312-cp312-manylinux_2_28_x86_64"
+        make_wheel(stand_in_folder / "whl" / "cu132", "torchvision", f"{version}+cu132", tags, requires=requires)
+
+    for _ in range(2):
+        plan = person.plan(machine(), Request(("torch", "torchvision")))
+        assert plan.choice is not None
+        assert plan.choice.requirements == ("torch==2.16.0+cu132", "torchvision==0.31.0+cu132")
+
+
+def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before(
+    person: Person, stand_in_folder: Path
+) -> None:
+    make_new_torch(stand_in_folder, "cu132")
+    for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
+        wheel.unlink()
+
+    plan = person.plan(machine(), Request(("torch", "torchvision")))
+
+    assert chosen(plan) == "2.15.0+cu130"
+    assert why_not(plan, "2.16.0+cu132") == ("no-companion", "no torchvision loads beside it")
+    assert person.asked_for_wheels() == []

@@ -45,7 +45,7 @@ def with_companions(
         found = {name: _demanding(torch, _listed(name, builds, sources, client), catalog, client) for name in asked}
         told = {name: versions for name, versions in found.items() if versions is not None}
         if torch not in releases and told.keys() == found.keys():
-            releases[torch] = Release(torch, "", **{name: tuple(versions) for name, versions in told.items()})
+            releases[torch] = Release(torch, "", tuple(told.get("torchvision", ())), tuple(told.get("torchaudio", ())))
             new = {(name, version): one for name, versions in told.items() for version, one in versions.items()}
             companions = new | companions
     return replace(catalog, releases=releases, companions=companions)

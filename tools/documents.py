@@ -330,6 +330,11 @@ DOCUMENTS = (
             "advice": "advice that the text gives and that does not help; missing where there is none",
             "advice[].told": "the advice",
             "advice[].why": "why it does not help",
+            "code": "packages with GPU code of their own, as it was learned; missing where nothing of it matters",
+            "code[].package": "the package",
+            "code[].version": "its version",
+            "code[].architectures": "what it has code for",
+            "code[].without": "the GPUs of `--machine` that it has none for",
         },
     ),
     Document(

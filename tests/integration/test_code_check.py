@@ -166,3 +166,15 @@ def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Wo
 def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(workshop: Workshop, index: StandInIndex) -> None:
     assert locked(workshop, "plain", *V100)["plain"] == "1.0"
     assert [asked.path for asked in index.log if asked.range] == []
+
+
+def test_what_another_library_answered_is_read_again_once_the_right_one_is_known(
+    workshop: Workshop, index: StandInIndex
+) -> None:
+    locked(workshop, "vllm", *RTX_4090)
+    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions").glob("vllm-0.11.0-*")
+    row.write_text(row.read_text().replace("vllm/_C.abi3.so", "vllm/larger.so"))
+    index.forget()
+    locked(workshop, "vllm", *RTX_4090)
+    assert {asked.path.rpartition("/")[2].partition("-py3")[0] for asked in index.log if asked.range} == {"vllm-0.11.0"}
+    assert "vllm/_C.abi3.so" in row.read_text()

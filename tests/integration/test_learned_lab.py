@@ -9,7 +9,8 @@ import pytest
 import tomli
 
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.new_torch import make_new_torch
+from tests.lab.new_torch import make_new_torch, make_variants
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -133,3 +134,37 @@ def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_
     done = workshop.document("install")["data"]
     assert done["environment"]["torch"] == "2.14.1+cu126"
     assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
+
+
+def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    for place in ("simple", "whl/cu132"):
+        make_variants(stand_in_folder / place, {"cu132": "75 80 86 90 100 120", "cu130": "75 80"})
+    (lock,) = workshop.document("lock")["data"]["locks"]
+    assert lock["torch"] == "2.16.0+cu132"
+    text = workshop.lock("pylock.cu132.toml")
+    assert "torch-2.16.0%2Bcu132-cp312-cp312-manylinux_2_28_x86_64.whl" in text
+    assert "x86_64-cu" not in text
+    assert parts_asked(stand_in) == []
+
+
+def test_what_is_locked_beside_a_new_torch_is_what_its_own_metadata_and_its_companions_demand(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    tags = "cp312-cp312-manylinux_2_28_x86_64"
+    make_wheel(stand_in_folder / "whl" / "cu132", "torchvision", "0.31.0+cu132", tags, requires=["torch==2.16.0"])
+    make_wheel(stand_in_folder / "whl" / "cu132", "triton", "3.9.1", tags)
+    workshop.document("lock", "torch", "torchvision", "triton")
+    packages = tomli.loads(workshop.lock("pylock.cu132.toml"))["packages"]
+    versions = {package["name"]: package["version"] for package in packages}
+    assert {name: versions[name] for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")} == {
+        "torch": "2.16.0+cu132",
+        "torchvision": "0.31.0+cu132",
+        "triton": "3.9.0",
+        "nvidia-cudnn-cu13": "9.10.2.21",
+    }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 JSON = "application/vnd.pypi.simple.v1+json"
+KINDS = ("*.whl", "*-variants.json")
 _PAGE = {"Cache-Control": "max-age=600"}
 _FILE = {"Cache-Control": "max-age=31536000"}
 _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
@@ -147,7 +148,7 @@ class StandInIndex:
 
     def _wheel(self, folder: Path, name: str) -> Answer:
         path = folder / name.removesuffix(".metadata")
-        if not name.endswith((".whl", ".whl.metadata", ".tar.gz")) or not path.is_file():
+        if not name.endswith((".whl", ".whl.metadata", ".tar.gz", ".json")) or not path.is_file():
             return DENIED
         if name.endswith(".metadata"):
             return Answer(200, metadata_of(path), headers=_FILE) if self.habits.metadata else DENIED
@@ -155,7 +156,7 @@ class StandInIndex:
         return Answer(200, path.read_bytes(), "application/zip", {**_FILE, **ranges})
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
-        wheels = sorted((self.folder / "whl" / tag).glob("*.whl"))
+        wheels = [wheel for kind in KINDS for wheel in sorted((self.folder / "whl" / tag).glob(kind))]
         return [wheel for wheel in wheels if package in {None, _package(wheel.name)}]
 
     def _packages_page(self, tag: str) -> Answer:
@@ -210,7 +211,7 @@ class StandInIndex:
         return headers.get("authorization") == f"Basic {b64encode(credentials.encode()).decode()}"
 
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
-        kinds = (path for kind in ("*.whl", "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
+        kinds = (path for kind in (*KINDS, "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
         found = [path for path in kinds if _package(path.name) == package]
         if not found:
             return NOT_FOUND

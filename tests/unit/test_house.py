@@ -20,7 +20,7 @@ config -> errors files
 doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
-export -> backend errors lock
+export -> backend errors lock wheels
 facts -> failures process reporter
 failures -> machine
 fields ->

@@ -30,7 +30,8 @@ class KindOfBuilds(NamedTuple):
 class Release(NamedTuple):
     """A release of torch: when, and the versions of its companions that load beside it, the preferred one first.
 
-    ``triton`` is the pin in torch's own metadata, such as ``==3.6.0``.
+    ``triton`` is the pin in torch's own metadata, such as ``==3.6.0``. One that only a listing knows was ``released``
+    on no known day, and its triton is left to that metadata.
     """
 
     torch: Version

@@ -67,13 +67,23 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
-        wheels=tuple(dict.fromkeys(wheel for answer in answers if isinstance(answer, tuple) for wheel in answer)),
+        wheels=_sharing(dict.fromkeys(wheel for answer in answers if isinstance(answer, tuple) for wheel in answer)),
         backends=frozenset(tags),
         packages=frozenset(names),
         index_answers=not any(isinstance(answer, Silent) for answer in from_index),
         default_listed=bool(from_default) and not any(isinstance(answer, Silent) for answer in from_default),
         silent=tuple(dict.fromkeys(answer for answer in answers if isinstance(answer, Silent))),
     )
+
+
+def _sharing(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
+    """What describes the variants of a release on one page describes them for the wheels of all."""
+    listed = tuple(wheels)
+    told = {(wheel.package, wheel.version.public): wheel.variants for wheel in reversed(listed) if wheel.variants}
+    if not told:
+        return listed
+    keys = ((wheel.package, wheel.version.public) for wheel in listed)
+    return tuple(replace(wheel, variants=told.get(key)) for wheel, key in zip(listed, keys, strict=True))
 
 
 def family_wheels(sources: Sources, client: Client, backend: str, package: str) -> tuple[Wheel, ...]:

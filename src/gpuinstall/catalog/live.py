@@ -39,7 +39,7 @@ def live_catalog(
     """
     for url in sources.ignored_extra:
         reporter.warn(f"the extra index {url} is not asked for torch and its family")
-    tags, packages = _backends(catalog, machine, request), ("torch", *_companions(request))
+    tags, packages = _backends(catalog, machine, request), ("torch", *companions_asked(request))
     with ThreadPoolExecutor(1) as pool:
         listed_tags = pool.submit(_listed_tags, sources.torch_index, client) if not request.backend else None
         listing = read_listing(sources, client, tags, packages)
@@ -59,7 +59,8 @@ def _lists_any(listing: Listing, index: str) -> bool:
     return any(wheel.source.startswith(index) for wheel in listing.wheels)
 
 
-def _companions(request: Request) -> list[str]:
+def companions_asked(request: Request) -> list[str]:
+    """Name the companions that a request asks for."""
     names = (re.match(r"[\w.-]*", text.strip()) for text in request.requirements)
     asked = {canonicalize_name(name[0]) for name in names if name}
     return sorted(asked & COMPANIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
+_VARIANTS = re.compile(r"([A-Za-z0-9_.]{1,99})-([^-]{1,99})-variants\.json", re.ASCII)
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
 
@@ -35,7 +36,8 @@ class Wheel:
     """One wheel of a source.
 
     ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
-    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it.
+    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it;
+    ``variants`` is the file that describes the variants of its release, where the page has one.
     """
 
     package: str
@@ -50,6 +52,7 @@ class Wheel:
     backend: str | None = None
     source: str = DEFAULT_INDEX
     requires_python: str | None = None
+    variants: str | None = None
 
 
 class SourceRelease(NamedTuple):
@@ -67,8 +70,7 @@ def parse_page(
 
     Raise InstallationError where the page is malformed or a name leads out of its folder.
     """
-    wheels = (_wheel(link, backend, source) for link in _links(text, content_type, url))
-    return tuple(wheel for wheel in wheels if wheel is not None)
+    return _wheels(_links(text, content_type, url), backend, source)
 
 
 @cache
@@ -92,8 +94,7 @@ def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
 def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
     """Read the wheels among the names of the files in an absolute ``folder``."""
     links = (_Link((folder / name).as_uri(), name) for name in names)
-    wheels = (_wheel(link, None, source) for link in links)
-    return tuple(wheel for wheel in wheels if wheel is not None)
+    return _wheels(links, None, source)
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,17 @@ def _source_release(link: _Link) -> SourceRelease | None:
     with suppress(ValueError):
         return SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python)
     return None
+
+
+def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
+    """The wheels among the files of a page; a name that is labelled as a variant's is none."""
+    files = tuple(links)
+    named = ((_VARIANTS.fullmatch(link.filename), link.url) for link in files)
+    told: dict[tuple[str, str], str] = {(canonicalize_name(name[1]), name[2]): url for name, url in named if name}
+    wheels = (wheel for link in files if (wheel := _wheel(link, backend, source)))
+    return tuple(
+        replace(wheel, variants=told.get((wheel.package, wheel.version.public))) if told else wheel for wheel in wheels
+    )
 
 
 def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:

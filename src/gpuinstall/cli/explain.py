@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from gpuinstall.cli.explain_code import code_beside_torch
 from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
@@ -42,12 +43,24 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
     words = _words(Path(venv).absolute()) if venv else {}
-    said = Transcript(read_text(text))
+    told = read_text(text)
+    said = Transcript(told)
     known = read_machine_document(machine) if machine else None
     causes = classify(said, known, here=_here(), words=words)
     others = lookalikes(said)
     advice = advised(said, causes)
-    return Outcome(document(causes, others, advice), lambda screen: show(screen, causes, others, advice, words))
+    code = code_beside_torch(told, known, venv)
+    data = document(causes, others, advice) | ({"code": code} if code else {})
+
+    def shown(screen: Terminal) -> None:
+        show(screen, causes, others, advice, words)
+        for row in code:
+            none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
+            screen.line(
+                f"\n{row['package']} {row['version']} has code of its own, {none}{' '.join(row['architectures'])}"
+            )
+
+    return Outcome(data, shown)
 
 
 def _words(venv: Path) -> dict[str, str]:

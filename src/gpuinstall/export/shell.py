@@ -6,6 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from gpuinstall.backend import known_backend
+from gpuinstall.wheels.variants import load_vocabulary
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -24,6 +27,7 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     said: dict[str, str] = {}
     if backend in UV_TAGS and not sources.named:
         said["UV_TORCH_BACKEND"] = backend
+    said |= _for_variants(backend)
     if sources.default_index and not _closed(sources):
         said["UV_DEFAULT_INDEX"] = sources.default_index
     if sources.certificates:
@@ -31,6 +35,13 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     if constraints:
         said["UV_CONSTRAINT"] = constraints.as_uri()
     return said
+
+
+def _for_variants(tag: str) -> dict[str, str]:
+    """What programs that choose among variants of wheels are to take for the driver's toolkit: the build's; a draft."""
+    backend = known_backend(tag)
+    words = load_vocabulary().get(backend.kind) if backend else None
+    return {words["decision"]: backend.version} if backend and backend.version and words else {}
 
 
 def omissions(backend: str, sources: Sources) -> tuple[str, ...]:

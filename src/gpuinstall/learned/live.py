@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.live import live_catalog
+from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.errors import InstallationError
+from gpuinstall.learned.companions import with_companions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan import choose
@@ -53,6 +54,9 @@ def learned_catalog(
     live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
     reader = Reader(sources, client, store or learned_store(), reporter)
     live = _with_rows(live, (build for build in live.builds if build.unread), reader.remembered)
+    new = {build.torch for build in live.builds}.difference(live.releases)
+    newest = sorted(new, reverse=True)[:RELEASES]
+    live = with_companions(live, newest, companions_asked(request), sources=sources, client=client)
     for _ in range(RELEASES):
         wanted = _wanted(choose(machine, request, live)) if any(build.unread for build in live.builds) else []
         if not wanted:

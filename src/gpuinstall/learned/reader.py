@@ -15,6 +15,7 @@ from urllib.request import url2pathname
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend, known_backend
+from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import holds, now
@@ -25,6 +26,7 @@ from gpuinstall.wheels import (
     WheelError,
     WheelReader,
     load_members,
+    parse_variants,
     read_companion,
     read_torch,
 )
@@ -63,20 +65,20 @@ class Reader:
     def torch(self, build: Build) -> LearnedRow:
         """Read a wheel of a build that only a listing knows; raise InstallationError where that fails."""
         wheel = next((wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag)), build.unread[0])
+        known = self.store.known(wheel, build.backend.tag)
+        started = monotonic()
+        if not (known and holds(known)) and (told := self._told(wheel, build)):
+            return self._kept(told, wheel, build.backend, started)
 
         def read(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
             requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
             return replace(
-                _row(wheel, opened, _backend(wheel, code), f"{build.os}-{build.arch}"),
+                _as_listed(_row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened), build),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witnesses[0].name if code.witnesses else None,
                 requires=requires,
-                pythons=build.pythons,
-                glibc=build.glibc,
-                source=wheel.source,
-                labelled=build.labelled,
             )
 
         return self._learn(wheel, build.backend, read)
@@ -86,7 +88,7 @@ class Reader:
 
         def read(opened: WheelReader) -> LearnedRow:
             requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
-            row = replace(_row(wheel, opened, backend, platform), cuda=backend.version, requires=requires)
+            row = replace(_row(wheel, backend, platform, opened), cuda=backend.version, requires=requires)
             if not _may_have_code(wheel.package, requires):
                 return row
             code = read_companion(opened, wheel.package, backend.version)
@@ -107,8 +109,11 @@ class Reader:
     def _learn(self, wheel: Wheel, backend: Backend, read: Callable[[WheelReader], LearnedRow]) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
         known = self.store.known(wheel, backend.tag)
-        if known and holds(known):
-            return known
+        if known and _asked_rightly(known):
+            if holds(known):
+                return known
+        else:
+            known = None
         started = monotonic()
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
@@ -121,6 +126,29 @@ class Reader:
             except WheelError as error:
                 if not attempts_left or error.code not in _PASSING:
                     raise
+        return self._kept(row, wheel, backend, started)
+
+    def _told(self, wheel: Wheel, build: Build) -> LearnedRow | None:
+        """What the file of its release says of the variant that a torch is by its tag; None where that is nothing."""
+        if wheel.variants is None or wheel.backend is None or build.toolkit is None:
+            return None
+        with suppress(InstallationError, ValueError):
+            page, metadata = self.client.page(wheel.variants), self.client.page(f"{wheel.url}.metadata")
+            variant = parse_variants(page.text, build.backend.kind).get(wheel.backend) if page else None
+            if page and metadata and variant and variant.is_for(build.toolkit):
+                return replace(
+                    _as_listed(_row(wheel, build.backend, f"{build.os}-{build.arch}"), build),
+                    architectures=variant.architectures,
+                    cuda=build.backend.version,
+                    witness=wheel.variants.rpartition("/")[2],
+                    requires=tuple(Parser().parsestr(metadata.text).get_all("Requires-Dist", ())),
+                    bytes=len(page.text) + len(metadata.text),
+                    requests=2,
+                )
+        return None
+
+    def _kept(self, row: LearnedRow, wheel: Wheel, backend: Backend, started: float) -> LearnedRow:
+        """Keep a row, and say what was learned."""
         self.store.keep(row, wheel, backend.tag)
         if not row.architectures and row.package != "torch":
             return row
@@ -142,7 +170,7 @@ class Reader:
         return {urlsplit(address).netloc for address in own} - {""}
 
 
-def _row(wheel: Wheel, opened: WheelReader, backend: Backend, platform: str) -> LearnedRow:
+def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader | None = None) -> LearnedRow:
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -151,11 +179,23 @@ def _row(wheel: Wheel, opened: WheelReader, backend: Backend, platform: str) -> 
         file=wheel.filename,
         url=wheel.url,
         sha256=wheel.sha256,
-        size=opened.size,
-        bytes=opened.bytes_read,
-        requests=opened.requests,
+        size=opened.size if opened else wheel.size or 0,
+        bytes=opened.bytes_read if opened else 0,
+        requests=opened.requests if opened else 0,
         learned=now(),
     )
+
+
+def _as_listed(row: LearnedRow, build: Build) -> LearnedRow:
+    return replace(
+        row, pythons=build.pythons, glibc=build.glibc, source=build.source or DEFAULT_INDEX, labelled=build.labelled
+    )
+
+
+def _asked_rightly(row: LearnedRow) -> bool:
+    """Say whether what answered is what would be asked today: another release may know better which library to ask."""
+    members = load_members()
+    return not row.witness or not members.names(row.package) or bool(members.answering(row.package, [row.witness]))
 
 
 def _may_have_code(package: str, requires: Iterable[str]) -> bool:

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import tomli
-import tomli_w
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.backend import Backend
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
 _LISTS = ("architectures", "requires", "pythons")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
+_PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 _SHOWN = ("package", "version", "backend", "platform", "architectures", "cuda", "file", "sha256", "bytes", "requests")
 
 
@@ -68,6 +67,8 @@ class LearnedRow:
 
     def render(self) -> str:
         """Write it as TOML."""
+        import tomli_w
+
         return tomli_w.dumps({key: value for key, value in asdict(self).items() if value not in (None, ())})
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,11 +116,6 @@ class LearnedRow:
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The cuDNN that a torch pins."""
-    for text in requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        pin = re.fullmatch(r"==([0-9]+(?:\.[0-9]+){1,3})", str(requirement.specifier))
-        if pin and "cudnn" in requirement.name.split("-"):
-            yield "cudnn", pin[1]
+    for pin in filter(None, map(_PIN.fullmatch, requires)):
+        if "cudnn" in re.split("[-_.]", pin[1]):
+            yield "cudnn", pin[2]

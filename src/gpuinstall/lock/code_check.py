@@ -14,13 +14,13 @@ from packaging.version import Version
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import Wheel, parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.learned.fit import as_build, made_with, misfit, without_code
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.vendors import rules_for
-from gpuinstall.vendors.protocol import Code
 from gpuinstall.wheels import load_members
 
 if TYPE_CHECKING:
@@ -135,26 +135,11 @@ class CodeCheck:
 
     def _against(self, row: LearnedRow, build: Build) -> str | None:
         """Say why a package does not run beside a build; one without GPU code runs everywhere."""
-        if not row.architectures:
-            return None
-        as_build = self._beside(row, build)
-        if without := self._without_code(as_build):
-            names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-            return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
-        for rules, _ in self._gpus:
-            made = f"{row.witness} is made with {rules.software} {'.'.join(map(str, as_build.toolkit or ()))}"
-            if refused := rules.against_driver(as_build):
-                return f"does not run on {rules.driver}: {made}, and {refused.message}"
-            if not self._may_load(row, build):
-                return f"does not load beside torch {build.name}: {made}"
-        return None
-
-    def _beside(self, row: LearnedRow, build: Build) -> Build:
-        """What the rules are asked about a package: a build with its code and its toolkit."""
-        return replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
-
-    def _without_code(self, as_build: Build) -> list[tuple[Rules, Gpu]]:
-        return [(rules, gpu) for rules, gpu in self._gpus if not isinstance(rules.code(as_build, gpu), Code)]
+        why = misfit(row, build, self._gpus)
+        if why or not row.architectures or self._may_load(row, build):
+            return why
+        rules, _ = self._gpus[0]
+        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), rules)}"
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
         """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
@@ -210,8 +195,8 @@ class CodeCheck:
 
     def _predates(self, row: LearnedRow) -> bool:
         """Say whether a version is older than one of the GPUs."""
-        as_build = self._beside(row, self._build)
-        return any(rules.predates(as_build, gpu) for rules, gpu in self._without_code(as_build))
+        made = as_build(row, self._build)
+        return any(rules.predates(made, gpu) for rules, gpu in without_code(row, self._build, self._gpus))
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""

@@ -90,7 +90,7 @@ def _suiting(build: Build, requirement: Asked, context: PlanContext) -> tuple[st
 def _listed(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
     """List the versions that belong to a torch, whether or not they have wheels here."""
     release = catalog.releases.get(build.torch)
-    if release is None:
+    if release is None or (requirement.name == "triton" and not release.released):
         return None
     if requirement.name == "triton":
         return _triton(release.triton, requirement) if release.triton else ()

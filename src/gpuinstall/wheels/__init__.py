@@ -4,6 +4,7 @@ from gpuinstall.wheels.companions import CompanionCode, load_members, read_compa
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import FileRanges, Limits, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import TorchCode, Witness, read_torch
+from gpuinstall.wheels.variants import Variant, load_vocabulary, parse_variants
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 __all__ = [
@@ -13,10 +14,13 @@ __all__ = [
     "Limits",
     "Ranges",
     "TorchCode",
+    "Variant",
     "WheelError",
     "WheelReader",
     "Witness",
     "load_members",
+    "load_vocabulary",
+    "parse_variants",
     "read_companion",
     "read_torch",
 ]

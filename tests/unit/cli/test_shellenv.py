@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.cli.main import run
+from tests.unit.export.test_shell import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
     assert run(["shellenv"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "export UV_TORCH_BACKEND=cu126",
+        "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
         f"export UV_CONSTRAINT={constraints.as_uri()}",
     ]
 
@@ -44,13 +46,13 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("folder")
 def test_constraints_that_are_not_there_are_not_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shellenv", "--json"]) == 0
-    assert data(capsys)["variables"] == {"UV_TORCH_BACKEND": "cu126"}
+    assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND", *FOR_VARIANTS}
 
 
 @pytest.mark.usefixtures("folder")
 def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shellenv", "--shell", "fish"]) == 0
-    assert capsys.readouterr().out == "set -gx UV_TORCH_BACKEND 'cu126'\n"
+    assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND 'cu126'"
 
 
 @pytest.mark.usefixtures("folder")

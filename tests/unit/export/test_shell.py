@@ -12,6 +12,7 @@ from gpuinstall.export.shell import UV_TAGS, Shell, lines, omissions, variables
 from gpuinstall.sources import Sources
 from gpuinstall.uv import uv
 
+FOR_VARIANTS = {"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.6"}
 CONSTRAINTS = Path("/home/a b/it's/.venv/constraints.txt")
 PROGRAMS = {"sh": "dash", "bash": "bash", "zsh": "zsh", "fish": "fish", "powershell": "pwsh"}
 ECHO = {"fish": 'printf "%s" "$UV_X"', "powershell": "[Console]::Write($env:UV_X)"}
@@ -36,6 +37,7 @@ def test_fish_and_powershell_have_their_own_words() -> None:
 def test_uv_is_told_the_backend_and_the_constraints() -> None:
     assert variables("cu126", Sources(), CONSTRAINTS) == {
         "UV_TORCH_BACKEND": "cu126",
+        **FOR_VARIANTS,
         "UV_CONSTRAINT": "file:///home/a%20b/it%27s/.venv/constraints.txt",
     }
     assert omissions("cu126", Sources()) == ()
@@ -48,7 +50,7 @@ def test_a_backend_that_uv_does_not_know_is_left_out_and_said() -> None:
 
 def test_with_a_torch_index_of_ones_own_the_backend_would_lead_elsewhere() -> None:
     sources = Sources(torch_index="https://index.example/whl", named=True)
-    assert variables("cu126", sources, None) == {}
+    assert variables("cu126", sources, None) == FOR_VARIANTS
     assert "--index https://index.example/whl/cu126" in omissions("cu126", sources)[0]
 
 
@@ -56,6 +58,7 @@ def test_the_default_index_and_the_certificates_that_pip_knows_are_uvs_too() -> 
     sources = Sources(default_index="https://index.example/simple", certificates="/etc/ca.pem")
     assert variables("cu126", sources, None) == {
         "UV_TORCH_BACKEND": "cu126",
+        **FOR_VARIANTS,
         "UV_DEFAULT_INDEX": "https://index.example/simple",
         "SSL_CERT_FILE": "/etc/ca.pem",
     }

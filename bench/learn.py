@@ -1,0 +1,88 @@
+"""What it costs to learn a release that came out today, and what its rows cost the plans that come after."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.index import StandInIndex
+from tests.lab.new_torch import make_new_torch
+
+from bench.pairs import paired, seconds
+from bench.row import Row, in_seconds, milliseconds
+from bench.start import MACHINE
+from gpuinstall import load_catalog
+from gpuinstall.errors import InstallationError
+from gpuinstall.learned.asked import Place, learn
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import LearnedStore
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from gpuinstall.units import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.learned.row import LearnedRow
+
+TAGS = ("cu130", "cu132", "cu140")
+HERE = Place("linux", "x86_64")
+MEASURED_MB = 10
+"""What the builds of a release may cost each, of wheels of half a gigabyte."""
+
+
+def rows() -> Iterator[Row]:
+    """Learn from the stand-in index and, where it answers, from the default index; then plan with and without."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for tag in TAGS:
+            make_new_torch(folder / "index", tag)
+        with StandInIndex(folder / "index") as index:
+            took, found = _learned("torch==2.16.0", folder / "xdg", {**os.environ, **index.environment()})
+        yield replace(_cost(f"learning {len(found)} small builds, stand-in index", took, found), compared="")
+        try:
+            took, found = _learned("torch", folder / "real", os.environ)
+            most = len(found) * MEASURED_MB * 1_000_000
+            yield replace(
+                _cost("learning the newest torch, default index", took, found),
+                goal=f"≤ {MEASURED_MB} MB each",
+                met=sum(row.bytes for row in found) <= most,
+            )
+        except InstallationError as error:
+            yield Row("learning the newest torch, default index", "", "", "", error.message)
+        yield _plans(folder)
+
+
+def _learned(text: str, cache: Path, environment: Mapping[str, str]) -> tuple[float, list[LearnedRow]]:
+    """Learn with nothing kept from before; the seconds, and the rows."""
+    sources = read_sources(environment.get("GPUINSTALL_TORCH_INDEX"), environment, Path.cwd())
+    with open_session(sources, SilentReporter()) as session:
+        sources = replace(sources, default_index=sources.default_index or session.default_index)
+        store = LearnedStore(cache / "gpuinstall" / "learned")
+        began = time.perf_counter()
+        found = learn(text, HERE, load_catalog(), Reader(sources, session.client, store, SilentReporter()))
+        return time.perf_counter() - began, found
+
+
+def _cost(what: str, took: float, found: list[LearnedRow]) -> Row:
+    read, whole = sum(row.bytes for row in found), sum(row.size for row in found)
+    requests = sum(row.requests for row in found)
+    return Row(what, in_seconds(took), readable(read), f"{read / whole:.1%}", f"{requests} requests")
+
+
+def _plans(folder: Path) -> Row:
+    """A plan of one who has learned rows, against one who has none."""
+    file = folder / "machine.json"
+    file.write_text(json.dumps(MACHINE), encoding="utf-8")
+    plan: list[str | Path] = [sys.executable, "-m", "gpuinstall", "plan", "--machine", file]
+    with_rows, without = ({**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty"))
+    pair = paired(lambda: seconds(plan, env=with_rows), lambda: seconds(plan, env=without), 25)
+    times = milliseconds(pair.ours), milliseconds(pair.beside)
+    return Row("plan with learned rows, against without", *times, f"{pair.ratio:.2f}×", "≤ 1.1×", pair.ratio <= 1.1)

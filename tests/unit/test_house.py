@@ -31,6 +31,7 @@ interruption ->
 learned -> backend catalog errors files plan units wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
+page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors

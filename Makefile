@@ -7,7 +7,7 @@ COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hash
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all lint types bench docs site lockfiles bootstrap
+.PHONY: test test-all torture lint types bench docs site lockfiles bootstrap
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
@@ -27,6 +27,9 @@ lint: $(READY)
 
 types: $(READY)
 	$(DEV) -m mypy
+
+torture: $(READY)
+	$(DEV) -m tests.torture
 
 bench: $(READY)
 	$(DEV) -m compileall -q src

@@ -62,6 +62,9 @@ OUTSIDE = """
 From NVML, for each GPU: `ecc` fails where the memory has uncorrected errors, or a page or row waits to be retired or
 remapped; `clocks` and `pcie-link` pass, and say where heat or power slows the card, or where the link is narrower than
 card and slot could have.
+
+`files` fails where a file of torch, or of a package of its family, is not what was installed: every file is hashed and
+compared with the list of its installation, and that list with the locked wheel where it lies in our cache.
 """
 
 

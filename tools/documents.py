@@ -281,6 +281,10 @@ DOCUMENTS = (
             "findings[].why": "how it came about",
             "findings[].fix": "what to do, one line for each step",
             "findings[].blocking": "whether it has to be repaired; else it is a note",
+            "repairs": "with `--fix`: what was done; missing without it",
+            "repairs[].command": "the command, as the finding's `fix` has it",
+            "repairs[].status": "`done` or `failed`; after one that failed nothing more is done",
+            "repairs[].message": "why it failed, or null",
         },
     ),
     Document(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.reporter import Reporter
+
 DOCUMENT_BYTES = 10_000_000
 """What a document may be long: the largest locks have a tenth of it."""
 
@@ -64,6 +66,24 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomli.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def check_cache(folder: Path, reporter: Reporter) -> None:
+    """Raise InstallationError for a cache that everybody can write to; say whose it is where it is another's."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return
+    if os.name != "posix":
+        return
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise InstallationError(
+            "unsafe-cache",
+            f"everybody can write to the cache {folder}, and so change what is installed from it",
+            hint=f"chmod o-w {folder}   or another one: XDG_CACHE_HOME, UV_CACHE_DIR",
+        )
+    if found.st_uid not in {0, os.getuid()}:
+        reporter.warn(f"the cache {folder} belongs to another user (uid {found.st_uid}), who can change what it holds")
 
 
 def is_folder(path: Path) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
+import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Thread
@@ -33,6 +36,15 @@ class Finished:
     def ok(self) -> bool:
         """Say whether it ended well."""
         return self.status == 0
+
+
+def is_trusted(program: Path) -> bool:
+    """Say whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
+    try:
+        real = program.resolve(strict=True)
+        return real.is_file() and os.access(real, os.X_OK) and _is_safe(program) and _is_safe(real)
+    except OSError:
+        return False
 
 
 class Listener(Protocol):
@@ -167,6 +179,13 @@ def _started(
         ending_with_us(running),
     ):
         yield running
+
+
+def _is_safe(program: Path) -> bool:
+    mode = program.parent.stat().st_mode
+    if sys.platform == "win32" or not mode & stat.S_IWOTH:
+        return True
+    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()
 
 
 def _text(raw: bytes | str | None) -> str:

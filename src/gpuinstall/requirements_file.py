@@ -43,6 +43,8 @@ def read_inputs(name: str) -> RequirementsFile:
 
 def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> RequirementsFile:
     """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more."""
+    if "\0" in str(path):
+        raise UsageError("requirements-unreadable", "a requirements file is named that no system can have")
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
     try:

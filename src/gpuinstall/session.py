@@ -66,12 +66,13 @@ def open_session(
     sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True, only_binary: bool = False
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.files import cache_folder
+    from gpuinstall.files import cache_folder, check_cache
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import Client
     from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
+    check_cache(cache_folder(), reporter)
     sources.announce(reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gpuinstall.patience import Patience
     from gpuinstall.reporter import Meter
 
-MEMORY_BYTES = 500_000_000
-"""Three times what uv takes to resolve vllm (measured), and what a page without end soon takes."""
+MEMORY_BYTES = 260_000_000
+"""Half as much again as uv takes to resolve vllm (measured), and what a page without end soon takes."""
 BUSY = 0.01
 """The share of a processor that a program has which does something."""
-_EVERY_S = 0.1
+_EVERY_S = 0.025
 _PROC = Path("/proc")
 
 

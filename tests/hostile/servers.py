@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.lab.host import Answer, Host
     from tests.lab.index import StandInIndex
@@ -77,7 +77,9 @@ MANNERS: dict[str, Callable[[Answer], Answer]] = {
 }
 
 
-def spoil(index: StandInIndex, place: str, manner: str) -> Host:
+def spoil(
+    index: StandInIndex, place: str, manner: str, manners: Mapping[str, Callable[[Answer], Answer]] = MANNERS
+) -> Host:
     """Have the index send what lies at ``place`` in that manner; return the host that does."""
     name, path = PLACES[place]
     host = next(host for host in index.hosts if host.name == name)
@@ -85,7 +87,7 @@ def spoil(index: StandInIndex, place: str, manner: str) -> Host:
 
     def answer(asked: str, headers: dict[str, str]) -> Answer:
         usual = respond(asked, headers)
-        return MANNERS[manner](usual) if re.fullmatch(path, asked) and usual.status == 200 else usual
+        return manners[manner](usual) if re.fullmatch(path, asked) and usual.status == 200 else usual
 
     host.respond = answer
     return host

@@ -113,6 +113,17 @@ def test_a_machine_that_cannot_be_read_is_a_usage_error(words: tuple[str, ...]) 
     assert done.err.startswith("error: ")
 
 
+def test_the_environment_that_is_named_stands_in_every_command(tmp_path: Path) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    (cause, *_) = document(
+        "UserWarning: Failed to initialize NumPy: No module named 'numpy'", "--venv", tmp_path / "env"
+    )["causes"]
+    assert cause["fix"][0].startswith(f"uv pip install --python {tmp_path}/env/bin/python numpy ")
+    done = explain("x", "--venv", tmp_path / "absent")
+    assert (done.status, "there is no environment at" in done.err) == (2, True)
+
+
 def test_neither_torch_nor_requests_is_imported() -> None:
     done = process.run([sys.executable, "-X", "importtime", "-m", "gpuinstall", "explain", NO_KERNEL])
     imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}

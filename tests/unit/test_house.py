@@ -45,7 +45,7 @@ support -> catalog machine plan request versions
 units ->
 uv -> process
 vendors -> catalog facts failures machine process versions
-verify -> backend catalog environments errors facts failures learned process reporter vendors
+verify -> backend catalog environments errors facts failures files learned process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
@@ -75,6 +75,7 @@ MAY_NAME_MAKERS = {
     "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
+    "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices

@@ -14,7 +14,6 @@ from gpuinstall.cli.handover import HANDED_OVER, handed_over
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
-from gpuinstall.units import display_path
 
 COMMANDS = {
     "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
@@ -109,7 +108,7 @@ def _say_where(arguments: list[str]) -> None:
     quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
     if not quiet and (line := path_line(os.environ)):
         screen = terminal_class(events=False)()
-        screen.step("Command", display_path(command_file()))
+        screen.step("Command", str(command_file()))
         screen.wait(f"to call it gpuinstall: {line}")
 
 

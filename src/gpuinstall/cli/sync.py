@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @install_options.verify
 @install_options.keep
 @install_options.wait
+@options.torch_index
 @options.only_binary
 @options.offline
 @framed("sync")
@@ -50,6 +51,7 @@ def command(
     verify: bool,
     keep: bool,
     wait: float,
+    torch_index: str | None,
     only_binary: bool,
     offline: bool,
 ) -> Outcome:
@@ -76,7 +78,7 @@ def command(
     wanted = replace(wanted, replace=replacing, verify=verify, keep=keep, fallback=False)
     if named:
         wanted = _of_target(wanted, named, meant)
-    sources = read_sources(None, os.environ, Path.cwd())
+    sources = read_sources(torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     only_binary = only_binary or config.only_binary
     with open_session(sources, terminal, offline=offline, only_binary=only_binary) as session:
         done = install(wanted, known_catalog(), session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import MachineError, UsageError, VerificationError
+from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.origin import read_origin
+    from gpuinstall.environments.records import say_stranger
     from gpuinstall.probe import read_machine
     from gpuinstall.verify import verify_environment
     from gpuinstall.verify.measuring import bench_environment
@@ -59,8 +61,17 @@ def command(
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
     _say_left_out(terminal, machine, origin.gpus)
+    if not python:
+        say_stranger(target.parent.parent, terminal)
     verdict = verify_environment(
-        target, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, surroundings=True, reporter=terminal
+        target,
+        machine,
+        asked_cpu=origin.for_cpu,
+        gpus=origin.gpus,
+        deep=deep,
+        surroundings=True,
+        wheels=_locked_wheels(target.parent.parent) if deep else None,
+        reporter=terminal,
     )
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
         raise _no_gpu_proven(verdict)
@@ -89,6 +100,24 @@ def _no_gpu_proven(verdict: Verdict) -> VerificationError:
     seen = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
     hint = "gpuinstall probe   says what this machine was given"
     return VerificationError("no-gpu-proven", "kernels ran on no GPU", seen=seen, hint=hint, data=verdict.to_dict())
+
+
+def _locked_wheels(venv: Path) -> dict[str, Path]:
+    """The wheels of an environment's lock that lie in our cache, as their hashes say."""
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.files import cache_folder
+    from gpuinstall.lock.fetch import sha256_of
+    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.web.wheel_cache import WheelCache
+
+    marker, cache = read_marker(venv), WheelCache(cache_folder())
+    if marker is None:
+        return {}
+    with suppress(LockError):
+        files = {file: cache.path(file.sha256 or "", file.name) for file in read_lock(venv / marker.lock).files}
+        here = {file: path for file, path in files.items() if path.is_file()}
+        return {file.package: path for file, path in here.items() if sha256_of(path) == file.sha256}
+    return {}
 
 
 def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | None) -> None:

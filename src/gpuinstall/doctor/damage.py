@@ -62,7 +62,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
     """What torch and its companions require, and is not there or is there in another version."""
     unmet = [(name, asked) for name, asked in _required(evidence) if not _is_met(asked, evidence)]
     for needed, group in groupby(sorted(unmet, key=_needed), key=_needed):
-        name, asked = next(group)
+        name, asked = max(group, key=lambda each: len(str(each[1].specifier)))  # the narrowest
         if needed == TORCH:
             yield _other_torch(evidence, name, asked)
             continue

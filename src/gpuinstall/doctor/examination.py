@@ -18,6 +18,7 @@ from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.advice import advice_words, quoted
 from gpuinstall.environments.origin import read_origin
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
 from gpuinstall.learned.known import known_catalog
 from gpuinstall.probe import read_machine
@@ -113,6 +114,7 @@ def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Examine
 
 def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
     origin = read_origin(venv, machine)
+    say_stranger(venv, reporter)
     return verify_environment(
         python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
     )
@@ -132,7 +134,7 @@ def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
 def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Let what the packages and variables show stand for the failed checks that it explains.
 
-    A check that fails without a known cause is explained by damage that the files show.
+    Where files are damaged, that explains every check: they are made again when it is repaired.
     """
     causes = {finding.id for finding in failed if finding.id}
     kept = tuple(
@@ -140,8 +142,6 @@ def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Findin
         for finding in seen
     )
     explained = {finding.id for finding in kept if finding.where == "environment"}
-    damaged = any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment")
-    return (
-        *kept,
-        *(finding for finding in failed if (not damaged if finding.id is None else finding.id not in explained)),
-    )
+    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
+        return kept
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))

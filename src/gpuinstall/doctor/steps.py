@@ -45,11 +45,15 @@ class RepairResult:
 
 
 def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[RepairStep, ...]:
-    """Choose of each finding of the environment the first line that is a step; one that makes it anew replaces all."""
+    """Choose of each finding of the environment the first line that is a step.
+
+    An environment is made anew only where nothing smaller is advised.
+    """
     lines = [(finding.fix or "").splitlines() for finding in findings if finding.where == "environment"]
     steps = {step.line: step for each in lines if (step := next(_steps(each, venv), None))}
     anew = [step for step in steps.values() if "gpuinstall" in step.argv]
-    return tuple(anew[:1] or steps.values())
+    smaller = [step for step in steps.values() if step not in anew]
+    return tuple(smaller if any(step.argv for step in smaller) else anew[:1] or smaller)
 
 
 def carry_out(

@@ -1,21 +1,45 @@
-"""Where environments were made: one small file for each in the user's state folder, so that they can be listed."""
+"""Which environments were made here: a small file for each in the user's state folder, so that no other passes for one.
+
+A marker says that an environment is ours, and may have come with somebody's repository; a record is the user's own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 
+if TYPE_CHECKING:
+    from gpuinstall.reporter import Reporter
 
-def remember(venv: Path) -> None:
-    """Keep the path of an environment; a folder that cannot be written is no fault."""
-    with suppress(InstallationError):
-        if not _record(venv).exists():
-            write_atomically(_record(venv), f"{venv}\n")
+KEPT = 8
+"""How many environments of one path are known: the one in force, the previous one, and those that were exchanged."""
+
+
+def remember(venv: Path, identity: str) -> None:
+    """Keep that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
+    known = _identities(venv)
+    if identity not in known:
+        with suppress(InstallationError):
+            write_atomically(_record(venv), "\0".join((str(venv), *known[1 - KEPT :], identity)))
+
+
+def was_made_here(folder: Path, venv: Path) -> bool:
+    """Say whether the environment in ``folder`` was made by this user, for ``venv``."""
+    marker = read_marker(folder)
+    return marker is not None and marker.id in _identities(venv)
+
+
+def say_stranger(venv: Path, reporter: Reporter) -> None:
+    """Say that an environment is run that was not made here."""
+    if not was_made_here(venv, venv):
+        reporter.step("Runs", f"{interpreter(venv)}, of an environment that gpuinstall did not make here")
 
 
 def forget(venv: Path) -> None:
@@ -26,8 +50,19 @@ def forget(venv: Path) -> None:
 
 def remembered() -> list[Path]:
     """The environments that are still where they were made."""
-    paths = {Path(record.read_text(encoding="utf-8").rstrip("\n")) for record in _folder().glob("*.path")}
+    paths = {Path(_read(record)[0]) for record in _folder().glob("*.path")}
     return sorted(path for path in paths if read_marker(path))
+
+
+def _identities(venv: Path) -> tuple[str, ...]:
+    path, *identities = _read(_record(venv))
+    return tuple(identities) if path == str(venv) else ()
+
+
+def _read(record: Path) -> list[str]:
+    with suppress(OSError, ValueError):
+        return record.read_text(encoding="utf-8").split("\0")
+    return [""]
 
 
 def _record(venv: Path) -> Path:

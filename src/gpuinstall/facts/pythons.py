@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.folders import home_folder
 from gpuinstall.facts.source import read_json
+from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ def _found() -> Iterator[tuple[str, Path]]:
 
 
 def _on_path(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    for folder in (Path(folder) for folder in folders if folder and Path(folder).name != "shims"):
+    for folder in (Path(folder) for folder in folders if Path(folder).is_absolute() and Path(folder).name != "shims"):
         for program in _names(folder):
             yield from ((version, folder / program) for version in _version_of(folder / program))
 
@@ -78,7 +79,7 @@ def _version_of(program: Path) -> Iterator[str]:
     real = Path(os.path.realpath(program))
     kept_in = re.search(rf"(?:/versions/|/cpython-){_FINAL}[/-]", str(real))
     named = _NAMED.match(real.name)
-    if named is not None and os.access(real, os.X_OK):
+    if named is not None and is_trusted(program):
         yield kept_in[1] if kept_in else named[1]
 
 

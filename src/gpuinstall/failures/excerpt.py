@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LONG_TEXT = 3_000_000
 LONG_LINE = 1000
 BEFORE, AFTER = 4, 9
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 _PART = LONG_TEXT // 3
 _REMEMBERED = 200_000
 _DIGITS = str.maketrans("123456789", "000000000")
@@ -45,72 +45,86 @@ def pieces(lines: Iterable[str]) -> Iterator[str]:
             yield line[start : start + LONG_LINE]
 
 
-def _lines(blocks: Iterable[str]) -> Iterator[str]:
+def _lines(blocks: Iterable[str]) -> Iterator[list[str]]:
+    """Cut each block into its lines; what it ends with belongs to the next."""
     rest = ""
     for block in blocks:
         *lines, rest = (rest + block).replace("\r", "\n").split("\n")
-        yield from pieces(lines)
         if len(rest) > LONG_LINE:
-            *lines, rest = pieces([rest])
-            yield from lines
-    yield rest
+            *more, rest = pieces([rest])
+            lines += more
+        yield list(pieces(lines))
+    yield [rest]
 
 
-def _novel(lines: Iterator[str]) -> Iterator[str]:
+def _novel(parts: Iterable[list[str]]) -> Iterator[list[str]]:
     """Leave out lines that stand between the same neighbours as before, numbers apart: a training log's progress."""
     seen: set[int] = set()
-    before, line = 0, next(lines, "")
-    shape = hash(line.translate(_DIGITS))
-    for following in chain(lines, ("",)):
-        after = hash(following.translate(_DIGITS))
-        around = hash((before, shape, after))
-        if around not in seen:
-            yield line
-            seen.add(around)
-            if len(seen) > _REMEMBERED:
-                seen.clear()
-        before, shape, line = shape, after, following
+    window = [""]
+    for part in chain(parts, ([""],)):
+        window = window[-2:] + part
+        shapes = "\n".join(window).translate(_DIGITS).split("\n")
+        new: dict[int, str] = {}
+        for around, line in zip(map(hash, zip(shapes, shapes[1:], shapes[2:], strict=False)), window[1:], strict=False):
+            if around not in seen:
+                new.setdefault(around, line)
+        seen.update(new)
+        yield list(new.values())
+        if len(seen) > _REMEMBERED:
+            seen.clear()
 
 
-def _kept(lines: Iterator[str]) -> Iterator[str]:
-    end: deque[str] = deque()
-    yield from _first(lines)
-    yield from _telling(_all_but_the_last(lines, end))
-    yield from end
+def _kept(parts: Iterator[list[str]]) -> Iterator[str]:
+    end: deque[list[str]] = deque()
+    yield from _first(parts)
+    yield from _telling(_all_but_the_last(parts, end))
+    yield from chain.from_iterable(end)
 
 
-def _first(lines: Iterator[str]) -> Iterator[str]:
+def _first(parts: Iterator[list[str]]) -> Iterator[str]:
     room = _PART
-    while room > 0 and (line := next(lines, None)) is not None:
-        yield line
-        room -= len(line) + 1
+    while room > 0 and (part := next(parts, None)) is not None:
+        yield from part
+        room -= _size(part)
 
 
-def _all_but_the_last(lines: Iterator[str], end: deque[str]) -> Iterator[str]:
+def _all_but_the_last(parts: Iterator[list[str]], end: deque[list[str]]) -> Iterator[list[str]]:
     """Let through what comes before the end, which is left in ``end``."""
     room = _PART
-    for line in lines:
-        end.append(line)
-        room -= len(line) + 1
+    for part in parts:
+        end.append(part)
+        room -= _size(part)
         while room < 0:
-            room += len(end[0]) + 1
+            room += _size(end[0])
             yield end.popleft()
 
 
-def _telling(lines: Iterator[str]) -> Iterator[str]:
+def _telling(parts: Iterator[list[str]]) -> Iterator[str]:
     """Keep the lines that speak of an error, with those around them."""
     room, wanted = _PART, 0
     before: deque[str] = deque(maxlen=BEFORE)
-    for line in lines:
-        low = line.lower()
-        if room > 0 and any(word in low for word in _TELLING):
-            room -= sum(map(len, before))
-            yield from before
-            before.clear()
-            wanted = AFTER
-        if wanted and room > 0:
-            yield line
-            room -= len(line) + 1
-            wanted -= 1
-        else:
-            before.append(line)
+    for part in parts:
+        if not wanted and not (room > 0 and _tells("\n".join(part))):
+            before.extend(part[-BEFORE:])
+            continue
+        for line in part:
+            if room > 0 and _tells(line):
+                room -= sum(map(len, before))
+                yield from before
+                before.clear()
+                wanted = AFTER
+            if wanted and room > 0:
+                yield line
+                room -= len(line) + 1
+                wanted -= 1
+            else:
+                before.append(line)
+
+
+def _tells(text: str) -> bool:
+    low = text.lower()
+    return any(word in low for word in _TELLING)
+
+
+def _size(part: list[str]) -> int:
+    return sum(map(len, part)) + len(part)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.shells import said_for
 from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
 from gpuinstall.machine import Problem
 
@@ -72,7 +73,8 @@ def fix(what: str, context: FixContext, *, legacy: bool = False) -> tuple[str, .
     Those of the first key that fits, then those that hold anywhere; raise KeyError for what the table does not have.
     """
     words = _Words({**load_words(), **dict(context.words)})
-    return tuple(dict.fromkeys(line.format_map(words) for line in _commands(what, context, legacy=legacy)))
+    lines = said_for(context.keys, _commands(what, context, legacy=legacy))
+    return tuple(dict.fromkeys(line.format_map(words) for line in lines))
 
 
 def fix_of(what: str, context: FixContext, *, legacy: bool = False) -> str | None:

@@ -74,7 +74,6 @@ def execute(decision: Decision, options: InstallOptions, catalog: Catalog, sessi
             _mark(step.venv, found, verdict, options)
         elif isinstance(step, Swap):
             swap_in(options.paths, options.paths.staging, keep=options.keep)
-            remember(options.paths.venv)
         else:
             publish_lock(options.paths)
     return InstallResult(
@@ -128,9 +127,10 @@ def _lies_in(folder: Path, lock: Lock) -> bool:
 
 def _mark(venv: Path, found: Fit, verdict: dict[str, Any], options: InstallOptions) -> None:
     """Write into an environment, last of all, what it is."""
-    lock, choice = found.lock, found.choice
+    lock, choice, identity = found.lock, found.choice, str(uuid.uuid4())
+    remember(options.paths.venv, identity)
     Marker(
-        id=str(uuid.uuid4()),
+        id=identity,
         lock=lock.name,
         lock_sha256=lock.sha256,
         python=choice.python,

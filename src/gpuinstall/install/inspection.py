@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.folder_request import read_own_lock
 
@@ -26,7 +27,8 @@ class ExistingEnvironment:
     """What lies at ``paths.venv``; ``is_empty`` says that it is nothing, or an empty folder.
 
     ``marker`` is None where it is not ours. ``lock`` is the copy of its lock that it holds, None where that is gone or
-    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it.
+    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it. What was not
+    ``made_here`` may have come with the folder: its marker is not believed.
     """
 
     paths: EnvironmentPaths
@@ -36,11 +38,12 @@ class ExistingEnvironment:
     packages: Mapping[str, str] = field(default_factory=dict)
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
+    made_here: bool = True
 
     @property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs and holds exactly its packages; None for any other."""
-        if self.lock and self.has_python and self.packages.keys() == self.lock.names:
+        if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
             return self.lock
         return None
 
@@ -84,10 +87,10 @@ def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    lock, packages = read_own_lock(venv), installed_packages(venv)
+    lock, packages, here = read_own_lock(venv), installed_packages(venv), was_made_here(venv, venv)
     if lock is None or "pip" not in lock.names:
         packages.pop("pip", None)  # every environment has one, which belongs to no lock
-    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists())
+    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists(), made_here=here)
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import forget
+from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
 from gpuinstall.files import remove as remove_folder
@@ -41,6 +41,8 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
         marker = read_marker(paths.previous) if paths.has_previous else None
         if marker is None:
             raise _no_previous(paths)
+        if not was_made_here(paths.previous, paths.venv):
+            raise _stranger(paths)
         swap_in(paths, paths.previous)
     return marker
 
@@ -88,6 +90,15 @@ def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: b
     except UsageError as error:
         error.hint = "the same with --yes removes it with all that is in it" if is_environment else None
         raise
+
+
+def _stranger(paths: EnvironmentPaths) -> UsageError:
+    return UsageError(
+        "not-made-here",
+        f"the previous environment of {paths.venv} was not made here",
+        why="it came with the folder perhaps, and would be run as if it had passed",
+        hint="gpuinstall sync   makes one of the lock",
+    )
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:

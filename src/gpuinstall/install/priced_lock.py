@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.facts.pythons import find_python
+from gpuinstall.files import check_cache
 from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.holding import resolve_held
+from gpuinstall.lock.hosts import check_hosts
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
@@ -80,6 +82,9 @@ def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOption
     if unserved := found.lock.unserved:
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
+    if not (options.wheels or session.environment.get("UV_OFFLINE")):
+        fetched = [file for file in files if not is_cached(file, session.uv_cache, session.cache)]
+        check_hosts(found.lock, fetched, found.choice.build.backend.tag, session)
     price = _bill(files, {}, options, session)
     changes = compare_versions(existing.packages, found.lock.held)
     return PricedLock(found.plan, found.choice, found, changes, existing.is_empty, price)
@@ -126,7 +131,8 @@ def _bill(
     options: InstallOptions,
     session: Session,
 ) -> Bill:
-    """Reckon what will be fetched and written where."""
+    """Reckon what will be fetched and written where; raise InstallationError for a cache that is not to be trusted."""
+    check_cache(session.uv_cache, session.reporter)
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
     return bill(size, cached, options.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)

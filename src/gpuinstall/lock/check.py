@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.compare import held_apart
-from gpuinstall.lock.fit import Misfit, fit, read_locks, same_inputs
+from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs
 from gpuinstall.lock.inputs import changed_inputs
+from gpuinstall.lock.integrity import faults, misdescribed
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, machine_for_target
+from gpuinstall.lock.resolver import VersionPins
 from gpuinstall.lock.target import Target
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -85,7 +89,7 @@ def check_locks(
             here
             or stale_here(lock, request, catalog, declared.machines)
             or tuple(reason for name, reason in apart.items() if name in lock.versions)
-            or (stale_there(lock, request, catalog, session) if session else ())
+            or (*_tampered(lock, catalog), *(stale_there(lock, request, catalog, session) if session else ()))
         )
 
     return [CheckedLock(folder / lock.name, lock, reasons(lock)) for lock in locks]
@@ -105,33 +109,62 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
 
 
 def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
-    """Resolve a lock's own versions again: a package that was withdrawn, or a file that was exchanged, shows."""
+    """Resolve what a lock was made from again, within its own versions: what differs from that is said."""
     target = Target.parse(lock.target)
+    inputs = lock.inputs or request.requirements
+    asked = replace(request, requirements=tuple(_pinned(lock, inputs)), python=lock.python)
     versions = {name: version.partition("+")[0] for name, version in lock.versions.items()}
-    pinned_names = [f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses]
-    asked = (*pinned_names, *lock.addresses.values())
-    pinned = LockRequest.for_target(target, replace(request, requirements=asked, python=lock.python), catalog)
+    held = tuple(f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses)
+    wanted = LockRequest.for_target(target, asked, catalog)
     try:
-        resolution = plan_and_resolve([pinned], session)[0]
+        resolution = plan_and_resolve([wanted], session, pins=VersionPins(held))[0]
     except (NoBuildError, InstallationError) as error:
         if error.code in {"network", "offline", "unreachable"}:
             raise
         return (Reason("withdrawn", error.why or error.message),)
-    return tuple(_differing(lock, _listed_hashes(resolution)))
+    return tuple(_differing(lock, resolution))
 
 
-def _listed_hashes(resolution: Resolution) -> dict[str, str | None]:
-    """The sha256 of each package's file, as far as it costs no transfer."""
-    return {file.package: resolution.hashes.known.get(file.url) for file in resolution.files}
+def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+    """Say what of a lock is not as it was made, or not as it would be made."""
+    target = Target.parse(lock.target)
+    yield from faults(lock, target)
+    machine = machine_for_target(target)
+    if build := locked_build(lock, machine, catalog):
+        yield from misdescribed(lock, build, rules_for(machine, catalog, {build.backend.kind}))
 
 
-def _differing(lock: Lock, listed: Mapping[str, str | None]) -> Iterator[Reason]:
-    """Compare a lock with the sha256 that each package of today's resolution has, where one is known."""
-    for name, sha256 in sorted(listed.items()):
-        if name not in lock.versions:
-            yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
-        elif sha256 and sha256 not in lock.hashes(name):
+def _pinned(lock: Lock, requirements: Iterable[str]) -> Iterator[str]:
+    """Write what was asked for, each in the version that a lock has of it; torch is always among it."""
+    names = set()
+    for asked in map(parse_requirement, requirements):
+        names.add(asked.name)
+        version = lock.versions.get(asked.name, "").partition("+")[0]
+        if asked.name in lock.addresses:
+            yield lock.addresses[asked.name]
+        elif asked.url or asked.marker or not version:
+            yield asked.text
+        else:
+            yield f"{asked.name}{asked.extras}=={version}"
+    if "torch" not in names and "torch" in lock.versions:
+        yield f"torch=={lock.versions['torch'].partition('+')[0]}"
+
+
+def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
+    """Compare a lock with today's resolution: its packages, their addresses, and the hashes that are known."""
+    found = {package["name"] for package in resolution.document["packages"]}
+    for name in sorted(resolution.versions.keys() - lock.versions.keys()):
+        yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
+    for name in sorted(lock.names - found):
+        yield Reason("not-asked-for", f"{name} is in it, and nothing that it was made from leads to it")
+    for name in sorted(found & lock.versions.keys()):
+        listed = {file.url for file in resolution.files if file.package == name}
+        known = {resolution.hashes.known.get(url) for url in listed} - {None}
+        strange = {file.url for file in lock.files if file.package == name} - listed
+        if known - lock.hashes(name):
             yield Reason("hash-differs", f"{name} {lock.versions[name]} is another file today")
+        elif strange:
+            yield Reason("other-address", f"{name} does not come from where its source has it, but from {min(strange)}")
 
 
 def _versions_apart(locks: Sequence[Lock]) -> dict[str, Reason]:

@@ -15,6 +15,7 @@ from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
 from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.resolver import is_unknown
+from gpuinstall.lock.sealing import sealed
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -97,14 +98,16 @@ def document(
     folder: Path = Path(),
 ) -> dict[str, Any]:
     """Build the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
-    return {
-        "lock-version": "1.0",
-        "environments": [target.marker],
-        "requires-python": f"=={python}.*",
-        "created-by": "gpuinstall",
-        "packages": [_package(package, hashes, folder) for package in resolved.get("packages", ())],
-        "tool": {"gpuinstall": evidence.to_dict()},
-    }
+    return sealed(
+        {
+            "lock-version": "1.0",
+            "environments": [target.marker],
+            "requires-python": f"=={python}.*",
+            "created-by": "gpuinstall",
+            "packages": [_package(package, hashes, folder) for package in resolved.get("packages", ())],
+            "tool": {"gpuinstall": evidence.to_dict()},
+        }
+    )
 
 
 def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvidence:

@@ -12,6 +12,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.inputs import plain
+from gpuinstall.lock.integrity import uninstalled, without_wheel
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
@@ -60,7 +61,12 @@ class Misfit:
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
     python = lock.python or _python_for(lock, machine, request)
-    if reason := _not_pinned(lock) or _not_for(lock, python, machine) or _not_held(lock, python, request, machine):
+    if reason := (
+        _not_pinned(lock)
+        or _not_from_wheels(lock, catalog)
+        or _not_for(lock, python, machine)
+        or _not_held(lock, python, request, machine)
+    ):
         return Misfit(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
@@ -162,6 +168,12 @@ def _not_pinned(lock: Lock) -> Reason | None:
     return Reason("unpinned", f"{message}; where that is meant, ask gpuinstall lock for it")
 
 
+def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
+    built = without_wheel(lock, catalog.family)
+    message = f"{' and '.join(built)} would not come from a wheel, which nothing of PyTorch is taken without"
+    return Reason("wrong-source", message) if built else None
+
+
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
     from packaging.pylock import PylockSelectError
 
@@ -180,7 +192,9 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
     environment = target_of(machine).environment(_full(python, machine))
     wanted = [asked for asked in map(parse_requirement, request.requirements) if _applies(asked, environment)]
-    missing = [asked.text for asked in wanted if not _holds(lock, asked)]
+    left_out = uninstalled(lock, target_of(machine), python)
+    missing = [asked.text for asked in wanted if not _holds(lock, asked) or asked.name in left_out]
+    missing += [f"{name} (its marker never holds)" for name in left_out if lock.evidence]
     allowed = map(parse_requirement, request.constraints)
     missing += [f"{constraint.text} (a constraint)" for constraint in allowed if _breaks(lock, constraint)]
     return Reason("other-request", f"it does not hold {', '.join(missing)}") if missing else None

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
+from gpuinstall.lock.sealing import SEAL, contents_digest, sealed
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -130,6 +131,11 @@ class Lock:
         return own if isinstance(own, dict) else {}
 
     @property
+    def is_sealed(self) -> bool:
+        """Say whether it is as it was made."""
+        return self.evidence.get(SEAL) == contents_digest(parse_toml(self.text))
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The requirements that it was made from, where it says so."""
         said = self.evidence.get("inputs")
@@ -178,11 +184,12 @@ class Lock:
         return said if isinstance(said, int) else 0
 
     def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
-        """The same, said to be made from other requirements files."""
+        """The same, said to be made from other requirements files; a broken seal stays broken."""
         document = parse_toml(self.text)
+        seal = sealed if self.is_sealed else dict
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
         document["tool"]["gpuinstall"] = own | ({"requirements-files": dict(files)} if files else {})
-        return parse(self.name, render(document))
+        return parse(self.name, render(seal(document)))
 
 
 def read_lock(path: Path) -> Lock:

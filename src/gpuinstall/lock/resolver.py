@@ -272,7 +272,9 @@ def _metadata(wheel: Wheel) -> str:
 _ONLINE = "run the same without --offline"
 _RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
 _ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
 _OF_THE_WORLD = (
+    (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
     (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
     (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
     (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),

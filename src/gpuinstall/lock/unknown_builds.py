@@ -17,6 +17,8 @@ from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.hosts import strange_hosts
+from gpuinstall.lock.lock import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,8 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     new = []
     for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
         if not any(_same(build, known) for known in catalog.builds_for(build.os, build.arch)):
+            if strange_hosts([LockedFile("torch", wheel.url) for wheel in build.unread], str(build.backend), session):
+                continue  # nobody but the sources is asked
             with suppress(InstallationError):
                 new.append(reader.torch(build).build())
     return replace(catalog, builds=(*catalog.builds, *new)) if new else catalog

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
+from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS
 from gpuinstall.verify.confirmation import confirm, known_build
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
+from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
 from gpuinstall.verify.kernel_run import SECONDS, KernelRun
 from gpuinstall.verify.kernels.main import table
@@ -22,8 +25,7 @@ from gpuinstall.verify.programs import prove_programs
 from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
@@ -43,13 +45,15 @@ def verify_environment(
     deep: bool = False,
     surroundings: bool = False,
     meant: Build | None = None,
+    wheels: Mapping[str, Path] | None = None,
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> Verdict:
     """Run kernels in the environment of ``python``, on ``gpus`` (indices; None: all of ``machine``) or on the CPU.
 
     ``asked_cpu`` says that the environment was made for the CPU, ``meant`` which build it was made of, where that is
-    known. With ``surroundings`` it is a fault that a program
+    known, ``wheels`` are the locked ones that lie here, which ``deep`` compares the files with.
+    With ``surroundings`` it is a fault that a program
     started in this folder would import another torch, else a warning. ``seconds`` is the time for each device.
     Raise UsageError where ``python`` is no interpreter.
     """
@@ -71,7 +75,7 @@ def verify_environment(
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
-        devices = _deepened(devices, targets, run, proof)
+        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {})
     tested = _tested(torch, reports)
     if not for_cpu:
         devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
@@ -132,6 +136,17 @@ def _deepened(
     checks = diagnose(target, run.run_all([target])[0], proof).checks
     shared = [check for check in checks if check.name != "import"]
     return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
+
+
+def _with_files(devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path]) -> list[Device]:
+    """Fail every device where the files of torch, or of its family, are not those that were installed."""
+    torch = proof.torch.torch
+    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, wheels)) if torch else []
+    if not altered:
+        return devices
+    message = f"{len(altered)} files are not those that were installed: {', '.join(altered[:3])}"
+    check = proof.failed("files", message, code="environment-damaged" if proof.ours else "torch-damaged")
+    return [device.with_checks([check]) for device in devices]
 
 
 def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) -> Device:

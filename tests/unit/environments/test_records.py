@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.records import forget, remember, remembered
+from gpuinstall.environments.records import forget, remember, remembered, was_made_here
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -
     names = ("a b", "ü")
     made = [make_environment(tmp_path / name, f"id-{number}") for number, name in enumerate(names)]
     for venv in (*made, *made):
-        remember(venv)
+        remember(venv, "one")
     assert remembered() == made
     shutil.rmtree(made[0])
     assert remembered() == made[1:]
@@ -31,8 +31,20 @@ def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -
     assert remembered() == []
 
 
+def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path: Path) -> None:
+    made = make_environment(tmp_path / ".venv", "ours")
+    assert not was_made_here(made, made)
+    remember(made, "ours")
+    assert was_made_here(made, made)
+    copied = shutil.copytree(made, tmp_path / "clone" / ".venv")
+    assert not was_made_here(copied, copied)
+    for number in range(20):
+        remember(made, f"another {number}")
+    assert not was_made_here(made, made)
+
+
 def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path, state: Path) -> None:
     state.touch()
-    remember(make_environment(tmp_path / ".venv", "ours"))
+    remember(make_environment(tmp_path / ".venv", "ours"), "ours")
     forget(tmp_path / ".venv")
     assert remembered() == []

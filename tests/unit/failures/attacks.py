@@ -1,16 +1,56 @@
-"""Texts made from a pattern that lead a careless one to try in vain, for ever."""
+"""Texts made from a pattern that lead a careless one to try in vain, for ever, and how long each takes it."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any
+
+from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.failures.transcript import WIDEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gpuinstall.failures.pattern import Pattern
+
+TEXT = WIDEST // 4
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a"}
+
+
+def patterns() -> set[Pattern]:
+    """Every pattern of the table."""
+    return {
+        *(sign.pattern for failure in load_failures().values() for sign in failure.signs),
+        *(pattern for group in load_circumstances().values() for pattern in group),
+        *(pattern for advice in load_advice().values() for pattern in advice.patterns),
+        *(pattern for other in load_lookalikes() for pattern in other.patterns),
+    }
+
+
+def worst_seconds(pattern: Pattern, enough: float) -> float:
+    """How long a pattern takes for the worst of its own texts; the best of three where that is over ``enough``."""
+    return max(
+        _fastest_of_three(regex, re.sub(r"(\s)\s+", r"\1", text), enough)
+        for regex in (pattern.wrapped, pattern.squashed)
+        if regex is not None
+        for text in attacks(regex.pattern, TEXT)
+    )
+
+
+def _fastest_of_three(regex: re.Pattern[str], text: str, enough: float) -> float:
+    took = _seconds(regex, text)
+    return took if took < enough else min(took, _seconds(regex, text), _seconds(regex, text))
+
+
+def _seconds(regex: re.Pattern[str], text: str) -> float:
+    start = time.process_time()
+    for _ in regex.finditer(text):
+        pass
+    return time.process_time() - start
 
 
 def attacks(regex: str, length: int) -> Iterator[str]:

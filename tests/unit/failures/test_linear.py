@@ -12,17 +12,10 @@ import pytest
 
 from gpuinstall.failures.classify import classify
 from gpuinstall.failures.excerpt import BLOCK, LONG_TEXT, excerpt, excerpt_of
-from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
-from gpuinstall.failures.transcript import SEARCHED, WIDEST, Transcript
-from tests.unit.failures.attacks import attacks
+from gpuinstall.failures.table import load_failures
+from gpuinstall.failures.transcript import SEARCHED, Transcript
+from tests.unit.failures.attacks import patterns, worst_seconds
 
-PATTERNS = {
-    *(sign.pattern for failure in load_failures().values() for sign in failure.signs),
-    *(pattern for patterns in load_circumstances().values() for pattern in patterns),
-    *(pattern for advice in load_advice().values() for pattern in advice.patterns),
-    *(pattern for other in load_lookalikes() for pattern in other.patterns),
-}
-TEXT = WIDEST // 4
 SECONDS = 0.08  # for a text of that length; the slowest take a third of it
 LINE = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 NOISE = base64.b64encode(random.Random(1).randbytes(6_000_000)).decode()
@@ -30,30 +23,9 @@ NOISY = re.sub(r"(.{70})", r"\1\n", NOISE)
 
 
 def test_no_pattern_is_slow_on_a_text_made_from_itself() -> None:
-    worst = {pattern.says: _worst(pattern.wrapped, pattern.squashed) for pattern in PATTERNS}
+    worst = {pattern.says: worst_seconds(pattern, SECONDS) for pattern in patterns()}
     slow = {says: seconds for says, seconds in worst.items() if seconds > SECONDS}
     assert slow == {}
-
-
-def _worst(*compiled: re.Pattern[str] | None) -> float:
-    return max(
-        _fastest_of_three(regex, re.sub(r"(\s)\s+", r"\1", text))
-        for regex in compiled
-        if regex is not None
-        for text in attacks(regex.pattern, TEXT)
-    )
-
-
-def _fastest_of_three(regex: re.Pattern[str], text: str) -> float:
-    took = _seconds(regex, text)
-    return took if took < SECONDS else min(took, _seconds(regex, text), _seconds(regex, text))
-
-
-def _seconds(regex: re.Pattern[str], text: str) -> float:
-    start = time.process_time()
-    for _ in regex.finditer(text):
-        pass
-    return time.process_time() - start
 
 
 def test_what_is_searched_with_one_pattern_has_an_end() -> None:

@@ -11,6 +11,7 @@ import tomli
 from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures import FixContext, fix
 from gpuinstall.failures.classify import classify
+from gpuinstall.failures.shells import said_for
 from gpuinstall.failures.table import load_failures, load_problems
 from gpuinstall.machine import Machine
 from tests.unit.failures.test_classify import SHARED
@@ -69,6 +70,50 @@ def _names_its_environment(what: str, known: dict[str, str]) -> None:
                 for command, rest in CHANGES.findall(line):
                     named = known["prefix"] in rest or known["prefix"] in line.partition(command)[0]
                     assert named or any(word in line for word in ELSEWHERE), line
+
+
+MANAGERS = {
+    "apt": r"(?<!: )(?<!e )\bapt(-get)? ",
+    "dnf": r"(?<!: )(?<!r )\bdnf ",
+    "pacman": r"\bpacman -S",
+    "zypper": r"\bzypper ",
+}
+
+
+@pytest.mark.parametrize("identity", load_failures())
+@pytest.mark.parametrize(
+    ("system", "manager"),
+    [
+        ("Fedora Linux 42", "dnf"),
+        ("Rocky Linux 9.4", "dnf"),
+        ("Arch Linux", "pacman"),
+        ("openSUSE Leap 15.6", "zypper"),
+    ],
+)
+def test_a_fix_is_for_its_distribution(identity: str, system: str, manager: str) -> None:
+    context = FixContext.of_machine(Machine("linux", "x86_64", distribution=system))
+    others = [pattern for name, pattern in MANAGERS.items() if name != manager]
+    for line in fix(identity, context):
+        assert "in WSL" in line or not any(re.search(pattern, line) for pattern in others), line
+
+
+@pytest.mark.parametrize("identity", load_failures())
+def test_what_only_the_host_can_do_is_said_to_be_the_hosts(identity: str) -> None:
+    for line in fix(identity, FixContext(("kubernetes", "container", "debian", "apt", "linux"))):
+        assert "sudo reboot" not in line or "host" in line or "node" in line, line
+        assert "docker restart" not in line or "kubectl" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("unset A_B C   # why", "Remove-Item Env:A_B, Env:C   # why"),
+        ("export TRITON_PTXAS_PATH=x", '$env:TRITON_PTXAS_PATH = "x"'),
+        ("uv pip install --python p numpy", "uv pip install --python p numpy"),
+    ],
+)
+def test_a_fix_for_windows_is_in_powershells_words(line: str, said: str) -> None:
+    assert said_for(("windows",), (line, "sudo ldconfig")) == (said,)
 
 
 def test_there_is_a_healthy_text_for_each_and_for_nothing_else() -> None:

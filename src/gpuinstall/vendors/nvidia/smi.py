@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_children
 from gpuinstall.machine import MigDevice
+from gpuinstall.process import is_trusted
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, NvmlGpu
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
@@ -66,7 +66,7 @@ def find_smi() -> str | None:
     """Find nvidia-smi by its absolute path: on PATH, else where drivers put it."""
     on_path = (Path(folder, PROGRAM) for folder in os.environ.get("PATH", "").split(os.pathsep))
     paths = (*on_path, *map(Path, KNOWN_PATHS))
-    return next((str(path) for path in paths if path.is_absolute() and _is_trusted(path)), None)
+    return next((str(path) for path in paths if path.is_absolute() and is_trusted(path)), None)
 
 
 def parse(text: str) -> NvmlFacts:
@@ -175,19 +175,3 @@ def _said(element: Element, path: str) -> str | None:
 def _cell(text: str | None) -> str | None:
     text = (text or "").strip()
     return None if re.fullmatch(r"(?i)\[?(n/a|not supported|unknown error|gpu is lost|err!)\]?|", text) else text
-
-
-def _is_trusted(program: Path) -> bool:
-    """Nothing is run from a folder that everyone can write to, unless it is sticky and the program is ours."""
-    try:
-        real = program.resolve(strict=True)
-        return real.is_file() and os.access(real, os.X_OK) and _is_safe(program) and _is_safe(real)
-    except OSError:
-        return False
-
-
-def _is_safe(program: Path) -> bool:
-    mode = program.parent.stat().st_mode
-    if sys.platform == "win32" or not mode & stat.S_IWOTH:
-        return True
-    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()

@@ -1,0 +1,66 @@
+"""The hosts that a lock takes its files from, and which of them are none of the sources here."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.lock.fetch import OFFICIAL_HOSTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.lock.lock import Lock, LockedFile
+    from gpuinstall.session import Session
+
+
+def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: Session) -> None:
+    """Raise LockError where ``files`` of a lock would be fetched from a host that is none of the sources here.
+
+    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked.
+    """
+    strange = strange_hosts(files, backend, session)
+    for host, names in strange.items():
+        if refused := [name for name in names if not _is_silent(name, session)]:
+            raise LockError(
+                "lock-source",
+                f"{lock.name} takes {', '.join(refused)} from {host}, which is none of the sources here",
+                hint="gpuinstall lock makes it anew; where the host is meant, name it: "
+                "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
+            )
+        session.reporter.step("Index", f"{host}, as {lock.name} says")
+
+
+def strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -> dict[str, list[str]]:
+    """The packages by host, where the host is none that the sources name, nor one that their pages lead to."""
+    places = session.sources.torch_index, session.default_index or "", *session.sources.find_links
+    known = {urlsplit(place).netloc for place in places}
+    strange: dict[str, list[str]] = {}
+    for file in files:
+        host = urlsplit(file.url).netloc
+        if not host or host in known or f".{urlsplit(file.url).hostname}".endswith(OFFICIAL_HOSTS):
+            continue
+        known |= _listed_hosts(file.package, backend, session)
+        if host not in known:
+            strange.setdefault(host, []).append(file.package)
+    return strange
+
+
+def _is_silent(package: str, session: Session) -> bool:
+    """Say whether a source did not answer that a package may come from."""
+    own = (session.sources.torch_index,) if package in load_catalog().family else ()
+    return any(session.client.unreachable(source) for source in (*own, session.default_index or ""))
+
+
+def _listed_hosts(package: str, backend: str, session: Session) -> set[str]:
+    """The hosts that the pages of a package lead to; a source that does not answer leads nowhere."""
+    sources = replace(session.sources, default_index=session.default_index)
+    wheels = list(family_wheels(sources, session.client, backend, package))
+    with suppress(InstallationError):
+        wheels += default_wheels(sources, session.client, package)
+    return {urlsplit(wheel.url).netloc for wheel in wheels}

@@ -1,0 +1,162 @@
+"""What lies around a run: programs in its folder, caches and homes of others, disks that fill, targets that go away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from base64 import b64encode
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from tests.lab.driver import FakeDriver
+from tests.lab.host import UNAUTHORIZED, Answer
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="links, owners and mounts as Linux has them")
+
+SECRET = "s3cr3t-w0rd"
+PROGRAMS = ("uv", "nvidia-smi", "python", "python3", f"python3.{sys.version_info.minor}", "git", "c++", "nvcc", "sh")
+
+
+@pytest.fixture
+def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[None]:
+    """Mount a file system of that size."""
+    place.mkdir(parents=True, exist_ok=True)
+    if os.getuid() or shutil.which("mount") is None:
+        pytest.skip("mounting a small file system needs root")
+    made = process.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place])
+    if not made.ok:
+        pytest.skip(f"no small file system can be mounted here: {made.err.strip()}")
+    try:
+        yield
+    finally:
+        process.run(["umount", "-l", place])
+
+
+def traces(folder: Path, word: str) -> list[str]:
+    """The files below a folder that hold a word."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return [str(path) for path in files if word.encode() in path.read_bytes()]
+
+
+def test_programs_and_modules_of_the_working_folder_are_not_run(here: Workshop, tmp_path: Path) -> None:
+    mark = tmp_path / "executed"
+    for name in PROGRAMS:
+        (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", encoding="utf-8")
+        (here.folder / name).chmod(0o755)
+    code = f"open({str(mark)!r}, 'w').close()\n"
+    for name in ("sitecustomize.py", "usercustomize.py", "startup.py", "packaging.py", "requests.py"):
+        (here.folder / name).write_text(code, encoding="utf-8")
+    path = os.pathsep.join(("", ".", os.environ["PATH"], ""))
+    hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
+    for words in (("probe",), ("plan",), ("install", "--dry-run"), ("lock", "--target", "cpu")):
+        replace(here, variables=hijacked).document(*words)
+    assert not mark.exists()
+
+
+def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(here: Workshop) -> None:
+    for name in ("xdg/gpuinstall", "uv"):
+        cache = here.caches / name
+        cache.mkdir(parents=True, exist_ok=True)
+        cache.chmod(0o777)
+        assert here.document("install", exit_code=4)["errors"][0]["code"] == "unsafe-cache"
+        cache.chmod(0o755)
+        if os.getuid() == 0:
+            os.chown(cache, 12345, -1)
+            assert "belongs to another user (uid 12345)" in here.run("install", "--dry-run").err or name == "uv"
+            os.chown(cache, 0, -1)
+    assert here.entries() == set()
+
+
+def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
+    stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    with StandInIndex(stand_in_folder, Habits(credentials=f"me:{SECRET}")) as index:
+        respond, wanted = index.torch.respond, f"Basic {b64encode(f'me:{SECRET}'.encode()).decode()}"
+
+        def closed(path: str, headers: dict[str, str]) -> Answer:
+            return respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+
+        index.torch.respond = closed
+        netrc = tmp_path / "netrc"
+        netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", encoding="utf-8")
+        netrc.chmod(0o600)
+        (tmp_path / "project").mkdir()
+        variables = {**index.environment(), "NETRC": str(netrc), "UV_DEFAULT_INDEX": f"{index.default.url}/simple"}
+        here = Workshop(tmp_path / "project", tmp_path / "caches", variables)
+        runs = [here.run(*words, "--verbose") for words in (("install",), ("lock", "--check"), ("env", "list"))]
+        assert [done.status for done in runs] == [0, 0, 0], runs[0].err
+        assert not any(SECRET in done.out + done.err for done in runs)
+        assert traces(here.folder, SECRET) == []
+        assert traces(here.caches, SECRET) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "size"),
+    [
+        ("caches/uv", "40k"),
+        pytest.param("caches/xdg", "40k", marks=pytest.mark.heavy),
+        pytest.param("project", "100k", marks=pytest.mark.heavy),
+    ],
+)
+def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
+    here: Workshop, tmp_path: Path, place: str, size: str
+) -> None:
+    with small_disk(tmp_path / place, size):
+        (here.folder / "kept").write_text("mine", encoding="utf-8")
+        error = here.document("install", exit_code=4)["errors"][0]
+        assert error["hint"]
+        assert here.entries() == {"kept"}
+
+
+def test_an_environment_that_is_a_mount_point_is_refused(here: Workshop) -> None:
+    with small_disk(here.folder / ".venv", "1m"):
+        (here.folder / ".venv" / "kept").write_text("mine", encoding="utf-8")
+        assert here.document("install", exit_code=2)["errors"][0]["code"] == "mount-point"
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("moment", [0.3, 0.8, 1.5])
+def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here: Workshop, moment: float) -> None:
+    running = here.start("install")
+    time.sleep(moment)
+    shutil.rmtree(here.folder, ignore_errors=True)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode in {0, 2, 4}, said
+    assert "Traceback" not in said
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("shared", [True, False])
+def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(
+    here: Workshop, tmp_path: Path, *, shared: bool
+) -> None:
+    words = [("--venv", ".venv" if shared else str(tmp_path / f"env {number}" / ".venv")) for number in range(8)]
+    running: list[subprocess.Popen[str]] = [here.start("install", *each, "torch==2.14.1") for each in words]
+    said = [each.communicate(timeout=300)[1] for each in running]
+    assert [each.returncode for each in running] == [0] * 8, said
+    for each in words:
+        python = (here.folder / each[1]) / "bin" / "python"
+        assert process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip() == "2.14.1+cpu"

@@ -1,0 +1,197 @@
+"""Environments with a real torch, each broken in one way, as people, disks and other programs break them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.doctor.examination import examine
+from gpuinstall.doctor.steps import carry_out, repair_steps
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import open_session
+from tests.lab.environments import copied, packages, rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpuinstall.doctor.examination import Examination
+    from gpuinstall.sources import Sources
+
+ARM = 183  # of elf(5)
+
+
+class Breakage(NamedTuple):
+    """What is done to the packages of an environment; ``cuda`` says that it takes a build for CUDA."""
+
+    what: str
+    harm: Callable[[Path], None]
+    cuda: bool = False
+
+
+class Examined(NamedTuple):
+    """One broken environment: what doctor and verify said first, what was done, and what the doctor said then."""
+
+    what: str
+    doctor: str
+    verify: str
+    steps: tuple[str, ...]
+    after: str
+
+
+def _gone(*names: str) -> Callable[[Path], None]:
+    """Remove files and folders, by patterns."""
+
+    def harm(site: Path) -> None:
+        for path in (path for name in names for path in sorted(site.glob(name))):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return harm
+
+
+def _cut(name: str, size: int = 1000) -> Callable[[Path], None]:
+    """Leave the beginning of a file."""
+
+    def harm(site: Path) -> None:
+        (file,) = site.glob(name)
+        with file.open("rb") as opened:
+            start = opened.read(size)
+        file.unlink()
+        file.write_bytes(start)
+
+    return harm
+
+
+def _emptied(*names: str) -> Callable[[Path], None]:
+    """Leave a folder with nothing in it; what else is named goes altogether."""
+
+    def harm(site: Path) -> None:
+        _gone(*names)(site)
+        (site / names[0]).mkdir()
+
+    return harm
+
+
+def _left_behind(site: Path) -> None:
+    (site / "~orch").mkdir()
+    (site / "~orch" / "libtorch.so").touch()
+
+
+def _of_another_python(site: Path) -> None:
+    """Give a package's compiled module, and its record, the name that they have for another Python."""
+    for module in list(site.glob("torch/_C.cpython-*.so")):
+        minor = module.name.split("-")[1]
+        other = f"3{int(minor[1:]) + 1}"
+        module.rename(module.with_name(module.name.replace(minor, other)))
+        for record in site.glob("torch-*.dist-info/RECORD"):
+            rewrite(record, record.read_text().replace(f"cpython-{minor}", f"cpython-{other}"))
+
+
+def _of_another_processor(site: Path) -> None:
+    for module in list(site.glob("torch/_C.cpython-*.so")):
+        content = bytearray(module.read_bytes())
+        content[18:20] = ARM.to_bytes(2, "little")
+        module.unlink()
+        module.write_bytes(content)
+
+
+def _twice(site: Path) -> None:
+    (record,) = site.glob("torch-*.dist-info")
+    shutil.copytree(record, site / "torch-2.9.1.dist-info")
+
+
+def _without_python(site: Path) -> None:
+    python = site.parents[2] / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3.11")
+
+
+BROKEN = (
+    Breakage("libtorch_cpu.so is gone", _gone("torch/lib/libtorch_cpu.so")),
+    Breakage("libc10.so was cut after 1000 bytes", _cut("torch/lib/libc10.so")),
+    Breakage("libtorch_python.so was cut after 1 MB", _cut("torch/lib/libtorch_python.so", 1_000_000)),
+    Breakage("libshm.so is gone", _gone("torch/lib/libshm.so")),
+    Breakage("torch's OpenMP library is gone", _gone("torch/lib/libgomp*")),
+    Breakage("the module torch._C is gone", _gone("torch/_C.cpython-*.so")),
+    Breakage("torch/__init__.py is gone", _gone("torch/__init__.py")),
+    Breakage("torch/version.py was cut", _cut("torch/version.py", 40)),
+    Breakage("torch/functional.py is empty", _cut("torch/functional.py", 0)),
+    Breakage("torch/nn is gone", _gone("torch/nn")),
+    Breakage("the folder torch is empty, its record is there", _emptied("torch")),
+    Breakage("the folder torch is empty, its record gone", _emptied("torch", "torch-*.dist-info")),
+    Breakage("torch is not there at all", _gone("torch", "torch-*.dist-info", "functorch", "torchgen")),
+    Breakage("site-packages is empty", _gone("*")),
+    Breakage("torchgen is gone", _gone("torchgen")),
+    Breakage("typing_extensions.py is gone, its record is there", _gone("typing_extensions.py")),
+    Breakage("typing_extensions was removed", _gone("typing_extensions*")),
+    Breakage("sympy was removed", _gone("sympy*")),
+    Breakage("mpmath, which sympy needs, was removed", _gone("mpmath*")),
+    Breakage("filelock is gone, its record is there", _gone("filelock")),
+    Breakage("jinja2 was removed", _gone("jinja2*")),
+    Breakage("networkx was removed", _gone("networkx*")),
+    Breakage("fsspec is gone, its record is there", _gone("fsspec")),
+    Breakage("compiled modules are of another Python", _of_another_python),
+    Breakage("a compiled module is for another processor", _of_another_processor),
+    Breakage("two records of torch", _twice),
+    Breakage("an uninstall left ~orch behind", _left_behind),
+    Breakage("the interpreter leads nowhere", _without_python),
+    Breakage("cuDNN was removed", _gone("nvidia/cudnn", "nvidia_cudnn*"), cuda=True),
+    Breakage("libcudnn.so.9 is gone, its record is there", _gone("nvidia/cudnn/lib/libcudnn.so.9"), cuda=True),
+    Breakage("cuBLAS was removed", _gone("nvidia/cu13/lib/libcublas*", "nvidia_cublas*"), cuda=True),
+    Breakage("libcublasLt was cut after 1 MB", _cut("nvidia/cu13/lib/libcublasLt.so.*", 1_000_000), cuda=True),
+    Breakage("triton was removed", _gone("triton", "triton-*"), cuda=True),
+    Breakage("the folder triton is empty, its record is there", _emptied("triton"), cuda=True),
+    Breakage("NCCL was removed", _gone("nvidia/nccl", "nvidia_nccl*"), cuda=True),
+    Breakage("libtorch_cuda.so is gone", _gone("torch/lib/libtorch_cuda.so"), cuda=True),
+    Breakage("torchvision's compiled module is gone", _gone("torchvision/_C.so"), cuda=True),
+)
+
+
+@contextmanager
+def broken(breakage: Breakage, environment: Path, folder: Path) -> Iterator[Path]:
+    """Give a clone of an environment that is broken, for as long as the block lasts."""
+    clone = copied(environment, folder / "env")
+    try:
+        breakage.harm(packages(clone))
+        yield clone
+    finally:
+        shutil.rmtree(clone.with_name("env.gpuinstall"), ignore_errors=True)
+        shutil.rmtree(clone)
+
+
+def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sources) -> Examined:
+    """Break a clone of an environment in ``folder``, have it examined, repaired and examined again."""
+    with broken(breakage, environment, folder) as clone:
+        found = examine(folder, clone, sources, SilentReporter())
+        steps = repair_steps(found.findings, clone)
+        with open_session(sources, SilentReporter()) as session:
+            results = carry_out(steps, session.environment, SilentReporter())
+        after = first_line(examine(folder, clone, sources, SilentReporter()))
+        failed = next((result.message for result in results if result.message), None)
+        said = f"{after} ({failed.splitlines()[-1]})" if failed else after
+        doctor, verify, state, *lines = _plain(
+            clone, first_line(found), verify_line(found), said, *(result.line for result in results)
+        )
+        return Examined(breakage.what, doctor, verify, tuple(lines), state)
+
+
+def first_line(found: Examination) -> str:
+    """What the doctor says first."""
+    return found.findings[0].title if found.findings else "healthy"
+
+
+def verify_line(found: Examination) -> str:
+    """What verify says first: the first fault of a device, else how it ended."""
+    verdict = found.environment and found.environment.verdict
+    if not verdict:
+        return "its Python does not run" if found.environment else "there is no environment"
+    faults = [fault for device in verdict.devices for fault in device.faults]
+    return f"{', '.join(faults[0].names)}: {faults[0].message}" if faults else verdict.status
+
+
+def _plain(clone: Path, *texts: str) -> list[str]:
+    """Take the paths of this machine out of what was said."""
+    without = (text.replace(str(clone), "ENV").replace(str(clone.parent), "FOLDER") for text in texts)
+    return [re.sub(r"(--find-links )\S+", r"\1WHEELS", text) for text in without]

@@ -1,0 +1,152 @@
+"""Every reader of what a stranger may have written, fed with damaged documents: it reads them, or says why not."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
+from gpuinstall.environments.environment import NAME, read_marker
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.failures.classify import classify
+from gpuinstall.files import parse_toml
+from gpuinstall.lock.fit import fit
+from gpuinstall.lock.inputs import parse_dependencies
+from gpuinstall.lock.integrity import faults
+from gpuinstall.lock.lock import parse
+from gpuinstall.lock.request import machine_for_target
+from gpuinstall.lock.target import Target
+from gpuinstall.machine import Machine
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.request import Request
+from gpuinstall.requirements_file import read_inputs
+from gpuinstall.sources.indexes import parse_pip_file, parse_uv_table
+from tests.frozen import frozen_catalog
+from tests.torture.bounded import Case
+from tests.unit.install.environments import lock_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.torture.place import Place
+
+    Reader = Callable[[str], object]
+
+PAGES: dict[str, Callable[..., object]] = {
+    "wheels": parse_page.__wrapped__,
+    "sources": parse_sources.__wrapped__,
+    "names": parse_names,
+}
+"""Without their memory, which would keep every page."""
+SECONDS = 5.0
+"""The longest that one document may take."""
+WEIRD = (
+    "\0",
+    "\n",
+    *["[", "]]", "{", '"', "../", "%2f", "😀", "-1", "null", "NaN", "1e999", "#", "=", "<a"],
+    "9" * 300,
+)
+PAGE = '<a href="torch-2.14.1-cp312-cp312-linux_x86_64.whl#sha256=00" data-core-metadata="true">x</a>\n' * 3
+PEP691 = json.dumps({"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]})
+JSON = "application/vnd.pypi.simple.v1+json"
+MACHINE = json.dumps(
+    {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "gpus": [{"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}],
+        "driver": {"version": "535.1", "cuda": "12.2"},
+    }
+)
+LOG = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n" * 5
+
+
+def readers(place: Place, seconds: float) -> Iterator[Case]:
+    """Damage documents for so many seconds for each reader; what it raises must be an error of its own."""
+    for name, (read, seed, own) in _readers(place.folder).items():
+        chance, until, tried, worst = random.Random(name), time.monotonic() + seconds, 0, 0.0
+        fault = ""
+        while time.monotonic() < until and not fault:
+            text, start = _damaged(seed, chance), time.monotonic()
+            try:
+                read(text)
+            except own:
+                pass
+            except Exception as error:  # noqa: BLE001  what nobody foresaw is what is looked for
+                fault = f"{type(error).__name__}: {error} for {text[:200]!r}"
+            took = time.monotonic() - start
+            tried, worst = tried + 1, max(worst, took)
+            fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        yield Case(f"{name}, {tried} documents", fault, worst, peak)
+
+
+def _readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:
+    """Each reader, a document that it reads well, and the errors that it may raise."""
+    ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
+    catalog = frozen_catalog()
+    return {
+        **{f"{name} of HTML": (_page(read, "text/html"), PAGE, ours) for name, read in PAGES.items()},
+        **{f"{name} of JSON": (_page(read, JSON), PEP691, ours) for name, read in PAGES.items()},
+        "a lock": (_lock, lock_text(), ours),
+        "a marker": (_written(folder / NAME, lambda path: read_marker(path.parent)), '{"schema": "x", "id": "1"}', ()),
+        "requirements": (
+            _written(folder / "fuzz.txt", lambda path: read_inputs(str(path))),
+            "torch==2.*\n-r x\n",
+            ours,
+        ),
+        "a requirement": (parse_requirement, "torch[opt] >= 2 ; python_version < '3'", ours),
+        "pip's settings": (lambda text: parse_pip_file(text, folder), "[global]\nindex-url = https://x\n", toml),
+        "uv's settings": (
+            _uv_settings(folder),
+            'index-url = "https://x"\n',
+            (*toml, KeyError, TypeError, AttributeError),
+        ),
+        "a project": (
+            lambda text: parse_dependencies(parse_toml(text), catalog.family),
+            '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
+            toml,
+        ),
+        "a machine": (lambda text: Machine.from_dict(json.loads(text)), MACHINE, toml),
+        "a log": (classify, LOG, ()),
+    }
+
+
+def _page(read: Callable[..., object], kind: str) -> Reader:
+    return lambda text: read(text, kind, "https://index.example/torch/")
+
+
+def _lock(text: str) -> None:
+    lock = parse("pylock.cu126.toml", text)
+    target = Target("cu126")
+    list(faults(lock, target))
+    fit(lock, machine_for_target(target), Request(), frozen_catalog())
+
+
+def _uv_settings(folder: Path) -> Reader:
+    return lambda text: parse_uv_table(parse_toml(text), folder)
+
+
+def _written(path: Path, read: Callable[[Path], object]) -> Reader:
+    def reader(text: str) -> None:
+        path.write_text(text, encoding="utf-8", errors="replace")
+        with suppress(UnicodeDecodeError):
+            read(path)
+
+    return reader
+
+
+def _damaged(text: str, chance: random.Random) -> str:
+    """Damage a document in a few places: something put in, taken out, doubled, moved."""
+    for _ in range(chance.randint(1, 6)):
+        start = chance.randint(0, len(text))
+        end = min(len(text), start + chance.randint(0, 30))
+        repeated = text[start:end] * chance.randint(0, 50)
+        piece = chance.choice((chance.choice(WEIRD), repeated, chr(chance.randint(1, 0x2FFF))))
+        text = text[:start] + piece + text[chance.choice((start, end)) :]
+    return text[:200_000]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.verify.files import altered_files
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAMILY = {"torch", "torchvision"}
+MODULES: dict[str, str | bytes] = {"torch/__init__.py": "answer = 42", "torch/lib/libtorch.so": b"code"}
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)
+
+
+@pytest.fixture
+def site(tmp_path: Path, wheel: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_files_as_they_were_installed_are_not_named(site: Path, wheel: Path) -> None:
+    assert list(altered_files(site, FAMILY, {})) == []
+    assert list(altered_files(site, FAMILY, {"torch": wheel})) == []
+
+
+def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
+    (site / "torch/__init__.py").write_text("answer = 43")
+    (site / "torch/lib/libtorch.so").unlink()
+    (site / "torch/extra.py").touch()
+    (site / "torch/__pycache__").mkdir()
+    (site / "torch/__pycache__/extra.pyc").touch()
+    assert {*altered_files(site, FAMILY, {})} == {"torch/__init__.py", "torch/lib/libtorch.so", "torch/extra.py"}
+
+
+def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(site: Path, wheel: Path, tmp_path: Path) -> None:
+    fake = make_wheel(tmp_path / "fake", "torch", "2.14.1", modules={**MODULES, "torch/__init__.py": "answer = 43"})
+    with zipfile.ZipFile(fake) as archive:
+        archive.extractall(site)
+    assert list(altered_files(site, FAMILY, {})) == []
+    assert list(altered_files(site, FAMILY, {"torch": wheel})) == ["torch/__init__.py"]
+
+
+def test_packages_of_others_are_not_read(site: Path) -> None:
+    (site / "torch/__init__.py").write_text("answer = 43")
+    assert list(altered_files(site, {"torchvision"}, {})) == []
+
+
+def test_a_pipe_in_the_place_of_a_file_is_another_file(site: Path) -> None:
+    (site / "torch/__init__.py").unlink()
+    os.mkfifo(site / "torch/__init__.py")
+    assert list(altered_files(site, FAMILY, {})) == ["torch/__init__.py"]

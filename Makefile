@@ -7,7 +7,7 @@ COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hash
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all torture lint types bench docs lockfiles bootstrap
+.PHONY: test test-all torture lint types bench docs site lockfiles bootstrap
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
@@ -37,6 +37,9 @@ bench: $(READY)
 
 docs: $(READY)
 	$(DEV) -m tools.docs
+
+site: $(READY)
+	$(DEV) -m gpuinstall page -o site
 
 lockfiles: $(READY)
 	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt

@@ -418,6 +418,12 @@ DOCUMENTS = (
         {**SYSTEM, "rows": "an object for each kind of GPU: `gpu`, and for each range of drivers the build, or a dash"},
     ),
     Document(
+        "Page",
+        "`gpuinstall page --json`.",
+        (),
+        {"path": "the file that was written", "bytes": "its size"},
+    ),
+    Document(
         "Learned builds",
         "`gpuinstall catalog learn --json`: the wheels that were read, or had been.",
         ("catalog-learn",),

@@ -32,6 +32,7 @@ interruption ->
 learned -> backend catalog errors files plan units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
+page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
@@ -91,6 +92,7 @@ MAY_NAME_MAKERS = {
     "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
+    "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.gpus import OtherMaker
 
-_FORM = re.compile(
+FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|shared|graphics|device|"
     r"developer|kit|module|nvgpu"
 )
+"""The words of a name that tell one form of a model from another."""
 _CUT_SHORT = re.compile(r"\S*(\.{3}|…)\s*$")
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
@@ -147,7 +148,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for word in words if not _FORM.fullmatch(word))
+    return tuple(word for word in words if not FORM.fullmatch(word))
 
 
 def _runs(words: tuple[str, ...]) -> frozenset[str]:

@@ -1,0 +1,42 @@
+"""``gpuinstall page``: the selector page, one file that anyone can open or host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.units import display_path
+
+if TYPE_CHECKING:
+    from gpuinstall.cli.terminal import Terminal
+
+NAME = "index.html"
+
+
+@click.command("page", help="Write a page that says which PyTorch runs on which GPU: one file, to open or to host.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIR",
+    help="The folder to write it into.",
+)
+@framed("page")
+def command(terminal: Terminal, output: Path) -> Outcome:
+    """Write the page."""
+    from gpuinstall.files import write_atomically
+    from gpuinstall.page import page
+
+    terminal.wait("asking for every kind of GPU under every driver: a minute")
+    text = page(load_catalog())
+    place = output / NAME
+    write_atomically(place, text)
+    data = {"path": str(place), "bytes": len(text.encode())}
+    return Outcome(
+        data, lambda screen: screen.field("Written", f"{display_path(place)}, {len(text.encode()) // 1000} kB")
+    )

@@ -1,0 +1,5 @@
+"""The selector page: what ``choose`` says of every class of machines, in one file that anyone can open or host."""
+
+from gpuinstall.page.html import page
+
+__all__ = ["page"]

@@ -1,0 +1,191 @@
+"""What ``choose`` says of every class of machines, each different answer, and each part of one, kept once."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.page.classes import kinds_of_gpus, machine_of, spans_of
+from gpuinstall.page.table import packed
+from gpuinstall.plan import choose
+from gpuinstall.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.page.classes import Platform, Span
+    from gpuinstall.plan import Plan
+    from gpuinstall.plan.values import Choice, Rejection
+    from gpuinstall.versions import ComputeCapability
+
+    Kinds = tuple[ComputeCapability, ...]
+
+PACKAGES = (("torch",), ("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
+_SHOWN_REJECTIONS = 4
+_INDICES = re.compile(r"(--gpus |GPU )([01])\b")
+_ITS_CUDA = re.compile(r"(?<=driver's CUDA )\d+\.\d+")
+
+
+class Answers:
+    """The answers for some platforms; texts, parts and answers are called by their numbers."""
+
+    def __init__(self, catalog: Catalog, platforms: Sequence[Platform]) -> None:
+        self.catalog = catalog
+        self.platforms = platforms
+        self.pythons = (None, *_pythons(catalog))
+        self._texts: dict[str, int] = {}
+        self._parts: dict[tuple[int, ...], int] = {}
+        self._answers: dict[tuple[int, ...], int] = {}
+        self._classes: dict[tuple[Any, ...], int] = {}
+        self._rows: list[list[int]] = []
+
+    def table(self) -> dict[str, Any]:
+        """Ask for all classes; return the table as the page embeds it."""
+        kinds = kinds_of_gpus(self.catalog)
+        platforms = [self._platform(platform, kinds) for platform in self.platforms]
+        return {
+            "date": self.catalog.date,
+            "branches": [branch for branch, _ in self.catalog.drivers.branches],
+            "kinds": [str(kind) for kind in kinds],
+            "pythons": self.pythons,
+            "packages": PACKAGES,
+            "platforms": platforms,
+            "classes": [packed(row) for row in self._rows],
+            "answers": [packed(answer) for answer in self._answers],
+            "parts": list(self._parts),
+            "texts": list(self._texts),
+        }
+
+    def _platform(self, platform: Platform, kinds: Kinds) -> dict[str, Any]:
+        spans = () if platform.os == "macos" else spans_of(platform, self.catalog.drivers)
+        without = {"": self._class(platform, (), None)}
+        rows = {}
+        for number, kind in enumerate(kinds if spans else ()):
+            without[str(number)] = self._class(platform, (kind,), None)
+            rows[str(number)] = [self._class(platform, (kind,), span) for span in spans]
+        if platform.mixed:
+            rows |= self._mixed(platform, kinds, spans, rows)
+            for pair in combinations(range(len(kinds)), 2):
+                without[",".join(map(str, pair))] = self._class(platform, tuple(kinds[each] for each in pair), None)
+        return {
+            "key": platform.key,
+            "name": platform.name,
+            "windows": platform.has_windows_driver,
+            "spans": [span.first for span in spans],
+            "cuda": [span.cuda for span in spans],
+            "without": without,
+            "rows": {key: _runs(row) for key, row in rows.items()},
+        }
+
+    def _mixed(
+        self, platform: Platform, kinds: Kinds, spans: Sequence[Span], alone: dict[str, list[int]]
+    ) -> dict[str, list[int]]:
+        """Ask for two kinds together, once for all drivers that neither tells apart."""
+        rows = {}
+        for first, second in combinations(range(len(kinds)), 2):
+            sides = list(zip(alone[str(first)], alone[str(second)], strict=True))
+            asked = dict(zip(reversed(sides), reversed(spans), strict=True))
+            found = {side: self._class(platform, (kinds[first], kinds[second]), span) for side, span in asked.items()}
+            rows[f"{first},{second}"] = [found[side] for side in sides]
+        return rows
+
+    def _class(self, platform: Platform, kinds: Kinds, span: Span | None) -> int:
+        """Find the class of a machine: those of one have the same plan, whatever driver it names."""
+        machine = machine_of(platform, kinds, span and span.driver)
+        plan = choose(machine, Request(), self.catalog)
+        key = (platform.key, len(kinds) > 1, *_essence(plan))
+        if key not in self._classes:
+            self._classes[key] = len(self._rows)
+            self._rows.append([])
+            self._rows[self._classes[key]] = [
+                self._answer(choose(machine, request, self.catalog)) for request in self._requests(kinds)
+            ]
+        return self._classes[key]
+
+    def _requests(self, kinds: Kinds) -> Iterator[Request]:
+        """Every request that the page offers; for two kinds of GPUs the Python is left open."""
+        for python, packages in product(self.pythons if len(kinds) < 2 else (None,), PACKAGES):
+            yield Request(packages, python=python)
+
+    def _answer(self, plan: Plan) -> int:
+        """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over."""
+        notes = [warning.message for warning in plan.warnings] if plan.choice else (plan.fix or "").splitlines()
+        parts = (
+            (plan.status, str(plan.exit_code), *(f"{run.how} {run.runs}" for run in plan.gpus)),
+            self._build(plan.choice) if plan.choice else (),
+            tuple(text for reason in plan.reasons for text in reason),
+            notes,
+            tuple(text for found in _telling(plan) for text in (found.build.name, found.message)),
+        )
+        answer = tuple(self._part(part) for part in parts)
+        return self._answers.setdefault(answer, len(self._answers))
+
+    def _build(self, choice: Choice) -> tuple[str, ...]:
+        build, sources = choice.build, "; ".join(map(self._source, choice.build.evidence))
+        trust = f"learned on {build.learned}" if build.learned else build.confidence
+        return (
+            str(build.torch),
+            str(build.backend),
+            choice.index or "",
+            choice.python,
+            sources,
+            trust,
+            *choice.requirements,
+        )
+
+    def _part(self, texts: Sequence[str]) -> int:
+        numbers = tuple(self._texts.setdefault(_for_all(text), len(self._texts)) for text in texts)
+        return self._parts.setdefault(numbers, len(self._parts))
+
+    def _source(self, key: str) -> str:
+        source, date = self.catalog.evidence[key]
+        return f"{source} ({date})"
+
+
+def _pythons(catalog: Catalog) -> list[str]:
+    """The Pythons of the newest torch; for others there is ``gpuinstall plan --python``."""
+    newest = max(catalog.releases)
+    builds = (build for build in catalog.builds if build.torch == newest)
+    found = {python for build in builds for python in build.pythons if not python.endswith("t")}
+    return sorted(found, key=lambda python: int(python.partition(".")[2]))
+
+
+def _essence(plan: Plan) -> tuple[Any, ...]:
+    """What makes two machines one class, for every request: the judgement of each build, and all that is said."""
+    said = [*plan.reasons, *plan.warnings]
+    return (
+        plan.status,
+        plan.exit_code,
+        plan.choice and plan.choice.build.name,
+        tuple(build.name for build in plan.runnable),
+        plan.gpus,
+        tuple((found.build.name, found.code, _for_all(found.message)) for found in plan.rejected),
+        tuple(_for_all(reason.message) for reason in said),
+        plan.fix,
+    )
+
+
+def _telling(plan: Plan) -> list[Rejection]:
+    """The newest build that was passed over for each reason there is."""
+    first: dict[str, Rejection] = {}
+    for found in plan.rejected:
+        first.setdefault(found.code, found)
+    return list(first.values())[:_SHOWN_REJECTIONS]
+
+
+def _for_all(text: str) -> str:
+    """Write what is said of one machine for all of its class: the GPUs' numbers, the driver's CUDA."""
+    return _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
+
+
+def _runs(row: list[int]) -> list[list[int]]:
+    """Write equal neighbours once, with their number."""
+    runs: list[list[int]] = []
+    for number in row:
+        if runs and runs[-1][0] == number:
+            runs[-1][1] += 1
+        else:
+            runs.append([number, 1])
+    return runs

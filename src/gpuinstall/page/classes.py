@@ -1,0 +1,88 @@
+"""The classes of machines that the page answers for: the members of one are planned for alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.catalog.gpus import products
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.versions import DriverVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.drivers import Drivers, Floor
+    from gpuinstall.versions import ComputeCapability
+
+DRIVER = "{driver}"
+"""Stands for the driver's version in what is said of a machine."""
+
+
+class Platform(NamedTuple):
+    """A system that the page asks for; ``mixed``: also with two kinds of GPUs."""
+
+    key: str
+    name: str
+    os: str
+    arch: str
+    wsl: bool = False
+    mixed: bool = False
+
+    @property
+    def has_windows_driver(self) -> bool:
+        """Say whether the driver's number is Windows', as in WSL."""
+        return self.wsl or self.os == "windows"
+
+
+PLATFORMS = (
+    Platform("linux", "Linux", "linux", "x86_64", mixed=True),
+    Platform("windows", "Windows", "windows", "x86_64", mixed=True),
+    Platform("wsl", "Windows with WSL", "linux", "x86_64", wsl=True),
+    Platform("linux-arm", "Linux on ARM (Grace, DGX Spark)", "linux", "aarch64"),
+    Platform("macos", "macOS", "macos", "arm64"),
+)
+
+
+class Span(NamedTuple):
+    """The drivers from one release on, up to the next span: no rule tells them apart."""
+
+    first: tuple[int, ...]
+    cuda: str | None
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that stands for them all; a branch alone would stand for its newest release."""
+        parts = self.first if len(self.first) > 1 else (*self.first, 0)
+        return Driver(DriverVersion(parts, DRIVER))
+
+
+def spans_of(platform: Platform, tables: Drivers) -> tuple[Span, ...]:
+    """Cut the drivers wherever a table names one."""
+
+    def here(floor: Floor) -> tuple[int, ...]:
+        return (floor.windows if platform.has_windows_driver else floor.linux).parts
+
+    branches = [branch for branch, _ in tables.branches]
+    ends = [row.last_branch for row in tables.generations if row.last_branch is not None]
+    cuts: set[tuple[int, ...]] = {(0,), (branches[-1] + 1,), (tables.partially_supported.last + 1,)}
+    cuts |= {(branch,) for branch in branches} | {(last + 1,) for last in ends}
+    cuts |= {here(floor) for floor in (*tables.floors.values(), *tables.first_drivers.values())}
+    return tuple(Span(cut, _cuda(cut, tables)) for cut in sorted(cuts))
+
+
+def _cuda(cut: tuple[int, ...], tables: Drivers) -> str | None:
+    row = tables.branch(DriverVersion(cut, DRIVER))
+    return str(row[1]) if row else None
+
+
+def kinds_of_gpus(catalog: Catalog) -> tuple[ComputeCapability, ...]:
+    """List the compute capabilities of all products, the highest first; not those of Jetsons before Thor."""
+    return tuple(sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True))
+
+
+def machine_of(platform: Platform, kinds: Iterable[ComputeCapability], driver: Driver | None) -> Machine:
+    """Make the machine that stands for a class: one GPU of each kind, called ``{0}``, ``{1}``."""
+    gpus = tuple(Gpu(number, f"{{{number}}}", compute_capability=kind) for number, kind in enumerate(kinds))
+    surroundings = Environment(wsl=platform.wsl)
+    return Machine(platform.os, platform.arch, environment=surroundings, driver=driver, gpus=gpus)

@@ -1,0 +1,173 @@
+"""The selector page: its answers are those of ``choose``, found in the table that it embeds."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.page import page
+from gpuinstall.page.classes import PLATFORMS, Platform, kinds_of_gpus, spans_of
+from gpuinstall.page.table import Answer, Table, packed, unpacked
+from gpuinstall.plan import choose
+from gpuinstall.request import Request
+from gpuinstall.versions import DriverVersion
+from tests.frozen import frozen_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.plan import Plan
+
+LINUX, *OTHERS = PLATFORMS
+ONE_KIND = (LINUX._replace(mixed=False), OTHERS[-1])
+LARGEST = 400_000
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return page(frozen_catalog(), ONE_KIND)
+
+
+def embedded(text: str) -> Table:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return Table(json.loads(found[1]))
+
+
+def drivers(platform: Platform, chance: random.Random) -> DriverVersion:
+    """A release at, just below or somewhere above a border, or a branch alone."""
+    first = chance.choice(spans_of(platform, frozen_catalog().drivers)).first
+    parts = chance.choice([first, (*first, 0, 5)[:3], (first[0], 99), (max(first[0] - 1, 390), 40, 2), (first[0],)])
+    return DriverVersion.parse(
+        ".".join(str(max(part, 390) if not number else part) for number, part in enumerate(parts))
+    )
+
+
+def any_machine(platforms: tuple[Platform, ...], chance: random.Random) -> tuple[Platform, Machine, int, int]:
+    platform, kinds = chance.choice(platforms), kinds_of_gpus(frozen_catalog())
+    if platform.os == "macos":
+        return platform, Machine(platform.os, platform.arch), chance.randrange(3), chance.randrange(3)
+    several = platform.mixed and chance.random() < 0.5
+    here = sorted(chance.sample(kinds, 2 if several else 1), reverse=True) * chance.choice([1, 1, 2])
+    cards = [Gpu(index, f"Card {kind.sm}", compute_capability=kind) for index, kind in enumerate(sorted(here)[::-1])]
+    driver = Driver(drivers(platform, chance)) if chance.random() < 0.95 else None
+    environment = Environment(wsl=platform.wsl)
+    machine = Machine(platform.os, platform.arch, environment=environment, driver=driver, gpus=tuple(cards))
+    return platform, machine, 0 if several else chance.randrange(3), chance.randrange(3)
+
+
+def found(table: Table, platform: Platform, machine: Machine, python: int, packages: int) -> Answer | None:
+    names = table.body["kinds"]
+    kinds = [names.index(str(gpu.compute_capability)) for gpu in machine.gpus]
+    version = machine.driver and machine.driver.version
+    return table.answer(platform.key, kinds, version.parts if version else None, python, packages)
+
+
+def filled(text: str, machine: Machine) -> str:
+    """Put in what stands for this machine."""
+    kinds = sorted({gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability}, reverse=True)
+    for number, kind in enumerate(kinds):
+        text = text.replace(f"{{{number}}}", f"Card {kind.sm}")
+        indices = ",".join(str(gpu.index) for gpu in machine.gpus if gpu.compute_capability == kind)
+        text = text.replace(f"{{#{number}}}", indices)
+    driver = machine.driver and machine.driver.version
+    row = driver and frozen_catalog().drivers.branch(driver)
+    return text.replace("{driver}", str(driver)).replace("{cuda}", str(row[1]) if row else "")
+
+
+def assert_equal(answer: Answer | None, plan: Plan, machine: Machine) -> None:
+    """Compare what is chosen, how each kind runs it, and every sentence, with the tool's own."""
+    assert answer is not None, machine
+    build = plan.choice and (
+        str(plan.choice.build.torch),
+        plan.choice.build.backend.tag,
+        plan.choice.index or "",
+        plan.choice.python,
+    )
+    assert answer.outcome[:2] == (plan.status, str(plan.exit_code)), machine
+    assert (answer.build[:4] or None) == build, machine
+    assert answer.build[6:] == (plan.choice.requirements if plan.choice else ()), machine
+    assert {*answer.outcome[2:]} == {f"{run.how} {run.runs}" for run in plan.gpus}, machine
+    said_once = list(dict.fromkeys(reason.message for reason in plan.reasons))
+    assert [filled(text, machine) for text in answer.reasons[1::2]] == said_once, machine
+    if plan.choice is None:
+        assert [filled(text, machine) for text in answer.notes] == (plan.fix or "").splitlines()
+
+
+def compare(table: Table, platforms: tuple[Platform, ...], machines: int) -> None:
+    chance = random.Random(15)
+    for _ in range(machines):
+        platform, machine, python, packages = any_machine(platforms, chance)
+        request = Request(tuple(table.body["packages"][packages]), python=table.body["pythons"][python])
+        plan = choose(machine, request, frozen_catalog())
+
+        assert_equal(found(table, platform, machine, python, packages), plan, machine)
+
+
+def test_the_table_in_the_page_answers_as_choose_does(text: str) -> None:
+    compare(embedded(text), ONE_KIND, 300)
+
+
+@pytest.mark.heavy
+def test_the_whole_page_answers_as_choose_does_and_stays_small() -> None:
+    whole = page(frozen_catalog())
+
+    assert len(whole.encode()) < LARGEST
+    compare(embedded(whole), PLATFORMS, 1000)
+
+
+def test_three_kinds_of_cards_are_not_offered(text: str) -> None:
+    assert embedded(text).answer("linux", [0, 5, 9], (580, 95, 5)) is None
+
+
+def test_packed_numbers_are_read_back() -> None:
+    assert unpacked(packed([0, 35, 36, 46655])) == [0, 35, 36, 46655]
+
+
+class Outside(HTMLParser):
+    """Everything in a page that could ask for something elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, str | None]] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said: Iterator[Any] = (
+            (tag, name, value) for name, value in attrs if name in {"src", "href", "action", "style"}
+        )
+        self.found += [each for each in said if not (each[2] or "").startswith("#")]
+        self.found += [(tag, name, value) for name, value in attrs if name.startswith("on")]
+        self.ids += [value for name, value in attrs if name == "id" and value]
+
+
+def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: str) -> None:
+    outside = Outside()
+    outside.feed(text)
+
+    assert outside.found == []
+    assert len(outside.ids) == len(set(outside.ids))
+    assert "default-src 'none'; style-src 'sha256-" in text
+    assert "innerHTML" not in text
+    assert not re.search(r"fetch\(|XMLHttpRequest|import\(|eval\(|url\(", text)
+
+
+def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
+    hostile = replace(frozen_catalog(), date="</script><b>")
+
+    assert "</script><b>" not in page(hostile, (OTHERS[-1],))
+    assert text.count("</script>") == 2
+
+
+def test_without_a_script_the_matrix_is_there(text: str) -> None:
+    rows = re.findall(r"<tr><th scope=\"row\">Ada <small>sm_89</small></th>(.*?)</tr>", text)
+
+    assert len(rows) == 3
+    assert "2.14.1 cu126" in rows[0]

@@ -77,7 +77,10 @@ MAY_NAME_MAKERS = {
     "catalog": {"amd", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
-    "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
+    "export": {
+        "cuda",
+        "rocm",
+    },  # the kinds of images that a Dockerfile makes, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries

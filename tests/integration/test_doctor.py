@@ -27,7 +27,7 @@ HEALTHY = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 class Command(Protocol):
     """Runs ``gpuinstall doctor`` in a folder with an environment."""
 
-    def __call__(self, *words: str | Path, verdict: dict[str, Any] | None = None) -> Finished: ...
+    def __call__(self, *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = ".") -> Finished: ...
 
 
 @pytest.fixture
@@ -42,9 +42,10 @@ def site(tmp_path: Path) -> Path:
 def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:  # noqa: ARG001  the environment
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
 
-    def start(*words: str | Path, verdict: dict[str, Any] | None = None) -> Finished:
+    def start(*words: str | Path, verdict: dict[str, Any] | None = None, folder: str = ".") -> Finished:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
-        return gpuinstall("doctor", *map(str, words), cwd=tmp_path)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return gpuinstall("doctor", *map(str, words), cwd=tmp_path / folder)
 
     return start
 
@@ -103,14 +104,14 @@ def test_the_last_line_is_the_first_thing_to_do(
 
 def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(doctor: Command, play: Play) -> None:
     play(FakeDriver((FakeGpu(), FakeGpu(nvml_error=15, hidden_from_cuda=True))))
-    document = json.loads(doctor("--json", "--venv", "absent").out)
+    document = json.loads(doctor("--json", folder="empty").out)
     assert (document["status"], document["exit_code"], document["errors"]) == ("partial", 0, [])
-    assert doctor("--venv", "absent").out.splitlines()[-1].startswith("first: sudo dmesg")
+    assert doctor(folder="empty").out.splitlines()[-1].startswith("first: sudo dmesg")
 
 
 def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, play: Play) -> None:
     play(FakeDriver((FakeGpu(ptx_error=221),)))
-    done = doctor("--venv", "absent")
+    done = doctor(folder="empty")
     assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
     assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
 
@@ -146,9 +147,16 @@ def test_an_environment_whose_python_was_removed_is_at_fault(doctor: Command, pl
 
 def test_no_environment_is_healthy_and_says_how_to_get_one(doctor: Command, play: Play) -> None:
     play(HEALTHY)
-    done = doctor("--venv", "absent")
+    done = doctor(folder="empty")
     assert done.status == 0
     assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
+
+
+def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor("--venv", "absent")
+    assert done.status == 5
+    assert done.out.splitlines()[-1].startswith("first: gpuinstall install --venv ")
 
 
 def test_the_report_names_no_folder_of_the_user_and_no_serial(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from gpuinstall.cli.options import RequestOptions
@@ -31,8 +31,8 @@ def read_folder_request(
 ) -> FolderRequest:
     """Add what the command line names to the request of ``folder``; with ``only`` that is the whole request.
 
-    A ``project``'s own dependencies count where nothing else is declared, or where they were counted before. Raise
-    UsageError for what is malformed.
+    A ``project``'s own dependencies count where nothing else is declared, or where they were counted before; not where
+    the project itself is asked for, which brings them. Raise UsageError for what is malformed.
     """
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, read_dependencies
@@ -46,6 +46,16 @@ def read_folder_request(
         return FolderRequest().adding(by_hand, read).following(recorded)
     for reason in changed_inputs({name: recorded.files[name] for name in recorded.files.keys() - read}, folder):
         reporter.warn(f"the lock is not of today's files: {reason.message} (-r reads a file anew)")
-    own = project or PROJECT in recorded.files
+    own = (project or PROJECT in recorded.files) and not _names_itself(
+        (*recorded.requirements, *by_hand.requirements), folder
+    )
     declared = config.requirements or (read_dependencies(folder, family) if own else ())
     return recorded.declaring(declared).adding(by_hand, read).following(recorded)
+
+
+def _names_itself(requirements: Iterable[str], folder: Path) -> bool:
+    """Say whether the project of a folder is among what is asked for, as in ``-e .``."""
+    from gpuinstall.plan.requirement import parse_requirement
+
+    addresses = (asked.url for asked in map(parse_requirement, requirements) if asked.url)
+    return any((folder / address).resolve() == folder.resolve() for address in addresses)

@@ -74,7 +74,7 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"amd", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
+    "catalog": {"amd", "cuda", "jetson", "rocm", "tegra"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.versions import ComputeCapability
 
 NOTHING = "–"
+ANY_DRIVER = "any"
 
 
 class Row(NamedTuple):
@@ -56,6 +57,13 @@ def support_of(catalog: Catalog, machine: Machine, drivers: tuple[DriverVersion,
 
     row = Row(", ".join(gpu.label for gpu in machine.gpus), tuple(map(newest, drivers)))
     return Support(machine.os, machine.arch, tuple(str(driver) for driver in drivers), (row,))
+
+
+def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -> Support:
+    """Choose for each of the GPUs whose builds ask for no driver."""
+    plans = [(gpu, choose(Machine(os, arch, gpus=(gpu,)), Request(), catalog)) for gpu in gpus]
+    rows = [Row(gpu.label, (plan.choice.build.name if plan.choice else NOTHING,)) for gpu, plan in plans]
+    return Support(os, arch, (ANY_DRIVER,), tuple(rows))
 
 
 def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:

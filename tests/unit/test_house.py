@@ -81,10 +81,13 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"amd", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
+    "catalog": {"amd", "cuda", "jetson", "rocm", "tegra"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
-    "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines
+    "export": {
+        "cuda",
+        "rocm",
+    },  # the kinds of images that a Dockerfile makes, and torch's name in one of its lines
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps

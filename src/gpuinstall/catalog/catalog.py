@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,6 +103,11 @@ class Catalog:
         chips = {**self.chips, kind: found.chips}
         return replace(self, builds=(*self.builds, *found.builds), further=others, chips=chips)
 
+    def only(self, *builds: Build) -> Catalog:
+        """Return the catalogue with these builds alone, of whatever kind: no others are read."""
+        further = {kind: partial(_without_builds, read) for kind, read in self.further.items()}
+        return replace(self, builds=builds, further=further)
+
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
         return self._platforms.get((os, _SAME_CHIP.get((os, arch), arch)), ())
@@ -121,6 +126,10 @@ class Catalog:
             found.setdefault((build.os, build.arch), []).append(build)
         newest_first = {key: sorted(builds, key=_newness, reverse=True) for key, builds in found.items()}
         return {key: tuple(builds) for key, builds in newest_first.items()}
+
+
+def _without_builds(read: Callable[[], KindOfBuilds]) -> KindOfBuilds:
+    return read()._replace(builds=())
 
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
-FURTHER = ("rocm", "xpu")
+FURTHER = ("rocm",)
 """The kinds of builds that have a file of their own, ``builds_rocm.toml``."""
 
 _CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}

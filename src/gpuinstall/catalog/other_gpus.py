@@ -10,7 +10,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.errors import UsageError
 
 FILES = ("gpus_amd.toml",)
-_BRANDS = frozenset({"amd", "radeon", "instinct", "intel", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
+_BRANDS = frozenset({"amd", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
 
 
 class NamedGpu(NamedTuple):

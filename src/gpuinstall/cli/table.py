@@ -10,7 +10,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import columns
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
+from gpuinstall.errors import UsageError
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_by_chip
 from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.machine import Gpu
     from gpuinstall.support import Support
     from gpuinstall.versions import ComputeCapability
 
@@ -34,8 +36,12 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     """Show the table."""
     catalog = load_catalog()
     drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
-    whole = support(catalog, *platform_in_words(gpu, driver, os, arch), _kinds(gpu, catalog), drivers)
-    table = condensed(whole if gpu or driver else served(whole))
+    platform = platform_in_words(gpu, driver, os, arch)
+    if others := _by_chip(gpu):
+        table = support_by_chip(catalog, *platform, others)
+    else:
+        whole = support(catalog, *platform, _kinds(gpu, catalog), drivers)
+        table = condensed(whole if gpu or driver else served(whole))
     data = {
         "os": table.os,
         "arch": table.arch,
@@ -76,6 +82,15 @@ def _width(column: Column) -> int:
 
 def _aligned(column: Column) -> list[str]:
     return [f"{text:<{_width(column)}}" for text in column]
+
+
+def _by_chip(names: tuple[str, ...]) -> tuple[Gpu, ...]:
+    """The GPUs named whose builds ask for no driver; raise UsageError beside others, which have other columns."""
+    gpus = tuple(map(gpu_in_words, names))
+    found = tuple(gpu for gpu in gpus if gpu.architecture)
+    if found and len(found) < len(gpus):
+        raise UsageError("gpu-of-several-makers", "a table is of one maker's GPUs", hint="ask for each maker's alone")
+    return found
 
 
 def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:

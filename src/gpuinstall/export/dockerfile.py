@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
@@ -50,10 +50,34 @@ _NEEDS = """
 # The wheels bring the CUDA libraries, so that nothing but a compiler wants a CUDA image below it.
 #"""
 
+_NEEDS_KFD = """
+# The host's kernel drives the GPUs (amdgpu); the container is given its devices and the group that may open them.
+# Not proven on a card yet: gpuinstall verify inside says whether kernels run.
+#"""
+
 _JUPYTER = """\
 # To have these locked too: gpuinstall lock torch jupyterlab
 RUN --mount=type=cache,target=/root/.cache/uv uv pip install --python {venv} jupyterlab
 """
+
+
+class GpuAccess(NamedTuple):
+    """How a container is given the GPUs of a kind: what docker is told, what the host needs, what the image says.
+
+    ``group`` is what a shell adds for the group that may open the devices.
+    """
+
+    run: str = ""
+    needs: str = ""
+    environment: str = ""
+    group: str = ""
+
+
+_ACCESS = {
+    "cpu": GpuAccess(),
+    "cuda": GpuAccess(" --gpus all", _NEEDS, " NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
+    "rocm": GpuAccess(" --device /dev/kfd --device /dev/dri", _NEEDS_KFD, group=" --group-add $(stat -c %g /dev/kfd)"),
+}
 
 _SHOW = 'CMD ["python", "-c", "import torch; print(torch.__version__, torch.cuda.device_count())"]'
 _SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
@@ -62,7 +86,7 @@ _SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
 def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
     """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough."""
     backend = _backend(lock)
-    cpu = backend == CPU
+    access = _ACCESS[backend.kind]
     return _TEXT.format(
         torch=lock.versions.get("torch"),
         platform=_platform(lock),
@@ -70,9 +94,9 @@ def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
         python=lock.python,
         uv=UV,
         venv=VENV,
-        gpus="" if cpu else " --gpus all",
-        needs="" if cpu else _NEEDS,
-        visible="" if cpu else " NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        gpus=access.run + access.group,
+        needs=access.needs,
+        visible=access.environment,
         extra=_JUPYTER.format(venv=VENV) if jupyter else "",
         command=_SERVE if jupyter else _SHOW,
         **_bases(lock, backend),
@@ -81,7 +105,11 @@ def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
 
 def devcontainer(lock: Lock) -> str:
     """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
-    gpu = {} if _backend(lock) == CPU else {"runArgs": ["--gpus", "all"]}
+    access = _ACCESS[_backend(lock).kind]
+    if access.group:
+        message = f"{lock.name}: a devcontainer cannot name the group that opens the GPUs, docker run can"
+        raise UsageError("not-exportable", message, hint="gpuinstall export dockerfile")
+    gpu = {"runArgs": access.run.split()} if access.run else {}
     document = {
         "name": f"torch {lock.versions.get('torch')}",
         "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", _platform(lock)]},
@@ -113,8 +141,10 @@ def _platform(lock: Lock) -> str:
 def _backend(lock: Lock) -> Backend:
     """The backend of a lock; raise UsageError for one whose GPUs no container is known to be given."""
     backend = backend_of(lock)
-    if backend.kind not in {"cpu", "cuda"}:
-        message = f"{lock.name} is for {backend}, and only images for CUDA and the CPU are known here"
+    compiled = backend.kind == "rocm" and not all(package.wheels for package in lock.pylock.packages)
+    if backend.kind not in _ACCESS or compiled:
+        what = "what it compiles" if compiled else "that"
+        message = f"{lock.name} is for {backend}, and no image is known here for {what}"
         raise UsageError("not-exportable", message, hint="gpuinstall export requirements")
     return backend
 

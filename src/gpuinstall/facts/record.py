@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # What names a card in nvidia-smi's XML, and the programs that run on it.
 _NUMBERS = "serial|board_id|board_part_number|chassis_serial_number|pdi"
 _SERIAL = re.compile(rf"<({_NUMBERS})>[^<]*<")
+_UNIQUE = re.compile(r"^(unique_id|hive_id) [0-9]+$", re.MULTILINE)
+"""What names a card in the kernel's topology of compute devices."""
 _PROCESSES = re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL)
 # Names that many machines and accounts come with: they name nobody, and stand in the facts themselves.
 PUBLIC = {"/root", "root", "localhost", "linux", "debian", "ubuntu", "fedora", "rocky", "arch", "nixos", "nvidia",
@@ -103,6 +105,7 @@ def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...
 def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:
     """Take serial numbers, host and user names, and the names of running programs out of a text."""
     text = _PROCESSES.sub("<processes></processes>", _SERIAL.sub(r"<\1>removed<", text))
+    text = _UNIQUE.sub(r"\1 0", text)
     text = _HOME.sub("user", _BUILDER.sub("(builder@host)", text))
     for word, stand_in in private:
         text = re.sub(rf"(?<![\w]){re.escape(word)}(?![\w])", stand_in, text)

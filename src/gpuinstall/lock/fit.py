@@ -71,7 +71,7 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
     build = locked_build(lock, machine, catalog)
     if build is None:
         return Misfit(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
-    alone = replace(catalog, builds=(replace(build, pythons=(python,), confidence="low"),))
+    alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
     if plan.choice is not None and not _is_idle(plan.choice, plan):
         return Fit(lock, plan, plan.choice)

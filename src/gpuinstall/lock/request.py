@@ -76,7 +76,7 @@ class LockRequest:
             plan = choose(machine, self.request, catalog, settled)
             if plan.choice is None:
                 return plan
-            catalog = replace(catalog, builds=plan.runnable, further={})
+            catalog = catalog.only(*plan.runnable)
         return choose(self.machine, self.request, catalog, settled)
 
 

@@ -37,7 +37,7 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
         return _newest_but(best, blocking)
     if blocking := closest((found for found in there if found.code not in _ASKED), context.rules):
         return _newest_with_code(best, blocking, _asked(coded), context)
-    return _newest_asked_for(best, newer)
+    return _newest_asked_for(best, newer, context)
 
 
 def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
@@ -55,13 +55,15 @@ def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) 
     return None
 
 
-def _newest_asked_for(best: Candidate, newer: list[Rejection]) -> Reason:
+def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason:
     torch, asked = best.build.torch, _ASKED & {found.code for found in newer}
     if asked == {"other-backend"}:
         return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
     if asked == {"not-allowed"}:
         return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
-    return Reason("newest-torch", f"{torch} is the newest torch" + " that was asked for" * bool(asked))
+    rules, newest = context.rules, f"{torch} is the newest torch" + " that was asked for" * bool(asked)
+    elsewhere = not newer and best.build.backend.kind == rules.kind and any(other > torch for other in context.ages)
+    return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
 
 
 def _asked(found: list[Rejection]) -> str:

@@ -65,6 +65,10 @@ class Rules(Protocol):
         """The slugs of the reasons that another driver would help against, the most hopeless first."""
 
     @property
+    def no_code_causes(self) -> tuple[str, str]:
+        """The failure catalogue's entries for a GPU that is older, and one that is newer, than all a build has."""
+
+    @property
     def driver(self) -> str:
         """The machine's driver as people name it: ``driver 535.183.01``."""
 

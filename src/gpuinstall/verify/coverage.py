@@ -65,7 +65,7 @@ def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backen
 
 
 def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
-    """Tell a GPU that is newer than a build's code (F38) from one that is older (F37)."""
+    """Tell a GPU that is newer than a build's code from one that is older, where its maker's numbers tell that."""
     unnamed = replace(gpu, compute_capability=None)
     newest = max(rules.rank(replace(unnamed, architecture=name)) for name in architectures)
-    return "F38" if rules.rank(gpu) > newest else "F37"
+    return rules.no_code_causes[rules.rank(gpu) > newest]

@@ -37,6 +37,7 @@ class AcmeRules:
     software: ClassVar = "Acme"
     driver: ClassVar = "Acme's driver"
     code_reasons: ClassVar = ("no-acme-code",)
+    no_code_causes: ClassVar = ("F37", "F38")
     driver_reasons: ClassVar = ()
 
     def platform_fault(self) -> Unusable | None:

@@ -36,6 +36,7 @@ class AmdRules:
     kind: ClassVar = "rocm"
     software: ClassVar = "ROCm"
     code_reasons: ClassVar = ("no-code",)
+    no_code_causes: ClassVar = ("F79", "F79")
     driver_reasons: ClassVar = ("split-packages",)
 
     @property

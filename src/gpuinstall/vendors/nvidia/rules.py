@@ -35,6 +35,7 @@ class NvidiaRules:
     kind: ClassVar = "cuda"
     software: ClassVar = "CUDA"
     code_reasons: ClassVar = ("no-code", "no-cudnn-code")
+    no_code_causes: ClassVar = ("F37", "F38")
     driver_reasons: ClassVar = ("driver-too-old-for-ptx", "driver-too-old")
 
     @property

@@ -9,6 +9,7 @@ import pytest
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
+from gpuinstall.support import support_by_chip
 from tests.frozen import frozen_catalog
 
 SEVEN = "900 906 908 90a 942 1030 1100"
@@ -110,6 +111,15 @@ def test_windows_is_refused_with_the_way_to_amds_guide() -> None:
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "amd-elsewhere")
     assert (plan.fix or "").startswith("AMD's guide: https://rocm.docs.amd.com/")
+
+
+def test_the_table_and_the_reason_speak_of_this_makers_builds() -> None:
+    gpus = amd("gfx1100", "gfx1032").gpus
+    table = support_by_chip(frozen_catalog(), "linux", "x86_64", gpus)
+    plan = choose(amd("gfx1100"), Request(), frozen_catalog())
+
+    assert (table.drivers, [row.builds for row in table.rows]) == (("any",), [("2.14.1+rocm7.2",), ("–",)])
+    assert plan.reasons[0].message == "2.14.1 is the newest torch with a build for AMD GPUs"
 
 
 def test_rows_of_other_makers_are_not_read_for_nvidias_machines() -> None:

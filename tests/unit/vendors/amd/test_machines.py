@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from gpuinstall.facts.record import scrubbed
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import card, healthy, no_libcuda, no_nvml, platform, recording
 from tests.lab.topology import NODES, Node, topology
@@ -154,6 +156,30 @@ def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path: Path) -> None:
     machine = read(tmp_path, wsl)
 
     assert "not-in-wsl" in [problem.code for problem in machine.problems]
+
+
+def test_a_recording_does_not_hold_what_names_a_card() -> None:
+    text = "device_id 29711\nhive_id 12609507387757274807\nunique_id 1801979520617338022\n"
+
+    assert scrubbed(text, ()) == "device_id 29711\nhive_id 0\nunique_id 0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [("MI300X", "gfx942"), ("RX 7900 XTX", "gfx1100"), ("rx7900xtx", "gfx1100"), ("AMD Radeon RX 9070 XT", "gfx1201")],
+)
+def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
+    machine = machine_in_words((name,))
+
+    assert machine.gpus[0].architecture == chip
+    assert outcome(planned(machine)) == "2.14.1+rocm7.2"
+
+
+def test_cards_of_two_makers_in_words_are_a_mixed_machine() -> None:
+    machine = machine_in_words(("RTX 4090", "RX 7900 XTX"), "580")
+
+    assert outcome(planned(machine)).endswith("+cu130")
+    assert outcome(planned(machine, "rocm7.2")) == "2.14.1+rocm7.2"
 
 
 def read(folder: Path, files: Mapping[str, str]) -> Machine:

@@ -102,7 +102,8 @@ class Gpu:
     @property
     def label(self) -> str:
         """The name as people say it, without the vendor."""
-        return (self.name or "unknown NVIDIA GPU").removeprefix("NVIDIA ")
+        unknown = f"unknown {self.architecture} GPU" if self.architecture else "unknown NVIDIA GPU"
+        return (self.name or unknown).removeprefix("NVIDIA ")
 
 
 @dataclass(frozen=True)

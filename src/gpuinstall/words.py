@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_product
+from gpuinstall.catalog.gpu_names import find_product, is_another_makers
+from gpuinstall.catalog.other_gpus import NamedGpu, find_other
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.support import condensed, known_drivers, served, support_of
@@ -25,11 +26,12 @@ def machine_in_words(
 ) -> Machine:
     """Make a machine of the names of its GPUs and its driver; raise UsageError for a name that nothing has.
 
-    Nothing else is known of it: not its memory, its Pythons or its glibc. Only macOS needs no driver.
+    Nothing else is known of it: not its memory, its Pythons or its glibc. Neither macOS nor the GPUs of makers whose
+    builds ask for no driver need one.
     """
     system, processor = platform_in_words(gpus, driver, os, arch)
     cards = tuple(gpu_in_words(name, index) for index, name in enumerate(gpus))
-    if driver is None and system != "macos":
+    if driver is None and system != "macos" and not all(card.architecture for card in cards):
         raise _driver_missing(Machine(system, processor, gpus=cards))
     version = Driver(driver_in_words(driver), found_via="words") if driver else None
     return Machine(system, processor, driver=version, gpus=cards)
@@ -40,7 +42,8 @@ def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None,
     system = os or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
     if arch or system == "macos":
         return system, arch or "arm64"
-    named = [find_product(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
+    own = (name for name in gpus if not _ARCHITECTURE.fullmatch(name.lower()) and _other(name) is None)
+    named = [find_product(name) for name in own]
     return system, "aarch64" if named and all(product.arm for product in named) else "x86_64"
 
 
@@ -61,8 +64,16 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
     """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
     if exact := _ARCHITECTURE.fullmatch(name.lower()):
         return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")
+    if other := _other(name):
+        said = f"{other.brand} {other.name}"
+        return Gpu(index, said, found_via="words", vendor=other.maker, architecture=other.architecture)
     product = find_product(name)
     return Gpu(index, f"NVIDIA {product.name}", compute_capability=product.capability, found_via="words")
+
+
+def _other(name: str) -> NamedGpu | None:
+    """Find a GPU of another maker; what its names look like is known without reading them all."""
+    return find_other(name) if is_another_makers(name) else None
 
 
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:

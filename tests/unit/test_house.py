@@ -28,7 +28,7 @@ files -> errors
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
 interruption ->
-learned -> backend catalog errors files plan units wheels
+learned -> backend catalog errors files plan units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
 machine -> errors fields versions
 page -> catalog machine plan request versions
@@ -54,8 +54,18 @@ words -> catalog errors machine support versions
 """  # noqa: E501
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
-PURE = ["plan", "vendors.protocol", "vendors.nvidia.rules", "machine", "request", "backend", "versions", "errors"]
-PURE += ["wheels.torch_wheel"]
+PURE = [
+    "plan",
+    "vendors.protocol",
+    "vendors.nvidia.rules",
+    "vendors.amd.rules",
+    "machine",
+    "request",
+    "backend",
+    "versions",
+    "errors",
+]
+PURE += ["wheels.torch_wheel", "vendors.amd.rules"]
 WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
@@ -65,7 +75,7 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"cuda", "jetson", "tegra"},  # the authored rows
+    "catalog": {"amd", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {"cuda"},  # the images that a Dockerfile begins with, and torch's name in one of its lines

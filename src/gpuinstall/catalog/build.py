@@ -28,9 +28,10 @@ class Build:
     says that pip's default index serves this very build, ``labelled`` that its files carry the tag (``2.14.1+cu126``).
 
     A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
-    says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today, "withdrawn", "unreachable" or
-    "failed". ``unread`` are the wheels of a build that only the listing knows, ``obstacle`` says why none of
-    them could be read; ``learned`` is the day on which one was, and the facts above are its own.
+    says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today: "withdrawn", "unreachable",
+    "failed", or as the catalogue says "split". ``unread`` are the wheels of a build that only the listing knows,
+    ``obstacle`` says why none of them could be read; ``learned`` is the day on which one was, and the facts above are
+    its own.
     """
 
     torch: Version

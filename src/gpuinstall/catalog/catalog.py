@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from packaging.version import Version
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.listing import Listing
 
 _SAME_CHIP = {("linux", "arm64"): "aarch64", ("macos", "aarch64"): "arm64", ("windows", "aarch64"): "arm64"}
+
+
+class KindOfBuilds(NamedTuple):
+    """The builds of one kind, and the authored rows about the chips that they are for."""
+
+    builds: tuple[Build, ...]
+    chips: Mapping[str, Any]
 
 
 class Release(NamedTuple):
@@ -68,7 +75,8 @@ class Catalog:
     it, ``copied`` those that it only passes on (``nvidia-*`` are all that begin so); ``companions`` maps (package,
     version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence``
     maps each key to source and date. ``offered`` maps a companion and a backend's tag to the versions that a listing
-    found there, with their labels.
+    found there, with their labels. ``further`` are the other kinds of builds, to be read where
+    they are needed; ``chips`` the rows about chips of those that were, by kind.
     """
 
     date: str
@@ -82,6 +90,17 @@ class Catalog:
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[], KindOfBuilds]] = field(default_factory=dict)
+    chips: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def serving(self, kind: str) -> Catalog:
+        """Return the catalogue with the builds of a kind, which are read only for machines with such GPUs."""
+        if kind not in self.further:
+            return self
+        others = {other: read for other, read in self.further.items() if other != kind}
+        found = self.further[kind]()
+        chips = {**self.chips, kind: found.chips}
+        return replace(self, builds=(*self.builds, *found.builds), further=others, chips=chips)
 
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""

@@ -57,7 +57,7 @@ def find_product(name: str) -> Product:
         hint = f"say {_quoted(found[0].name)} for NVIDIA's"
         raise UsageError("gpu-ambiguous", f"{name!r} is a name of NVIDIA's and of {maker.maker}'s", hint=hint)
     if maker:
-        message = f"{name!r} is {maker.maker}'s: gpuinstall installs for NVIDIA's GPUs, not yet for others"
+        message = f"{name!r} is {maker.maker}'s, and no GPU that builds are known for"
         raise NoBuildError("gpu-not-supported", message, hint=maker.instead)
     if not found:
         raise UsageError("gpu-unknown", f"{name!r} is not the name of one NVIDIA GPU", hint=_nearest(name))
@@ -65,6 +65,11 @@ def find_product(name: str) -> Product:
         raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {_examples(found)}")
     names = {product.name for product in found}
     return found[0] if len(names) == 1 else found[0]._replace(name=_as_said(name))
+
+
+def is_another_makers(name: str) -> bool:
+    """Say whether a name is one that another maker gives its GPUs."""
+    return _other_maker(name) is not None
 
 
 def _found(name: str) -> list[Product]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
@@ -10,7 +10,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.catalog import Catalog, Companion, Release
+from gpuinstall.catalog.catalog import Catalog, Companion, KindOfBuilds, Release
 from gpuinstall.catalog.drivers import parse_drivers
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
+FURTHER = ("rocm", "xpu")
+"""The kinds of builds that have a file of their own, ``builds_rocm.toml``."""
+
 _CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 
 
@@ -46,7 +49,15 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         },
         settled_python=builds["settled_python"]["version"],
         evidence={key: (row["source"], row["date"]) for key, row in builds["evidence"].items()},
+        further={kind: partial(_further, rows, kind) for kind in FURTHER},
     )
+
+
+def _further(rows: Rows, kind: str) -> KindOfBuilds:
+    if kind not in rows.further:
+        table = authored.read_data(f"builds_{kind}.toml")
+        rows.further[kind] = KindOfBuilds(tuple(rows.of_kind(table)), authored.read_data(table["chips"]))
+    return rows.further[kind]
 
 
 def _release(row: dict[str, Any], torch: Version) -> Release:
@@ -79,6 +90,7 @@ class Rows:
 
     def __init__(self, table: Row) -> None:
         self.table = table
+        self.further: dict[str, KindOfBuilds] = {}
         self.releases: dict[str, Row] = {row["torch"]: row for row in table["releases"]}
         self.versions = {torch: Version(torch) for torch in self.releases}
         self.glibc = {
@@ -98,19 +110,30 @@ class Rows:
             for torch in self._between(row.get("first"), row.get("last")):
                 yield self._cpu(row, torch, labelled=torch in labelled)
 
+    def of_kind(self, table: Row) -> Iterator[Build]:
+        """Make the builds of another kind: a row is for every release of a minor, those seen and their neighbours."""
+        for row in table["builds"]:
+            for torch in (torch for torch in self.releases if torch.startswith(f"{row['torch']}.")):
+                seen = torch.endswith(".0") or torch in table["seen"].split()
+                for platform in (platform for platform in _GPU_PLATFORMS if platform in row):
+                    code, confidence, evidence = row[platform]
+                    facts = [code, confidence if seen else "medium", evidence]
+                    yield self._for_gpus({**row, "torch": torch, platform: facts}, platform)
+
     def _for_gpus(self, row: Row, platform: str) -> Build:
         torch = row["torch"]
         release = self.releases[torch]
+        backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)
         code, confidence, evidence = row[platform]
         further = release.get("index_pythons", "") if os == "linux" else ""
         return Build(
             torch=self.versions[torch],
-            backend=Backend.parse(row["tag"]),
+            backend=backend,
             os=os,
             arch=arch,
             code=parse_code(code),
-            toolkit=_toolkit(row["toolkit"]),
+            toolkit=_toolkit(row.get("toolkit") or backend.version),
             libraries=(("cudnn", row["cudnn"]),) if "cudnn" in row else (),
             pythons=_words(f"{_pythons(release, platform)} {further}"),
             glibc=(os == "linux" and row.get("glibc")) or self.glibc.get((torch, platform)),
@@ -118,6 +141,7 @@ class Rows:
             on_default_index=release["default"].get(platform) == row["tag"],
             labelled=platform not in row.get("unlabelled", "").split(),
             evidence=_words(evidence),
+            absent=row.get("absent"),
         )
 
     def _cpu(self, row: Row, torch: str, *, labelled: bool) -> Build:
@@ -152,8 +176,10 @@ def parse_code(text: str) -> tuple[str, ...]:
 
 
 @lru_cache
-def _toolkit(text: str) -> tuple[int, int]:
-    """Read a toolkit's version, ``"13.0"`` or ``"13.0.2"``."""
+def _toolkit(text: str | None) -> tuple[int, int] | None:
+    """Read a toolkit's version, ``"13.0"`` or ``"13.0.2"``; None where a build is named by none."""
+    if text is None:
+        return None
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
@@ -23,7 +24,6 @@ from gpuinstall.units import display_path, readable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.learned.row import LearnedRow
@@ -144,7 +144,8 @@ def _parsed(platform: str | None) -> tuple[str, str]:
 
 
 def _builds(catalog: Catalog, platform: str | None, backend: str | None) -> Iterable[Build]:
-    return (build for build in catalog.builds_for(*_parsed(platform)) if backend in {None, build.backend.tag})
+    everything = reduce(Catalog.serving, catalog.further, catalog)
+    return (build for build in everything.builds_for(*_parsed(platform)) if backend in {None, build.backend.tag})
 
 
 def _shipped(build: Build) -> dict[str, Any]:

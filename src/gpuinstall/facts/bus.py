@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DEVICES = "/sys/bus/pci/devices"
 VGA, CONTROLLER_3D, OTHER_BRIDGE = 0x0300, 0x0302, 0x0680
 DISPLAY = (VGA, CONTROLLER_3D)
+ACCELERATORS = (0x0380, 0x1200)
+"""Other display controllers and processing accelerators: the classes of some cards that only compute."""
 RESERVED_FOR_GUESTS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
 
 CIM_SECONDS = 15
@@ -57,13 +59,18 @@ class PciDevice:
         return self.kind in DISPLAY
 
     @property
+    def may_compute(self) -> bool:
+        """Say whether it is a display controller or an accelerator of any kind."""
+        return self.kind in (*DISPLAY, *ACCELERATORS)
+
+    @property
     def is_reserved(self) -> bool:
         """Say whether it is set aside for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
-    """Read the display controllers and the bridges of no common kind, in the order of their addresses."""
+    """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
     found = (_read(source, address) for address in source.names(DEVICES))
     return tuple(device for device in found if device is not None)
 
@@ -106,7 +113,7 @@ def normal_address(text: str) -> str:
 def _read(source: Source, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
     kind = parse_number(source.text(f"{folder}/class"))
-    if kind is None or kind >> 8 not in (*DISPLAY, OTHER_BRIDGE):
+    if kind is None or kind >> 8 not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
         return None
     vendor, device = (parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device"))
     if vendor is None or device is None:

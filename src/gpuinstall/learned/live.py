@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import known_backend
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan import choose
+from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,6 +48,7 @@ def learned_catalog(
     The newest torch is read first, and no other once a build fits; nothing is read for what is known. Raise
     InstallationError where a source refuses us or talks nonsense.
     """
+    catalog = _served(catalog, machine, request)
     shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None or build.absent))
     live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
     reader = Reader(sources, client, store or learned_store(), reporter)
@@ -90,3 +93,9 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
 def _learned(build: Build, row: LearnedRow) -> Build:
     """The build as it is listed today, with what its wheel says."""
     return replace(row.build(), pythons=build.pythons, glibc=build.glibc, source=build.source, labelled=build.labelled)
+
+
+def _served(catalog: Catalog, machine: Machine, request: Request) -> Catalog:
+    """The catalogue with the builds for the maker that is served."""
+    asked = known_backend(request.backend)
+    return catalog.serving(vendor_for(machine, {asked.kind} if asked else ()).kind)

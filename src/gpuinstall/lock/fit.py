@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.backend import CPU
+from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.inputs import plain
@@ -116,7 +116,9 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     if text is None:
         return None
     torch = Version(text)
-    builds = [build for build in catalog.builds_for(machine.os, machine.arch) if str(build.torch) == torch.public]
+    backend = known_backend(torch.local)
+    served = catalog.serving(backend.kind) if backend else catalog
+    builds = [build for build in served.builds_for(machine.os, machine.arch) if str(build.torch) == torch.public]
     if torch.local:
         return next((build for build in builds if build.backend.tag == torch.local), None)
     unlabelled = [build for build in builds if build.on_default_index or not build.labelled]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.backend import known_backend
 from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.lock.target import GLIBC, Target, minor
 from gpuinstall.machine import Machine
@@ -12,6 +13,7 @@ from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import PROGRAM_REASONS, error_of
+from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +58,9 @@ class LockRequest:
     @property
     def builds(self) -> list[Build]:
         """The builds of its platform and backend."""
-        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
+        asked = known_backend(self.request.backend)
+        vendor = vendor_for(self.machine, {asked.kind} if asked else ())
+        builds = self.catalog.serving(vendor.kind).builds_for(self.machine.os, self.machine.arch)
         return [build for build in builds if self.request.backend in {build.backend.tag, None}]
 
     def with_torch(self, torch: str, python: str | None = None) -> LockRequest:
@@ -72,7 +76,7 @@ class LockRequest:
             plan = choose(machine, self.request, catalog, settled)
             if plan.choice is None:
                 return plan
-            catalog = replace(catalog, builds=plan.runnable)
+            catalog = replace(catalog, builds=plan.runnable, further={})
         return choose(self.machine, self.request, catalog, settled)
 
 

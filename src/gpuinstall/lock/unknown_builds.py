@@ -37,6 +37,7 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
     for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
+        catalog = catalog.serving(build.backend.kind)
         if not any(_same(build, known) for known in catalog.builds_for(build.os, build.arch)):
             if strange_hosts([LockedFile("torch", wheel.url) for wheel in build.unread], str(build.backend), session):
                 continue  # nobody but the sources is asked

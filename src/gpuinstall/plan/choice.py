@@ -60,7 +60,7 @@ def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settle
 
     def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
-        return PlanContext(machine, demand, catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
+        return PlanContext(machine, demand, rules.catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
 
     plan = attempt(request)
     return plan if isinstance(plan, Plan) else explained(plan, request, attempt)

@@ -151,7 +151,7 @@ def _backend(tag: str) -> Backend:
     backend = known_backend(tag)
     if backend is None or not (backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}):
         message = f"{tag!r} is not a backend such as cu126 or cpu"
-        raise UsageError("backend-malformed", message, hint="gpuinstall installs builds for NVIDIA GPUs and the CPU")
+        raise UsageError("backend-malformed", message, hint="a backend is cu126, rocm7.2 or cpu")
     return backend
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import FixContext, problem
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.probers import MAKERS, PROBERS
+from gpuinstall.vendors.probers import MAKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,13 +29,15 @@ def notes(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
 
 
 def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
-    """GPUs of makers that no prober knows are named where no other is there."""
-    unknown = MAKERS.keys() - {prober.vendor for prober in PROBERS}
-    displays = [device for device in facts.devices if device.is_display]
+    """GPUs that no prober lists or speaks of are named where no other is there."""
+    unknown = MAKERS.keys() - {
+        name for name, found in findings.items() if found.shows_gpu or found.faults or found.notes
+    }
+    displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
     foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
     if foreign and not any(found.shows_gpu for found in findings.values()):
         names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
-        yield _note(facts, "gpu-not-supported", f"not used: {names}", "builds are for NVIDIA's GPUs and for the CPU")
+        yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
 
 
 def little_space(facts: MachineFacts, _: Findings) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
@@ -19,12 +20,15 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors.probers import PROBERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from typing import Any
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Source
+    from gpuinstall.machine import Problem
     from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.prober import VendorFindings
 
 
 def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
@@ -61,7 +65,9 @@ def read_machine(reporter: Reporter | None = None, source: Source | None = None)
 
 def machine_of(facts: MachineFacts) -> Machine:
     """Conclude from the facts what the machine is and what is wrong with it. Pure."""
-    findings = {prober.vendor: prober.conclude(facts.evidence[prober.vendor], facts) for prober in PROBERS}
+    findings = dict(
+        numbered((prober.vendor, prober.conclude(facts.evidence[prober.vendor], facts)) for prober in PROBERS)
+    )
     found = tuple(findings.values())
     return Machine(
         os=facts.host.os,
@@ -83,7 +89,26 @@ def machine_of(facts: MachineFacts) -> Machine:
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
+        makers={maker: each.facts for maker, each in findings.items() if each.facts},
     )
+
+
+def numbered(findings: Iterable[tuple[str, VendorFindings]]) -> Iterator[tuple[str, VendorFindings]]:
+    """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
+    first = 0
+    for maker, found in findings:
+        moved = replace(
+            found,
+            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in found.gpus),
+            faults=tuple(_moved(fault, first) for fault in found.faults),
+            notes=tuple(_moved(note, first) for note in found.notes),
+        )
+        yield maker, moved
+        first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
+
+
+def _moved(problem: Problem, first: int) -> Problem:
+    return replace(problem, gpus=tuple(gpu + first for gpu in problem.gpus)) if first else problem
 
 
 def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:

@@ -23,13 +23,15 @@ class Vendor(NamedTuple):
 
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
     ``visible`` gives the environment variables with which a program sees just these devices, in this order;
-    ``torch_device`` is what torch calls its GPUs, where that is not the kind.
+    ``torch_device`` is what torch calls its GPUs, where that is not the kind; ``by_architecture``: only a GPU whose
+    architecture is known is planned for, and any other is none for computing.
     """
 
     kind: str
     rules: Callable[[Machine, Catalog], Rules]
     visible: Callable[[Sequence[str]], Mapping[str, str]]
     torch_device: str | None = None
+    by_architecture: bool = False
 
 
 def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
@@ -38,11 +40,24 @@ def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
     return NvidiaRules(machine, catalog)
 
 
+def _amd(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.vendors.amd.rules import AmdRules
+
+    return AmdRules(machine, catalog)
+
+
+def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"HIP_VISIBLE_DEVICES": ",".join(devices) or "-1"}
+
+
 def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-VENDORS: dict[str, Vendor] = {"nvidia": Vendor("cuda", _nvidia, _visible_to_cuda)}
+VENDORS: dict[str, Vendor] = {
+    "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
+    "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True),
+}
 """By the name in documents; where a machine has GPUs of several, the first is served."""
 
 
@@ -60,7 +75,16 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
 
 def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
     """Bind the rules that decide for a machine: of the maker of the ``kinds`` asked for, else of its GPUs."""
-    makers = {vendor_of(gpu, machine) for gpu in machine.gpus}
+    vendor = vendor_for(machine, kinds)
+    return vendor.rules(machine, catalog.serving(vendor.kind))
+
+
+def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
+    """Choose the maker that is served: of the ``kinds`` asked for, else of the machine's GPUs, else the first."""
     asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds]
-    present = [vendor for name, vendor in VENDORS.items() if name in makers]
-    return (asked or present or list(VENDORS.values()))[0].rules(machine, catalog)
+    present = [vendor for name, vendor in VENDORS.items() if any(_is_of(gpu, name, machine) for gpu in machine.gpus)]
+    return (asked or present or list(VENDORS.values()))[0]
+
+
+def _is_of(gpu: Gpu, name: str, machine: Machine) -> bool:
+    return vendor_of(gpu, machine) == name and not (VENDORS[name].by_architecture and gpu.architecture is None)

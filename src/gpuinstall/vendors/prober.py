@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ Evidence = TypeVar("Evidence")
 class VendorFindings:
     """What one maker's prober concludes: its GPUs and driver, what is wrong with them, what should be known.
 
-    ``shows_gpu`` says whether any source shows one that this process was given, listed or not.
+    ``shows_gpu`` says whether any source shows one that this process was given, listed or not; ``facts`` are what the
+    Machine document says below the maker's name.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -40,6 +41,7 @@ class VendorFindings:
     notes: tuple[Problem, ...] = ()
     shows_gpu: bool = False
     l4t: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

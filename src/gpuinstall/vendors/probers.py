@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.vendors.amd.prober import AmdProber
 from gpuinstall.vendors.nvidia.prober import NvidiaProber
 
 if TYPE_CHECKING:
     from gpuinstall.vendors.prober import Prober
 
-PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(),)
+PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(), AmdProber())
 
 # The makers of GPUs for computing, as people write them.
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}

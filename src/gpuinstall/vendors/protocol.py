@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu
 
@@ -34,6 +35,10 @@ class Unusable(NamedTuple):
 
 class Rules(Protocol):
     """A maker's rules, bound to one machine and one catalogue. Pure: they know what they are given."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue, with the builds of its kind."""
 
     @property
     def vendor(self) -> str:

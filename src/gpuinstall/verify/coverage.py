@@ -42,7 +42,7 @@ def uncovered(machine: Machine, catalog: Catalog, version: str, toolkit: str | N
         return
     rules = rules_for(machine, catalog, (backend.kind,))
     for gpu in machine.gpus:
-        if VENDORS[vendor_of(gpu, machine) or rules.vendor].kind != backend.kind or gpu.compute_capability is None:
+        if VENDORS[vendor_of(gpu, machine) or rules.vendor].kind != backend.kind or rules.architecture(gpu) is None:
             continue
         code = rules.code(build, gpu)
         if not isinstance(code, Code):
@@ -50,15 +50,16 @@ def uncovered(machine: Machine, catalog: Catalog, version: str, toolkit: str | N
 
 
 def _backend(version: str, toolkit: str | None) -> Backend | None:
-    label = version.partition("+")[2].partition(".")[0]
-    return known_backend(label or (f"cu{toolkit.replace('.', '')}" if toolkit else None))
+    label = version.partition("+")[2]
+    tag = label or (f"cu{toolkit.replace('.', '')}" if toolkit else None)
+    return known_backend(tag) or known_backend(label.partition(".")[0])
 
 
 def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backend) -> Build | None:
     """Find a build by torch's version, of which the label does not count."""
     with suppress(InvalidVersion):
         torch = Version(Version(version).public)
-        builds = catalog.builds_for(machine.os, machine.arch)
+        builds = catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
         return next((build for build in builds if (build.torch, build.backend) == (torch, backend)), None)
     return None
 

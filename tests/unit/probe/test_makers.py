@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.machine import Gpu, Machine, Problem
-from gpuinstall.probe import notes, preflight, probe
+from gpuinstall.probe import preflight, probe
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.prober import STEPS, NvidiaProber
@@ -48,7 +48,7 @@ class AcmeProber:
 
 @pytest.fixture(autouse=True)
 def _acme(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (notes, preflight, probe):
+    for module in (preflight, probe):
         monkeypatch.setattr(module, "PROBERS", (NvidiaProber(), AcmeProber()))
 
 

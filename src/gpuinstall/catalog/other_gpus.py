@@ -1,0 +1,52 @@
+"""The GPUs by name of makers whose chips are told by the code that they run, ``gfx1100``: each maker has a file."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from gpuinstall.catalog import authored
+from gpuinstall.errors import UsageError
+
+FILES = ("gpus_amd.toml",)
+_BRANDS = frozenset({"amd", "radeon", "instinct", "intel", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
+
+
+class NamedGpu(NamedTuple):
+    """A product, whose it is in documents and for people, and the name of the code that it runs."""
+
+    name: str
+    maker: str
+    brand: str
+    architecture: str
+
+
+def find_other(name: str) -> NamedGpu | None:
+    """Find a GPU by the name of a product or of its code; None where nothing has it, UsageError where several do."""
+    said = _words(name)
+    exact = [gpu for gpu in _listed() if said in (_words(gpu.name), (gpu.architecture,))]
+    found = exact or [gpu for gpu in _listed() if said and "".join(said) == "".join(_words(gpu.name))]
+    if len({gpu.architecture for gpu in found}) > 1:
+        names = " or ".join(f'--gpu "{gpu.name}" ({gpu.architecture})' for gpu in found)
+        raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {names}")
+    return found[0] if found else None
+
+
+@cache
+def _listed() -> tuple[NamedGpu, ...]:
+    tables = map(authored.read_data, FILES)
+    return tuple(
+        NamedGpu(name, table["maker"], table["brand"], row["architecture"])
+        for table in tables
+        for row in table["chips"]
+        for name in (*row["products"], row["architecture"])
+    )
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The words that tell products apart; a letter before a number belongs to it (``rx7900xtx``, ``7900 XTX``)."""
+    text = re.sub(
+        r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=xtx?\b|gre\b)", " ", " ".join(re.findall(r"[^\W_]+", name.lower()))
+    )
+    return tuple(word for word in text.split() if word not in _BRANDS and word != "rx")

@@ -32,7 +32,7 @@ pytestmark = [
 RECORDED = sorted(Path(__file__).resolve().parents[1].joinpath("data", "machines").glob("*/nvidia-smi.txt"))
 TAB, ENTER, DOWN = ("Tab", 9), ("Enter", 13), ("ArrowDown", 40)
 SHOW = """(hashes) => hashes.map((hash) => {
-  history.replaceState(null, "", "#" + hash); readAddress(); render();
+  readAddress(hash); render();
   const answer = document.getElementById("answer");
   return [answer.querySelector("h2")?.textContent, answer.textContent, document.getElementById("tab-requirements") ?
     (document.getElementById("tab-requirements").click(), document.getElementById("command").textContent) : ""];

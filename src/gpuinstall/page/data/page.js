@@ -120,8 +120,8 @@ function written() {
   return words.toString();
 }
 
-function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
+function readAddress(text = location.hash.slice(1)) {
+  const words = new URLSearchParams(text);
   const cards = words.getAll("gpu").slice(0, 64).map((text) => {
     const [name, kind] = text.split("=");
     return kind ? cardOf(name, data.kinds.indexOf(kind)) : cardOf(name);

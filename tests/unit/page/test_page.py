@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from dataclasses import replace
@@ -11,56 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.page import page
-from gpuinstall.page.classes import PLATFORMS, Platform, kinds_of_gpus, spans_of
-from gpuinstall.page.table import Answer, Table, packed, unpacked
+from gpuinstall.page.classes import PLATFORMS
+from gpuinstall.page.table import packed, unpacked
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
-from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
+from tests.lab.selector import ONE_KIND, any_machine, embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.machine import Machine
+    from gpuinstall.page.classes import Platform
+    from gpuinstall.page.table import Answer, Table
     from gpuinstall.plan import Plan
 
-LINUX, *OTHERS = PLATFORMS
-ONE_KIND = (LINUX._replace(mixed=False), OTHERS[-1])
 LARGEST = 400_000
 
 
 @pytest.fixture(scope="module")
 def text() -> str:
     return page(frozen_catalog(), ONE_KIND)
-
-
-def embedded(text: str) -> Table:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return Table(json.loads(found[1]))
-
-
-def drivers(platform: Platform, chance: random.Random) -> DriverVersion:
-    """A release at, just below or somewhere above a border, or a branch alone."""
-    first = chance.choice(spans_of(platform, frozen_catalog().drivers)).first
-    parts = chance.choice([first, (*first, 0, 5)[:3], (first[0], 99), (max(first[0] - 1, 390), 40, 2), (first[0],)])
-    return DriverVersion.parse(
-        ".".join(str(max(part, 390) if not number else part) for number, part in enumerate(parts))
-    )
-
-
-def any_machine(platforms: tuple[Platform, ...], chance: random.Random) -> tuple[Platform, Machine, int, int]:
-    platform, kinds = chance.choice(platforms), kinds_of_gpus(frozen_catalog())
-    if platform.os == "macos":
-        return platform, Machine(platform.os, platform.arch), chance.randrange(3), chance.randrange(3)
-    several = platform.mixed and chance.random() < 0.5
-    here = sorted(chance.sample(kinds, 2 if several else 1), reverse=True) * chance.choice([1, 1, 2])
-    cards = [Gpu(index, f"Card {kind.sm}", compute_capability=kind) for index, kind in enumerate(sorted(here)[::-1])]
-    driver = Driver(drivers(platform, chance)) if chance.random() < 0.95 else None
-    environment = Environment(wsl=platform.wsl)
-    machine = Machine(platform.os, platform.arch, environment=environment, driver=driver, gpus=tuple(cards))
-    return platform, machine, 0 if several else chance.randrange(3), chance.randrange(3)
 
 
 def found(table: Table, platform: Platform, machine: Machine, python: int, packages: int) -> Answer | None:
@@ -162,7 +133,7 @@ def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: st
 def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
     hostile = replace(frozen_catalog(), date="</script><b>")
 
-    assert "</script><b>" not in page(hostile, (OTHERS[-1],))
+    assert "</script><b>" not in page(hostile, (PLATFORMS[-1],))
     assert text.count("</script>") == 2
 
 

@@ -20,7 +20,13 @@ const listed = data.cards.flatMap((names, kind) => names.map((name) => {
 }));
 
 function search(query) {
-  const words = spaced(query).split(" ").filter(Boolean);
+  const said = spaced(query).split(" ").filter(Boolean);
+  const mobile = (word) => word.length > 1 && ["laptop", "notebook"].some((name) => name.startsWith(word));
+  const readings = [said, said.map((word) => mobile(word) ? "mobile" : word), bare(said)];
+  return readings.map(matching).find((cards) => cards.length) || [];
+}
+
+function matching(words) {
   if (!words.length) return [];
   const joined = words.join(""), own = wordsOf(words.join(" ")).join("");
   const rank = (card) => card.full === own ? 0 : card.model === own ? 1 : card.full.startsWith(own) ? 2 : 3;
@@ -114,8 +120,8 @@ function written() {
   return words.toString();
 }
 
-function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
+function readAddress(text = location.hash.slice(1)) {
+  const words = new URLSearchParams(text);
   const cards = words.getAll("gpu").slice(0, 64).map((text) => {
     const [name, kind] = text.split("=");
     return kind ? cardOf(name, data.kinds.indexOf(kind)) : cardOf(name);
@@ -156,9 +162,10 @@ function newest(platform, kinds) {
   return null;
 }
 
+const release = (parts) => parts.map((part, place) => place && part < 10 ? `0${part}` : part).join(".");
 const lastOf = (platform, span) => {
   const next = platform.spans[span + 1];
-  return next && next.length === 1 ? `before ${next[0]}` : next ? `before ${next.join(".")}` : "and newer";
+  return next ? `before ${release(next)}` : "and newer";
 };
 
 function render() {
@@ -180,7 +187,7 @@ function render() {
   const best = state.mode === "newest" && kinds.length ? newest(platform, kinds) : null;
   at("driver-help").textContent = driverHelp(platform, version, best, kinds);
   const span = version ? spanOf(platform, version) : best;
-  const shown = best === null ? version : platform.spans[best].join(".");
+  const shown = best === null ? version : release(platform.spans[best]);
   const known = span !== null || state.mode === "none" || !platform.spans.length || !kinds.length;
   if (!kinds.length && state.mode !== "none" && platform.spans.length) at("answer").replaceChildren(node("p", "Name your card, and the answer stands here. Without an NVIDIA card, choose “none is installed” for the driver."));
   else if (!known) at("answer").replaceChildren(...overview(platform, kinds));
@@ -193,7 +200,7 @@ function driverHelp(platform, version, best, kinds) {
   if (state.mode === "unknown") return "nvidia-smi prints it behind “Driver Version” (or “KMD Version”); on Windows also the NVIDIA app. You can paste its output below.";
   if (state.mode === "typed" && !state.driver) return "The number behind “Driver Version” in nvidia-smi, or the branch alone: 580.";
   if (state.mode === "typed" && !version) return "This is no version of a driver, such as 580.95.05 (CUDA's version is another number).";
-  if (state.mode === "newest" && best !== null) return `The newest branch that drives these cards and runs a build for all of them: ${platform.spans[best].join(".")}.`;
+  if (state.mode === "newest" && best !== null) return `The newest branch that drives these cards and runs a build for all of them: ${release(platform.spans[best])}.`;
   if (state.mode === "newest" && kinds.length) return "No driver runs a build on all of these cards.";
   return "";
 }
@@ -260,7 +267,7 @@ function overview(platform, kinds) {
     const text = answer.build.length ? `torch ${answer.build[0]}+${answer.build[1]}${answer.outcome[0] === "partial" ? " (not on every card)" : ""}` : "nothing";
     const last = rows.at(-1);
     if (last && last.text === text) last.to = lastOf(platform, span);
-    else rows.push({ from: first.join("."), to: lastOf(platform, span), text });
+    else rows.push({ from: release(first), to: lastOf(platform, span), text });
   });
   if (!rows.length) return answered(null, platform, null, null);
   const body = rows.map((row) => node("tr", [node("th", row.to === "and newer" ? `${row.from} and newer` : row.from === "0" ? row.to : `from ${row.from}, ${row.to}`, { scope: "row" }), node("td", row.text)]));
@@ -321,15 +328,16 @@ function readPasted(text) {
   if (text.length > LONGEST) return { fault: "This is too long to be one of these outputs; paste the part with the cards." };
   const start = text.indexOf("{");
   if (/^\s*\{/.test(text) || text.slice(start).includes("gpuinstall.machine/1")) return readDocument(text.slice(start));
-  const listing = [...text.matchAll(/^GPU +(\d{1,4}): (.{1,120}?) \(UUID/gm)].map((found) => [found[1], found[2]]);
-  const rows = [...text.matchAll(/^\| +(\d{1,4}) +(\S.{0,60}?) +(On|Off|N\/A|TCC|WDDM|MCDM|WDDM-H|ERR!) *\| +[0-9A-Fa-f]{4,8}:/gm)];
+  const listing = [...text.matchAll(/^GPU +(\d{1,4}): (.{1,120}?)(?: \(UUID.*)?$/gm)].map((found) => [found[1], found[2]]);
+  const rows = [...text.matchAll(/^\| +(\d{1,4}) +(\S.{0,60}?) +(On|Off|N\/A|TCC|WDDM|MCDM|WDDM-H|ERR!) *\| +(?:[0-9A-Fa-f]{4,8}:|N\/A)/gm)];
   const cards = listing.length ? listing : rows.map((found) => [found[1], found[2]]);
   const driver = /(?:Driver|KMD) Version: *(\d[\d.]*)/.exec(text)?.[1] || null;
   const program = /NVIDIA-SMI +(\d[\d.]*)/.exec(text)?.[1] || null;
   const windows = rows.some((found) => /TCC|DM/.test(found[3]));
   const os = windows ? "windows" : driver && program && driver !== program ? "wsl" : null;
   if (!cards.length && !driver) return { fault: "No card and no driver was found in this text." };
-  return { cards: cards.map(([index, name]) => ({ index: Number(index), name })), driver, os, problems: [] };
+  const problems = /\(nvgpu\)/.test(text) ? [{ message: "this is a Jetson, for which gpuinstall plan answers, not this page" }] : [];
+  return { cards: cards.map(([index, name]) => ({ index: Number(index), name })), driver, os, problems };
 }
 
 function readDocument(text) {
@@ -343,7 +351,7 @@ function readDocument(text) {
   }));
   const os = machine.environment?.wsl ? "wsl" : machine.os === "linux" && machine.arch === "aarch64" ? "linux-arm" : String(machine.os);
   const problems = (Array.isArray(machine.problems) ? machine.problems : []).filter((problem) => problem?.blocking !== false);
-  if (machine.environment?.jetson) problems.push({ message: "this is a Jetson: gpuinstall plan answers for it" });
+  if (machine.environment?.jetson) problems.push({ message: "this is a Jetson, for which gpuinstall plan answers, not this page" });
   const driver = machine.driver?.version ? String(machine.driver.version) : null;
   return { cards, driver, os, problems, driverless: !driver && cards.length > 0 };
 }

@@ -1,0 +1,225 @@
+"""The selector page in a real browser: answered by its script, from its own table, without a request."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+
+from gpuinstall.page import page
+from gpuinstall.page.classes import PLATFORMS
+from gpuinstall.plan import choose
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
+from tests.lab.browser import CHROMIUM, Browser, browser
+from tests.lab.selector import ONE_KIND, any_machine, embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.machine import Machine
+    from gpuinstall.page.classes import Platform
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
+RECORDED = sorted(Path(__file__).resolve().parents[1].joinpath("data", "machines").glob("*/nvidia-smi.txt"))
+TAB, ENTER, DOWN = ("Tab", 9), ("Enter", 13), ("ArrowDown", 40)
+SHOW = """(hashes) => hashes.map((hash) => {
+  readAddress(hash); render();
+  const answer = document.getElementById("answer");
+  return [answer.querySelector("h2")?.textContent, answer.textContent, document.getElementById("tab-requirements") ?
+    (document.getElementById("tab-requirements").click(), document.getElementById("command").textContent) : ""];
+})"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("page") / "index.html"
+    written.write_text(page(frozen_catalog(), ONE_KIND), encoding="utf-8")
+    return written
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(started: Browser, place: Path) -> Browser:
+    started.open(place.as_uri())
+    return started
+
+
+def address(platform: Platform, machine: Machine, python: str | None, packages: tuple[str, ...]) -> str:
+    words = [("gpu", gpu.compute_capability.sm) for gpu in machine.gpus if gpu.compute_capability]
+    driver = str(machine.driver.version) if machine.driver else "none"
+    words += [("driver", driver), ("os", platform.key), ("python", python or ""), ("with", ",".join(packages[1:]))]
+    return urlencode(words)
+
+
+def compare(shown: Browser, platforms: tuple[Platform, ...], body: Any, machines: int) -> None:
+    chance, addresses, plans = random.Random(16), [], []
+    for _ in range(machines):
+        platform, machine, python, packages = any_machine(platforms, chance)
+        asked = Request(tuple(body["packages"][packages]), python=body["pythons"][python])
+        addresses.append(address(platform, machine, asked.python, asked.requirements))
+        plans.append(choose(machine, asked, frozen_catalog()))
+
+    for hash_, plan, (title, said, pins) in zip(
+        addresses, plans, shown.run(f"({SHOW})({json.dumps(addresses)})"), strict=True
+    ):
+        choice = plan.choice
+        wanted = f"torch {choice.build.name} · Python {choice.python}" if choice else "No build fits"
+        assert title == wanted, hash_
+        if choice:
+            assert tuple(line for line in pins.splitlines() if "==" in line) == choice.requirements, hash_
+        else:
+            assert f"exit status {plan.exit_code} " in said, hash_
+            assert all(line.partition("Card")[0] in said for line in (plan.fix or "").splitlines()), hash_
+
+
+def test_random_machines_are_answered_as_choose_does(opened: Browser, place: Path) -> None:
+    compare(opened, ONE_KIND, embedded(place.read_text("utf-8")).body, 100)
+
+
+@pytest.mark.heavy
+def test_random_machines_with_several_kinds_of_cards_are_answered_as_choose_does(
+    started: Browser, tmp_path: Path
+) -> None:
+    text = page(frozen_catalog())
+    (tmp_path / "whole.html").write_text(text, encoding="utf-8")
+    started.open((tmp_path / "whole.html").as_uri())
+
+    assert started.run("performance.getEntriesByType('navigation')[0].duration") < 5000
+    compare(started, PLATFORMS, embedded(text).body, 500)
+
+
+def pasted(shown: Browser, text: str) -> dict[str, Any]:
+    shown.run(f"document.getElementById('paste').value = {json.dumps(text)}; document.getElementById('read').click()")
+    found: dict[str, Any] = shown.run("({...state, said: document.getElementById('pasted').textContent})")
+    return found
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.parent.name)
+def test_what_nvidia_smi_printed_is_read_as_probe_reads_it(opened: Browser, recorded: Path) -> None:
+    text = recorded.read_text("utf-8")
+    machine = json.loads(recorded.with_name("machine.json").read_text("utf-8"))
+    machine = machine.get("data", machine)
+    found = pasted(opened, text)
+
+    header = re.search(r"(?:Driver|KMD) Version: *([\d.]+)", text)
+    assert found["driver"] == (header[1] if header else "")
+    kinds = {gpu["index"]: gpu["compute_capability"] for gpu in machine["gpus"]}
+    names = opened.run("data.kinds")
+    for card in found["cards"]:
+        assert kinds.get(card["index"]) in {None, names[card["kind"]]}
+    assert found["cards"] or "choose them above" in found["said"] or not kinds
+
+
+def test_a_probe_document_is_read_with_its_system_and_its_faults(opened: Browser) -> None:
+    gpu = {"index": 3, "name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0"}
+    problem = {"code": "x", "message": "it is <b>broken</b>", "fix": "reboot"}
+    document = {"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": [gpu]}
+    found = pasted(opened, json.dumps({"data": {**document, "driver": {"version": "580.1"}, "problems": [problem]}}))
+
+    assert (found["driver"], found["cards"][0]["index"]) == ("580.1", 3)
+    assert "it is <b>broken</b> (reboot)" in found["said"]
+    assert opened.run("document.querySelectorAll('b').length") == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 10_000_000,
+        "| " * 90_000,
+        "GPU 0: <img src=x onerror=document.title='taken'> (UUID: GPU-1)\n",
+        '{"schema": "gpuinstall.machine/1", "gpus": [null, 7, {"name": {"a": 1}}], "problems": [null], "driver": 7}',
+        '{"data":' * 9000,
+        "\0\x1b[31m\u202e NVIDIA-SMI 580 Driver Version: 580.1\n",
+    ],
+    ids=["10 MB", "bars", "markup", "odd values", "deep", "control characters"],
+)
+def test_hostile_text_breaks_nothing_and_is_not_executed(opened: Browser, text: str) -> None:
+    pasted(opened, text)
+
+    assert opened.run("document.title") == "Which PyTorch runs on my GPU?"
+    assert opened.run("document.querySelectorAll('img').length") == 0
+    title = opened.run(f"({SHOW})(['gpu=GeForce+RTX+4090&driver=580.95.05'])")[0][0]
+    assert title.startswith("torch ")
+
+
+def test_the_keyboard_alone_suffices(opened: Browser) -> None:
+    opened.run("document.getElementById('search').focus()")
+    opened.type("5090")
+    opened.press(*ENTER)
+    assert opened.run("state.cards[0].name.includes('5090')")
+    opened.type("a100 sxm")
+    opened.press(*DOWN)
+    opened.press(*ENTER)
+    assert opened.run("state.cards.length") == 2
+    opened.press(*TAB)
+    assert opened.run("document.activeElement.getAttribute('aria-label')").startswith("Remove ")
+    opened.press(*ENTER)
+    assert opened.run("state.cards.length") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "chip"),
+    [
+        ("5090", "12.0"),
+        ("gb10", "12.1"),
+        ("a100 sxm", "8.0"),
+        ("rtx 4060 laptop", "8.9"),
+        ("4060 la", "8.9"),
+        ("v100", "7.0"),
+    ],
+)
+def test_a_card_is_found_by_the_name_that_people_use(opened: Browser, said: str, chip: str) -> None:
+    assert opened.run(f"data.kinds[search({json.dumps(said)})[0].kind]") == chip
+
+
+def test_the_address_has_all_that_was_said(opened: Browser, place: Path) -> None:
+    opened.run(
+        "changed({cards: [cardOf('GeForce RTX 4090'), cardOf('GeForce RTX 4090')], mode: 'typed', driver: '535.1'})"
+    )
+    opened.run("changed({packages: 2, python: 1})")
+    said, title = opened.run("[written(), document.querySelector('#answer h2').textContent]")
+    opened.open(f"{place.as_uri()}#{said}")
+
+    assert opened.run("[written(), document.querySelector('#answer h2').textContent]") == [said, title]
+    assert opened.run("state.cards.length") == 2
+
+
+def test_nothing_is_asked_of_anyone(opened: Browser, place: Path) -> None:
+    opened.run(f"({SHOW})(['gpu=GeForce+RTX+4090&driver=580.95.05'])")
+
+    assert {request.partition("#")[0] for request in opened.requests} <= {place.as_uri(), "about:blank"}
+
+
+def test_a_phone_needs_no_sideways_scrolling_and_everything_has_a_name(opened: Browser) -> None:
+    opened.width(360)
+    opened.run(f"({SHOW})(['gpu=GeForce+RTX+4090&gpu=sm_120&driver=570.86.15'])")
+
+    assert opened.run("document.documentElement.scrollWidth") <= 360
+    nameless = """[...document.querySelectorAll(
+      'input, select, textarea, button, [role]:not([role=status])')].filter((each) =>
+      !each.labels?.length && !each.ariaLabel && !each.textContent.trim() && !each.getAttribute('aria-labelledby'))
+      .map((each) => each.outerHTML)"""
+    assert opened.run(nameless) == []
+
+
+def test_the_first_answer_takes_less_than_a_tenth_of_a_second(opened: Browser) -> None:
+    before = "const start = performance.now(); readAddress(); render(); performance.now() - start"
+
+    assert (
+        opened.run(f"(() => {{ {before.replace('performance.now() - start', 'return performance.now() - start')} }})()")
+        < 100
+    )

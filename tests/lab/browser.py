@@ -1,0 +1,104 @@
+"""Chromium without a window, driven over a pipe by its DevTools protocol; nothing but the standard library."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+_QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser:
+    """One page of one browser."""
+
+    def __init__(self, commands: IO[bytes], answers: IO[bytes]) -> None:
+        self._commands, self._answers, self._number = commands, answers, 0
+        self._session: dict[str, str] = {}
+        self.requests: list[str] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, address: str) -> None:
+        """Open an address, and wait until its script has run."""
+        self._call("Page.navigate", url="about:blank")
+        self._call("Page.navigate", url=address)
+        self.run("new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))")
+
+    def run(self, script: str) -> Any:
+        """Run a script in the page; return what it comes to."""
+        done = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in done, done
+        return done["result"].get("value")
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self._call("Input.insertText", text=text)
+
+    def press(self, key: str, code: int) -> None:
+        """Press a key, by its name and its number on Windows."""
+        said = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": "\r"} if key == "Enter" else {})}
+        for kind in ("keyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, **said)
+
+    def width(self, pixels: int) -> None:
+        """Make the window as wide as a phone or a screen."""
+        self._call("Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=False)
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters, **self._session}
+        self._commands.write(json.dumps(message).encode() + b"\0")
+        self._commands.flush()
+        while (answer := self._next()).get("id") != self._number:
+            if answer.get("method") == "Network.requestWillBeSent":
+                self.requests.append(answer["params"]["request"]["url"])
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _next(self) -> dict[str, Any]:
+        text = bytearray()
+        while (byte := self._answers.read(1)) != b"\0":
+            assert byte, "the browser has ended"
+            text += byte
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """Start a browser with a profile of its own; end it."""
+    assert CHROMIUM
+    (ours, theirs), (back, forth) = os.pipe()[::-1], os.pipe()
+    pipes = f'exec "$@" 3<&{theirs} 4>&{forth}'
+    words = ["bash", "-c", pipes, "bash", CHROMIUM, *_QUIET, f"--user-data-dir={folder}"]
+    process = subprocess.Popen(words, pass_fds=(theirs, forth), stderr=subprocess.DEVNULL)
+    for number in (theirs, forth):
+        os.close(number)
+    try:
+        with os.fdopen(ours, "wb") as commands, os.fdopen(back, "rb") as answers:
+            yield Browser(commands, answers)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,49 @@
+"""Random machines to ask the selector page for, and the table that a page embeds."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
+from gpuinstall.page.table import Table
+from gpuinstall.versions import DriverVersion
+from tests.frozen import frozen_catalog
+
+if TYPE_CHECKING:
+    import random
+
+    from gpuinstall.page.classes import Platform
+
+ONE_KIND = (PLATFORMS[0]._replace(mixed=False), PLATFORMS[-1])
+"""Linux with one kind of card, and macOS: what seconds are enough for."""
+
+
+def embedded(text: str) -> Table:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return Table(json.loads(found[1]))
+
+
+def drivers(platform: Platform, chance: random.Random) -> DriverVersion:
+    """A release at, just below or somewhere above a border, or a branch alone."""
+    first = chance.choice(spans_of(platform, frozen_catalog().drivers)).first
+    parts = chance.choice([first, (*first, 0, 5)[:3], (first[0], 99), (max(first[0] - 1, 390), 40, 2), (first[0],)])
+    return DriverVersion.parse(
+        ".".join(str(max(part, 390) if not number else part) for number, part in enumerate(parts))
+    )
+
+
+def any_machine(platforms: tuple[Platform, ...], chance: random.Random) -> tuple[Platform, Machine, int, int]:
+    platform, kinds = chance.choice(platforms), kinds_of_gpus(frozen_catalog())
+    if platform.os == "macos":
+        return platform, Machine(platform.os, platform.arch), chance.randrange(3), chance.randrange(3)
+    several = platform.mixed and chance.random() < 0.5
+    here = sorted(chance.sample(kinds, 2 if several else 1), reverse=True) * chance.choice([1, 1, 2])
+    cards = [Gpu(index, f"Card {kind.sm}", compute_capability=kind) for index, kind in enumerate(sorted(here)[::-1])]
+    driver = Driver(drivers(platform, chance)) if chance.random() < 0.95 else None
+    environment = Environment(wsl=platform.wsl)
+    machine = Machine(platform.os, platform.arch, environment=environment, driver=driver, gpus=tuple(cards))
+    return platform, machine, 0 if several else chance.randrange(3), chance.randrange(3)

@@ -75,6 +75,16 @@ def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
     assert "warning: unproven: GPU 0; gpuinstall verify proves it when it can be tried" in done.err
 
 
+def test_a_node_that_must_have_a_gpu_fails_where_kernels_ran_on_none(command: Command) -> None:
+    assert command("--require-gpu").ok
+    busy = {"unproven": "CUDA error: out of memory"}
+    assert command("--require-gpu", verdict={uuid_of(0): busy}).ok
+    done = command("--require-gpu", "--json", verdict={uuid_of(0): busy, uuid_of(1): busy})
+    document = json.loads(done.out)
+    assert (done.status, document["errors"][0]["code"]) == (5, "no-gpu-proven")
+    assert [device["status"] for device in document["data"]["devices"]] == ["unproven", "unproven"]
+
+
 def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command: Command, play: Play) -> None:
     play(FakeDriver((FakeGpu(),), nvml_init=18, cu_init=803))
     document = json.loads(command("--json").out)

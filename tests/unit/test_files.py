@@ -6,9 +6,10 @@ import os
 from typing import IO, TYPE_CHECKING
 
 import pytest
+from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import write_atomically, written
+from gpuinstall.files import cache_folder, write_atomically, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,3 +56,12 @@ def _full() -> Path:
     from pathlib import Path
 
     return Path("/dev/full/file")
+
+
+@pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])
+def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+    if named is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+    assert cache_folder() == user_cache_path("gpuinstall", appauthor=False)

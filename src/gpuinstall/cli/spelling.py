@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ def likely_command(word: str, commands: Iterable[str]) -> str | None:
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """What somebody who typed ``word`` is likely to have meant."""
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(word, list(known), 1)), None)
 
 

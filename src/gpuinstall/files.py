@@ -104,10 +104,29 @@ def remove(path: Path) -> None:
     import shutil
 
     with suppress(OSError):
-        if is_folder(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
+        if not is_folder(path):
             path.unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        except RecursionError:
+            _remove_deep(path)
+
+
+def _remove_deep(folder: Path) -> None:
+    """Remove a folder of any depth, as a wheel can make one: what lies in its folders comes up, level by level."""
+    from pathlib import Path
+    from uuid import uuid4
+
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                Path(entry).unlink()
+                continue
+            for child in os.scandir(entry):
+                Path(child).rename(folder / uuid4().hex)
+            Path(entry).rmdir()
+    folder.rmdir()
 
 
 def write_anew(path: Path, text: str) -> None:

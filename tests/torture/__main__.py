@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.files import remove
 from tests.hostile.family import NAMES
 from tests.hostile.locks import KINDS as LOCKS
 from tests.hostile.test_repositories import REPOSITORIES
@@ -40,9 +41,12 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (all)")
     parser.add_argument("--share", type=float, default=1.0, help="how much of each part, up to 1 (all of it)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
-        place = Place.prepare(Path(folder))
+    folder = Path(tempfile.mkdtemp(prefix="torture-"))
+    try:
+        place = Place.prepare(folder)
         broken = [_attack(place, name, options.share) for name in options.parts or PARTS]
+    finally:
+        remove(folder)  # deeper than Python's own would go
     return 1 if any(broken) else 0
 
 

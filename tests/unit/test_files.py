@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
 import pytest
 from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import cache_folder, write_atomically, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpuinstall.files import cache_folder, remove, write_atomically, written
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
@@ -56,6 +54,19 @@ def _full() -> Path:
     from pathlib import Path
 
     return Path("/dev/full/file")
+
+
+def test_a_folder_deeper_than_python_recurses_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    with monkeypatch.context() as here:
+        here.chdir(deep)
+        for _ in range(1500):
+            os.mkdir("d")  # noqa: PTH102  a path from the top would be too long
+            os.chdir("d")
+        Path("file").touch()
+    remove(deep)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])

@@ -1,0 +1,30 @@
+"""xformers without an attention kernel: a failure on a GPU, nothing to prove on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuinstall.verify.kernels.context import Skip
+from gpuinstall.verify.kernels.programs import packed_attention
+
+
+@pytest.mark.parametrize(("on_gpu", "raised"), [(True, NotImplementedError), (False, Skip)])
+def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, raised: type[Exception]
+) -> None:
+    def attend(*_tensors: object) -> None:
+        raise NotImplementedError("No operator found for `memory_efficient_attention_forward`")
+
+    ops: Any = ModuleType("xformers.ops")
+    ops.memory_efficient_attention = attend
+    monkeypatch.setitem(sys.modules, "xformers", ModuleType("xformers"))
+    monkeypatch.setitem(sys.modules, "xformers.ops", ops)
+    tensor = SimpleNamespace()
+    tensor.to = lambda _device: tensor
+    context: Any = SimpleNamespace(on_gpu=on_gpu, device="anything", random=lambda *_shape, **_options: tensor)
+    with pytest.raises(raised):
+        packed_attention(context, sys.modules["xformers"])

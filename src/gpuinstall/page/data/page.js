@@ -178,8 +178,9 @@ function render() {
   if (at("driver").value !== state.driver) at("driver").value = state.driver;
   at("cards").replaceChildren(...state.cards.map((card, index) => {
     const chip = `sm_${data.kinds[card.kind].replace(".", "")}`;
-    const button = node("button", [card.name, " ", node("small", `${chip} ${data.generations[card.kind]} ×`)],
-      { type: "button", "aria-label": `Remove ${card.name} (${chip})` });
+    const named = `${chip} ${data.generations[card.kind]}`;
+    const button = node("button", [card.name, " ", node("small", named), node("span", " ×", { "aria-hidden": "true" })],
+      { type: "button", "aria-label": `Remove ${card.name} ${named}` });
     button.addEventListener("click", () => { changed({ cards: state.cards.filter((_, each) => each !== index) }); at("search").focus(); });
     return node("li", button);
   }));
@@ -273,7 +274,7 @@ function overview(platform, kinds) {
   const body = rows.map((row) => node("tr", [node("th", row.to === "and newer" ? `${row.from} and newer` : row.from === "0" ? row.to : `from ${row.from}, ${row.to}`, { scope: "row" }), node("td", row.text)]));
   return [node("h2", "It depends on the driver"), node("div", node("table", [
     node("thead", node("tr", [node("th", "Driver", { scope: "col" }), node("th", "The newest that runs", { scope: "col" })])),
-    node("tbody", body)]), { class: "wide" })];
+    node("tbody", body)]), { class: "wide", role: "region", tabindex: "0", "aria-label": "By driver" })];
 }
 
 function commands(answer) {

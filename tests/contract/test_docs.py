@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import yaml
 from tools.docs import GETS, ROOT, SHOWN, made, pages, refreshed
 from tools.site.__main__ import stage
 
@@ -103,3 +104,17 @@ def test_the_architecture_has_a_row_for_every_room() -> None:
     rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
 
     assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {"plan", "__main__", "gpuinstall"}
+
+
+def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text("utf-8"))
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    steps = [*build["steps"], *publish["steps"]]
+
+    assert [step["run"] for step in steps if "run" in step] == ["make site"]
+    assert workflow[True]["push"] == {"branches": ["main"]}  # YAML 1.1 reads the key `on` so
+    assert (workflow["permissions"], build["permissions"]) == ({}, {"contents": "read"})
+    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
+    assert publish["needs"] == "build"
+    assert [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")] == ["site"]
+    assert all(len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step)

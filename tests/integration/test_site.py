@@ -6,11 +6,9 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from gpuinstall.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
@@ -21,13 +19,14 @@ from tests.lab.shared import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-WORKFLOW = ROOT / ".github" / "workflows" / "site.yml"
-built = [pytest.mark.heavy, pytest.mark.network, pytest.mark.skipif(not shutil.which("make"), reason="no make here")]
-seen = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.network,
+    pytest.mark.skipif(not shutil.which("make"), reason="no make here"),
 ]
+seen = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 FOUND = "[...document.querySelectorAll('#search-results li a')].map((each) => each.getAttribute('href'))"
 ENDED = """new Promise((done) => { const look = () =>
   document.querySelector("#search-results .search-summary")?.textContent.match(/finished|did not match/) ? done()
@@ -56,64 +55,50 @@ def shown(tmp_path: Path) -> Iterator[Browser]:
         yield running
 
 
-class TestBuilt:
-    pytestmark = built
+def test_every_failure_has_its_address(site: Path) -> None:
+    pages = {failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()}
 
-    def test_every_failure_has_its_address(self, site: Path) -> None:
-        pages = {failure: (site / failure.page).read_text("utf-8") for failure in load_failures().values()}
-
-        assert [failure.id for failure, text in pages.items() if f"<h1>{failure.id} " not in text] == []
-
-    def test_every_link_goes_to_something_that_is_there(self, site: Path) -> None:
-        assert broken(sorted(site.resolve().rglob("*.html")), html) == []
-
-    def test_nothing_is_loaded_from_another_host(self, site: Path) -> None:
-        loads = re.compile(r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//""")
-        text = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
-
-        assert [page for page, said in text.items() if loads.search(said)] == []
-        assert [page for page in site.rglob("*.css") if re.search(r"url\(['\"]?(https?:)?//", page.read_text())] == []
-
-    def test_the_selector_page_is_in_it(self, site: Path) -> None:
-        assert 'href="select/index.html"' in (site / "index.html").read_text("utf-8")
-        assert 'href="../select/index.html"' in (site / "failures" / "F37.html").read_text("utf-8")
-        assert "Which PyTorch runs on my GPU?" in (site / "select" / "index.html").read_text("utf-8")
+    assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []
 
 
-class TestSeen:
-    pytestmark = [*built, *seen]
-
-    def test_the_words_of_an_error_are_found_without_a_network(self, site: Path, shown: Browser) -> None:
-        shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
-        shown.run(ENDED)
-
-        assert any("F37.html" in address for address in shown.run(FOUND)[:3])
-        assert [address for address in shown.requests if address.startswith(("http", "ws"))] == []
-
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    @pytest.mark.parametrize("pixels", [360, 1600])
-    def test_a_checker_of_accessibility_finds_nothing_serious(
-        self, site: Path, shown: Browser, tmp_path_factory: pytest.TempPathFactory, scheme: str, pixels: int
-    ) -> None:
-        script, found = axe(tmp_path_factory), {}
-        shown.scheme(scheme)
-        shown.width(pixels)
-        for page in ("index", "failures", "failures/F37", "commands", "support-table", "documents", "search"):
-            shown.open(f"{site.as_uri()}/{page}.html")
-            found[page] = serious(shown, script)
-
-        assert {page: said for page, said in found.items() if said} == {}
+def test_every_link_goes_to_something_that_is_there(site: Path) -> None:
+    assert broken(sorted(site.resolve().rglob("*.html")), html) == []
 
 
-def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> None:
-    workflow = yaml.safe_load(WORKFLOW.read_text("utf-8"))
-    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
-    steps = [*build["steps"], *publish["steps"]]
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    loads = re.compile(r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//""")
+    text = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
 
-    assert [step["run"] for step in steps if "run" in step] == ["make site"]
-    assert workflow[True]["push"] == {"branches": ["main"]}  # YAML 1.1 reads the key `on` so
-    assert (workflow["permissions"], build["permissions"]) == ({}, {"contents": "read"})
-    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
-    assert publish["needs"] == "build"
-    assert [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")] == ["site"]
-    assert all(len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step)
+    assert [page for page, said in text.items() if loads.search(said)] == []
+    assert [page for page in site.rglob("*.css") if re.search(r"url\(['\"]?(https?:)?//", page.read_text())] == []
+
+
+def test_the_selector_page_is_in_it(site: Path) -> None:
+    assert 'href="select/index.html"' in (site / "index.html").read_text("utf-8")
+    assert 'href="../select/index.html"' in (site / "failures" / "F37.html").read_text("utf-8")
+    assert "Which PyTorch runs on my GPU?" in (site / "select" / "index.html").read_text("utf-8")
+
+
+@seen
+def test_the_words_of_an_error_are_found_without_a_network(site: Path, shown: Browser) -> None:
+    shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
+    shown.run(ENDED)
+
+    assert any("F37.html" in address for address in shown.run(FOUND)[:3])
+    assert [address for address in shown.requests if address.startswith(("http", "ws"))] == []
+
+
+@seen
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("pixels", [360, 1600])
+def test_a_checker_of_accessibility_finds_nothing_serious(
+    site: Path, shown: Browser, tmp_path_factory: pytest.TempPathFactory, scheme: str, pixels: int
+) -> None:
+    script, found = axe(tmp_path_factory), {}
+    shown.scheme(scheme)
+    shown.width(pixels)
+    for page in ("index", "failures", "failures/F37", "commands", "support-table", "documents", "search"):
+        shown.open(f"{site.as_uri()}/{page}.html")
+        found[page] = serious(shown, script)
+
+    assert {page: said for page, said in found.items() if said} == {}

@@ -11,6 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
+if sys.version_info < (3, 8):  # noqa: UP036  the runner names the version
+    sys.exit(1)
+
 
 def _absolute(entry: str) -> str:
     try:

@@ -19,6 +19,7 @@ PARTS = (
     "bootstrap.py",
     "bootstrap.ps1",
     "lockfiles",
+    "prefix",
     "src",
     "tools",
     "pyproject.toml",

@@ -47,9 +47,9 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equippe
     assert "nothing was removed" in asked.stderr
     assert "gpuinstall self uninstall --yes" in asked.stderr
     assert command(person).exists()
-    done = person.run(command(person), "self", "uninstall", "--yes", cwd=tmp_path)
+    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Removed     ~/.local/share/gpuinstall")
+    assert done.stdout == "Removed     gpuinstall\n"
     assert not person.data.exists()
     assert (person.home / "project" / ".venv").exists()
 

@@ -23,6 +23,7 @@ from gpuinstall.cli.main import COMMANDS, entrance
 from tools.checks import checks_page
 from tools.documents import documents_page
 from tools.failures_page import failures_page
+from tools.man_page import PAGE, man_page
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(
 def main() -> None:
     """Write every page again."""
     for name, text in made().items():
-        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+        (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -46,11 +47,12 @@ def main() -> None:
 def made() -> dict[str, str]:
     """Make the pages that are data written out."""
     return {
-        "checks.md": checks_page(),
-        "commands.md": commands_page(),
-        "documents.md": documents_page(),
-        "failures.md": failures_page(),
-        "support-table.md": support_page(load_catalog()),
+        "docs/checks.md": checks_page(),
+        "docs/commands.md": commands_page(),
+        "docs/documents.md": documents_page(),
+        "docs/failures.md": failures_page(),
+        "docs/support-table.md": support_page(load_catalog()),
+        PAGE.relative_to(ROOT).as_posix(): man_page(),
     }
 
 

@@ -25,10 +25,10 @@ class Tampering(NamedTuple):
 
 
 def tampered(document: Document, name: str, *, seal: bool = False) -> Document:
-    """A copy of a lock, changed; with ``seal`` by somebody who knows how locks are sealed."""
+    """A copy of a lock, changed; with ``seal`` by somebody who knows how ours are sealed, where it is one still."""
     changed = deepcopy(document)
     KINDS[name].change(changed)
-    return sealed(changed) if seal else changed
+    return sealed(changed) if seal and "tool" in changed else changed
 
 
 def package(document: Document, name: str) -> Document:

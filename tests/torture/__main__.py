@@ -41,7 +41,11 @@ PARTS = {
         len(servers.MANNERS),
         f"{len(servers.MANNERS)} kinds of server × page, metadata and wheel of both indexes",
     ),
-    "wheels": Part(wheels.wheels, len(wheels.KINDS), f"{len(wheels.KINDS)} kinds of wheel that torch demands"),
+    "wheels": Part(
+        wheels.wheels,
+        len(wheels.KINDS),
+        f"{len(wheels.KINDS)} kinds of wheel that torch demands × an environment of ours and of others",
+    ),
     "family": Part(
         attacks.family,
         len(NAMES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -21,6 +22,7 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     ready = folder.with_name(f"{name}.ready")
     with FileLock(folder.with_name(f"{name}.lock")):
         if not ready.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what another left half made
             make(folder)
             ready.touch()
     return folder

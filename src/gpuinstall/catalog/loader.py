@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
-FURTHER = ("rocm",)
-"""The kinds of builds that have a file of their own, ``builds_rocm.toml``."""
+FURTHER = ("rocm", "xpu")
+"""The kinds of builds that have files of their own, ``builds_rocm.toml``."""
 
 _CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from gpuinstall.catalog import authored
 from gpuinstall.errors import UsageError
 
-FILES = ("gpus_amd.toml", "gpus_apple.toml")
-_BRANDS = frozenset({"amd", "apple", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
+FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
+_BRANDS = frozenset(
+    {"amd", "apple", "intel", "arc", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"}
+)
 
 
 class NamedGpu(NamedTuple):

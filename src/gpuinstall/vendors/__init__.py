@@ -48,6 +48,16 @@ def _amd(machine: Machine, catalog: Catalog) -> Rules:
     return AmdRules(machine, catalog)
 
 
+def _intel(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.vendors.intel.rules import IntelRules
+
+    return IntelRules(machine, catalog)
+
+
+def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"ONEAPI_DEVICE_SELECTOR": f"level_zero:{','.join(devices)}" if devices else "*:cpu"}
+
+
 def _apple(machine: Machine, catalog: Catalog) -> Rules:
     from gpuinstall.vendors.apple.rules import AppleRules
 
@@ -69,6 +79,7 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 VENDORS: dict[str, Vendor] = {
     "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
     "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True),
+    "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True),
     "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
 }
 """By the name in documents; where a machine has GPUs of several, the first is served."""

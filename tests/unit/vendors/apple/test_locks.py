@@ -78,11 +78,20 @@ def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made: list[Lo
     assert isinstance(fit(mac, old, REQUEST, frozen_catalog()), Misfit)
 
     lock = next(tmp_path.rglob("pylock.cpu-macos-arm64.toml"))
-    command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", tmp_path / "there", "--python", sys.executable]
-    there = process.run([*command, "--python-platform", "aarch64-apple-darwin", "-r", lock])
+    command = [
+        uv.find_uv_bin(),
+        "pip",
+        "install",
+        "-q",
+        "--target",
+        str(tmp_path / "there"),
+        "--python",
+        sys.executable,
+    ]
+    there = process.run([*command, "--python-platform", "aarch64-apple-darwin", "-r", str(lock)])
     assert there.status == 0, there.err
     assert (tmp_path / "there" / "torch-2.11.0.dist-info").is_dir()
-    here = process.run([*command, "-r", lock])
+    here = process.run([*command, "-r", str(lock)])
     assert here.status != 0
 
 

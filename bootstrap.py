@@ -567,9 +567,10 @@ def point_at(tool: Path) -> None:
     if WINDOWS:
         launcher.with_suffix(".cmd").write_text(f'@"{python_of(tool)}" -I -m gpuinstall %*\n', encoding="utf-8")
         return
-    fresh = launcher.with_name(f".{os.getpid()}")
-    fresh.symlink_to(Path("..") / tool.name / "bin" / "gpuinstall")
-    fresh.replace(launcher)
+    for link, target in ((launcher, "bin/gpuinstall"), (tool.parent / "share", "share")):  # man looks beside bin
+        fresh = link.with_name(f".{os.getpid()}")
+        fresh.symlink_to(os.path.relpath(str(tool / target), str(link.parent)))
+        fresh.replace(link)
 
 
 def remove_old(job: Job) -> None:

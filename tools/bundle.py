@@ -1,4 +1,7 @@
-"""Write dist/bootstrap.py: bootstrap.py with the tool's wheel and the pins inside, one file that a team can serve."""
+"""Write dist/bootstrap.py, which carries the tool's wheel and the pins, and dist/bootstrap.ps1, which carries that.
+
+Each is one file that a team can serve.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 EMPTY = 'PAYLOAD = ""\n'
+EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 
 def main() -> None:
-    """Build the wheel, pack it with the pins, and put both into the script."""
-    script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
-    if script.count(EMPTY) != 1:
-        sys.exit(f"bootstrap.py has no line {EMPTY!r}")
+    """Build the wheel, pack it with the pins, and put both into the scripts."""
     packed = "\n".join(textwrap.wrap(base64.b85encode(payload()).decode(), 120))
-    target = ROOT / "dist" / "bootstrap.py"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(script.replace(EMPTY, f'PAYLOAD = """\n{packed}\n"""\n'), encoding="utf-8")
-    target.chmod(0o755)
+    script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{packed}\n"""\n')
+    dist = ROOT / "dist"
+    dist.mkdir(exist_ok=True)
+    (dist / "bootstrap.py").write_text(script, encoding="utf-8")
+    (dist / "bootstrap.py").chmod(0o755)
+    (dist / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
+
+
+def for_windows(script: str) -> str:
+    """Put bootstrap.py into bootstrap.ps1, where it is text until a line begins with its end mark."""
+    if "\n'@" in script:
+        sys.exit("a line of bootstrap.py begins with '@, which would end it in bootstrap.ps1")
+    return _filled("bootstrap.ps1", EMPTY_FOR_WINDOWS, f"$carried = @'\n{script}'@\n")
+
+
+def _filled(name: str, empty: str, full: str) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if text.count(empty) != 1:
+        sys.exit(f"{name} has no line {empty!r}")
+    return text.replace(empty, full)
 
 
 def payload() -> bytes:

@@ -23,6 +23,7 @@ from gpuinstall.cli.main import COMMANDS, entrance
 from tools.checks import checks_page
 from tools.documents import documents_page
 from tools.failures_page import failures_page
+from tools.man_page import PAGE, man_page
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(
 def main() -> None:
     """Write every page again."""
     for name, text in made().items():
-        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+        (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -46,19 +47,30 @@ def main() -> None:
 def made() -> dict[str, str]:
     """Make the pages that are data written out."""
     return {
-        "checks.md": checks_page(),
-        "commands.md": commands_page(),
-        "documents.md": documents_page(),
-        "failures.md": failures_page(),
-        "support-table.md": support_page(load_catalog()),
+        "docs/checks.md": checks_page(),
+        "docs/commands.md": commands_page(),
+        "docs/documents.md": documents_page(),
+        "docs/failures.md": failures_page(),
+        "docs/support-table.md": support_page(load_catalog()),
+        PAGE.relative_to(ROOT).as_posix(): man_page(),
     }
 
 
 def commands_page() -> str:
     """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
-    words = [" ".join(words) for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
-    shown = [f"```console\n$ gpuinstall {each} --help\n{output(f'gpuinstall {each} --help')}```\n" for each in words]
+    commands = [words for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
+    shown = [f"```console\n$ gpuinstall {' '.join(each)} --help\n{_help(each)}\n```\n" for each in commands]
     return "\n".join(["# Commands\n", *shown])
+
+
+def _help(words: tuple[str, ...]) -> str:
+    """What ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
+    command: click.Command = entrance
+    context = click.Context(command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings)
+    for word in words:
+        command = (command.get_command(context, word) if isinstance(command, click.Group) else None) or command
+        context = click.Context(command, info_name=word, parent=context)
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
 def _below(name: str) -> list[str]:

@@ -111,6 +111,7 @@ def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     assert entry is None or f"[{entry}]" in refused(workshop, index).err
 
 
+@pytest.mark.heavy
 def test_a_driver_that_hangs_is_refused_when_its_time_is_over(
     workshop: Workshop, index: StandInIndex, play: Play
 ) -> None:

@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PARTS = ("bootstrap.py", "lockfiles", "src", "tools", "pyproject.toml", "README.md", "LICENSE", ".gitignore")
+PARTS = (
+    "bootstrap.py",
+    "bootstrap.ps1",
+    "lockfiles",
+    "prefix",
+    "src",
+    "tools",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    ".gitignore",
+)
 
 
 def copy_project(folder: Path) -> Path:

@@ -53,7 +53,7 @@ class Workshop:
     def environment(self) -> dict[str, str]:
         """The environment of a command."""
         own = {"XDG_CACHE_HOME": str(self.caches / "xdg"), "UV_CACHE_DIR": str(self.caches / "uv")}
-        own["XDG_STATE_HOME"] = str(self.caches / "state")
+        own |= {"XDG_STATE_HOME": str(self.caches / "state"), "JUPYTER_DATA_DIR": str(self.caches / "jupyter")}
         return {**os.environ, **own, **self.variables}
 
     def run(self, *arguments: str) -> Finished:

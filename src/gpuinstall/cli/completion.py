@@ -37,7 +37,7 @@ Register-ArgumentCompleter -Native -CommandName %(prog_name)s -ScriptBlock {
     %(prog_name)s | ForEach-Object {
         [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_)
     }
-    Remove-Item Env:%(complete_var)s, Env:COMP_WORDS, Env:COMP_WORD
+    Remove-Item 'Env:%(complete_var)s', 'Env:COMP_WORDS', 'Env:COMP_WORD'
 }
 """
 

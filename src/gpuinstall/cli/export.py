@@ -63,16 +63,27 @@ for each in FORMATS:
 @_LOCK
 @_OUTPUT
 @click.option("--with", "extras", type=click.Choice(["jupyter"]), multiple=True, help="Add JupyterLab.")
+@click.option("--verify", "proof", is_flag=True, help="Let the image run kernels each time it starts.")
+@click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Take a base image by its digest.")
 @click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json that uses the Dockerfile instead.")
 @framed("export")
 def dockerfile(
-    _terminal: Terminal, path: Path | None, output: Path | None, extras: tuple[str, ...], *, devcontainer: bool
+    _terminal: Terminal,
+    path: Path | None,
+    output: Path | None,
+    extras: tuple[str, ...],
+    pinned: tuple[str, ...],
+    *,
+    proof: bool,
+    devcontainer: bool,
 ) -> Outcome:
     """Export a Dockerfile."""
     from gpuinstall.export import dockerfile as docker
 
     lock = _lock(path)
-    text = docker.devcontainer(lock) if devcontainer else docker.dockerfile(lock, jupyter="jupyter" in extras)
+    if devcontainer:
+        return _outcome("dockerfile", docker.devcontainer(lock), output)
+    text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
     return _outcome("dockerfile", text, output)
 
 

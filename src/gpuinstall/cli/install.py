@@ -15,6 +15,7 @@ from gpuinstall.cli.install_into import IntoRun, check_not_a_path, put_into
 from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
+from gpuinstall.environments.jupyter import PACKAGE
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
 @install_options.verify
 @install_options.keep
+@install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
 @options.code_check
@@ -63,6 +65,7 @@ def command(
     rollback: bool,
     verify: bool,
     keep: bool,
+    jupyter: bool,
     fallback: bool,
     wait: float,
     code_check: bool,
@@ -72,14 +75,18 @@ def command(
     """Install."""
     from gpuinstall.session import open_session
 
+    if jupyter and (rollback or into):
+        raise UsageError("jupyter-elsewhere", "--jupyter is for an environment that gpuinstall makes or changes here")
     if rollback:
         return _roll_back(terminal, Path(venv), wait)
     if into:
         return put_into(terminal, request, machine, IntoRun(Path(venv), dry_run, wait, code_check, offline))
     check_not_a_path(request.python)
+    if jupyter:
+        request = request._replace(requirements=(*request.requirements, PACKAGE))
     prepared = prepare(terminal, request, machine, Path(venv), only=only, offline=offline)
     wanted = replace(prepared.options, replace=replacing, upgrade=upgrade, moving=_names(packages), verify=verify)
-    wanted = replace(wanted, keep=keep, fallback=fallback, wait=wait)
+    wanted = replace(wanted, keep=keep, fallback=fallback, jupyter=jupyter, wait=wait)
     only_binary = only_binary or options.read_project_config().only_binary
     session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)

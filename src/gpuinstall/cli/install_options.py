@@ -17,6 +17,7 @@ into = click.option(
 )
 verify = click.option("--verify", is_flag=True, help="Run the kernels even where nothing has changed.")
 keep = click.option("--keep/--no-keep", default=True, help="Keep one previous environment.")
+jupyter = click.option("--jupyter", is_flag=True, help="Offer it as a kernel to every Jupyter of yours (ipykernel).")
 wait = click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )

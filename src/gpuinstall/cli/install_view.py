@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.shells import activation, parent_program, this_shell
+from gpuinstall.environments.jupyter import kernel_folder, kernel_name
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str
     if done.previous:
         size = readable(done.previous.bytes)
         terminal.field("Previous", f"{display_path(done.previous.path)}, {size}; back: gpuinstall install --rollback")
+    if kernel_folder(done.paths.venv).exists():
+        terminal.field("Jupyter", f"the kernel {kernel_name(done.paths.venv)}")
     for name in _others(done.paths, environ):
         terminal.field("Untouched", f"the active environment {name}")
     terminal.field("Ready", f"{ready(done.paths.venv)}   {_spent(done)}")

@@ -39,7 +39,10 @@ def command(terminal: Terminal, words: tuple[str, ...], *, venv: str) -> Outcome
 
 
 def _check_fitness(paths: EnvironmentPaths, terminal: Terminal) -> None:
-    """Raise UsageError where there is no environment of ours, LockError where it is for another machine."""
+    """Raise UsageError where there is no environment of ours, LockError where it is for another machine.
+
+    Where there are GPUs that it was never tried on, that is said.
+    """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.known import known_catalog
     from gpuinstall.lock.fit import Misfit, fit
@@ -54,6 +57,8 @@ def _check_fitness(paths: EnvironmentPaths, terminal: Terminal) -> None:
     if isinstance(judged, Misfit):
         message = f"{paths.venv} does not fit this machine: {judged.reason.message}"
         raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
+    if machine.gpus and found.marker.verdict.get("status") == "unproven":
+        terminal.warn("no kernel has run in this environment on a GPU yet; gpuinstall sync runs them")
 
 
 def start(words: list[str], paths: EnvironmentPaths) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gpuinstall.export.pins import pins
+from gpuinstall.export.pins import name_for_others, pins
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 def conda(lock: Lock, family: Collection[str]) -> str:
     """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
-    name = lock.name.removesuffix(".toml").replace("pylock", "torch").replace(".", "-")
     python = f"python={lock.python}" if lock.python else f"python{lock.pylock.requires_python or ''}"
     lines = [
         f"# From {lock.name}: conda env create -f environment.yml",
-        f"name: {name}",
+        f"name: {name_for_others(lock)}",
         "channels:",
         "  - conda-forge",
         "  - nodefaults",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
-from gpuinstall.export.pins import backend_of
-from gpuinstall.lock.target import Target
+from gpuinstall.export.pins import backend_of, systems_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuinstall.backend import Backend
     from gpuinstall.lock.lock import Lock
 
 UV = "0.13.8"
-VENV = "/app/.venv"
+HOME = "/home/app"
+VENV = f"{HOME}/.venv"
+"""In the user's home, which dev containers give to whoever uses them, whatever the number of that user is."""
+_PINNED = re.compile(r"(?P<image>[^@\s]+)@sha256:[0-9a-f]{64}")
+_FROM = re.compile(r"^FROM (?P<image>\S+)", re.MULTILINE)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 _TEXT = """\
@@ -30,19 +36,21 @@ FROM astral/uv:{uv} AS uv
 {base} AS build
 COPY --from=uv /uv /usr/local/bin/uv
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 {pythons}
-WORKDIR /app
+WORKDIR {home}
 COPY {lock} ./
+# pip is for the one who uses the image; it is in no lock.
 RUN --mount=type=cache,target=/root/.cache/uv \\
-    uv venv --python {python} {venv} && uv pip sync --python {venv} {lock}
+    uv venv --python {python} {venv} && uv pip sync --python {venv} {lock} && \\
+    uv pip install --python {venv} pip
 {extra}
 FROM {final}
-{copied}COPY --from=build {venv} {venv}
+RUN useradd --create-home --uid 1000 app
+{copied}COPY --from=build --chown=1000:1000 {venv} {venv}
 ENV PATH={venv}/bin:$PATH{visible}
 # torch.compile wants a compiler in this stage: apt-get install g++
-RUN useradd --create-home --uid 1000 app
 USER 1000:1000
-WORKDIR /home/app
-{command}
+WORKDIR {home}
+{proof}{command}
 """
 
 _NEEDS = """
@@ -58,6 +66,14 @@ _NEEDS_KFD = """
 _JUPYTER = """\
 # To have these locked too: gpuinstall lock torch jupyterlab
 RUN --mount=type=cache,target=/root/.cache/uv uv pip install --python {venv} jupyterlab
+"""
+
+_PROOF = """\
+# The bootstrap.py that carries the tool: make bootstrap, in a clone of gpuinstall, writes it into dist.
+COPY --chown=1000:1000 bootstrap.py ./
+RUN python bootstrap.py --version
+# Kernels run each time a container starts; it ends where one fails{where}.
+ENTRYPOINT {entry}
 """
 
 
@@ -83,24 +99,53 @@ _SHOW = 'CMD ["python", "-c", "import torch; print(torch.__version__, torch.cuda
 _SERVE = 'EXPOSE 8888\nCMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]'
 
 
-def dockerfile(lock: Lock, *, jupyter: bool = False) -> str:
-    """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough."""
+def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned: Sequence[str] = ()) -> str:
+    """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough.
+
+    With ``proof`` kernels run whenever a container starts. ``pinned`` are images by digest, ``IMAGE@sha256:…``.
+    """
     backend = _backend(lock)
     access = _ACCESS[backend.kind]
-    return _TEXT.format(
+    text = _TEXT.format(
         torch=lock.versions.get("torch"),
         platform=_platform(lock),
         lock=lock.name,
         python=lock.python,
         uv=UV,
+        home=HOME,
         venv=VENV,
         gpus=access.run + access.group,
         needs=access.needs,
         visible=access.environment,
         extra=_JUPYTER.format(venv=VENV) if jupyter else "",
+        proof=_proof(backend) if proof else "",
         command=_SERVE if jupyter else _SHOW,
         **_bases(lock, backend),
     )
+    for reference in pinned:
+        text = _with_pinned(text, reference)
+    return text
+
+
+def _proof(backend: Backend) -> str:
+    """What makes an image prove itself when it starts: on a GPU, unless it is for the CPU."""
+    on_gpu, where = (" --require-gpu", ", or there is no GPU") if backend != CPU else ("", "")
+    program = f"{HOME}/.local/share/gpuinstall/bin/gpuinstall"
+    script = f'{program} verify --quiet{on_gpu} --venv {VENV} >&2 && exec "$0" "$@"'
+    return _PROOF.format(where=where, entry=json.dumps(["sh", "-c", script]))
+
+
+def _with_pinned(text: str, reference: str) -> str:
+    """Take an image by its digest; raise UsageError for what is none, and for an image that is not used."""
+    form = _PINNED.fullmatch(reference)
+    if form is None:
+        message = f"{reference} is no image by its digest"
+        raise UsageError("pin-malformed", message, hint="--pin python:3.12-slim-bookworm@sha256:…")
+    used = dict.fromkeys(found["image"] for found in _FROM.finditer(text))
+    if form["image"] not in used:
+        message = f"the Dockerfile uses no image {form['image']}"
+        raise UsageError("pin-unused", message, hint=f"--pin takes one of: {', '.join(used)}")
+    return _FROM.sub(lambda found: f"FROM {reference}" if found["image"] == form["image"] else found[0], text)
 
 
 def devcontainer(lock: Lock) -> str:
@@ -122,16 +167,13 @@ def devcontainer(lock: Lock) -> str:
 
 def _platform(lock: Lock) -> str:
     """Docker's name for the platform of a lock; raise UsageError where no image can be made of it."""
-    if lock.python is None:
-        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
+    systems = systems_of(lock)
     if lock.unserved:
         names = ", ".join(lock.unserved)
         message = f"{names} in {lock.name}: from a folder or a repository, which the image does not have"
         raise UsageError("not-exportable", message, hint="make the lock from an index: gpuinstall lock --upgrade")
-    markers = lock.pylock.environments
     for arch, platform in _PLATFORMS.items():
-        here = Target("cpu", "linux", arch).environment(lock.python)
-        if not markers or any(marker.evaluate(here) for marker in markers):
+        if ("linux", arch) in systems:
             return platform
     raise UsageError(
         "not-exportable", f"{lock.name} is not for Linux, and an image is", hint="gpuinstall lock --target cpu"

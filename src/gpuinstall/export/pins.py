@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import Lock
 
+SYSTEMS = (
+    ("linux", "x86_64"),
+    ("linux", "aarch64"),
+    ("windows", "x86_64"),
+    ("windows", "arm64"),
+    ("macos", "x86_64"),
+    ("macos", "arm64"),
+)
+
 
 @dataclass(frozen=True)
 class Pin:
@@ -51,6 +60,27 @@ def backend_of(lock: Lock) -> Backend:
     except (UsageError, ValueError):
         message = f"{lock.name} does not say which build of torch it holds"
         raise UsageError("not-exportable", message, hint="name it for its target: pylock.cu126.toml") from None
+
+
+def systems_of(lock: Lock) -> dict[tuple[str, str], dict[str, str]]:
+    """The systems and processors that a lock is for, with the values of its markers on each.
+
+    Raise UsageError where it does not say its Python.
+    """
+    if lock.python is None:
+        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
+    values = {(os, arch): Target("cpu", os, arch).environment(lock.python) for os, arch in SYSTEMS}
+    markers = lock.pylock.environments
+    return {
+        system: here
+        for system, here in values.items()
+        if not markers or any(marker.evaluate(dict(here)) for marker in markers)
+    }
+
+
+def name_for_others(lock: Lock) -> str:
+    """What an environment of the lock is called: ``torch-cu126``."""
+    return lock.name.removesuffix(".toml").replace("pylock", "torch").replace(".", "-")
 
 
 def _requirement(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.files import remove
 from gpuinstall.install.decision import decide, judge_locks
@@ -39,6 +40,7 @@ def install(options: InstallOptions, catalog: Catalog, session: Session) -> Inst
     else:
         with environment_lock(options.paths, options.wait, session.reporter):
             done = _install(_examined(options, catalog), options, catalog, session)
+    settle_kernel(options.paths.venv, done.found.lock.versions, wanted=options.jupyter)
     return replace(done, seconds=monotonic() - start)
 
 

@@ -30,7 +30,8 @@ class InstallOptions:
     ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
     ``asked`` is the folder's request, which only a lock made for it serves; None where any lock that fits will do.
     ``locked`` says that no new lock is made, ``target`` which one is meant; ``wheels`` is a folder to install from.
-    ``upgrade`` lets every version move, ``moving`` those of single packages. ``wait`` is in seconds.
+    ``upgrade`` lets every version move, ``moving`` those of single packages. ``jupyter`` makes a Jupyter kernel of it.
+    ``wait`` is in seconds.
     """
 
     paths: EnvironmentPaths
@@ -47,6 +48,7 @@ class InstallOptions:
     verify: bool = False
     keep: bool = True
     fallback: bool = True
+    jupyter: bool = False
     wait: float = WAIT_S
 
 

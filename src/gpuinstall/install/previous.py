@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import installed_packages, read_marker
+from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
 from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
@@ -44,6 +45,7 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
         if not was_made_here(paths.previous, paths.venv):
             raise _stranger(paths)
         swap_in(paths, paths.previous)
+    settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
     return marker
 
 
@@ -64,6 +66,7 @@ def remove(
             remove_folder(paths.staging)
     if not previous_only:
         forget(paths.venv)
+        remove_kernel(paths.venv)
     return removed
 
 

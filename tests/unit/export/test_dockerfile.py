@@ -19,8 +19,11 @@ TEXTS = {
     "cuda": dockerfile(cuda_lock()),
     "cpu": dockerfile(cpu_lock()),
     "jupyter": dockerfile(cuda_lock(), jupyter=True),
-    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True),
+    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True, proof=True),
+    "proven": dockerfile(cuda_lock(), proof=True),
+    "proven on the CPU": dockerfile(cpu_lock(), proof=True),
 }
+DIGEST = f"sha256:{'0' * 64}"
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -32,9 +35,54 @@ def test_the_linter_for_dockerfiles_finds_nothing(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_image_that_runs_is_a_second_stage_of_a_user_without_rights(text: str) -> None:
     final = text[text.rindex("\nFROM ") :]
-    assert "COPY --from=build /app/.venv /app/.venv" in final
     assert "\nUSER 1000:1000\n" in final
     assert "uv pip" not in final
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text: str) -> None:
+    build, final = text[: text.rindex("\nFROM ")], text[text.rindex("\nFROM ") :]
+    copied = "COPY --from=build --chown=1000:1000 /home/app/.venv /home/app/.venv"
+
+    assert "uv pip install --python /home/app/.venv pip\n" in build
+    assert final.index("RUN useradd --create-home --uid 1000 app") < final.index(copied), "the home would be root's"
+    assert "ENV PATH=/home/app/.venv/bin:$PATH" in final
+
+
+@pytest.mark.parametrize(
+    ("proven", "ends", "expected"), [("proven", 0, "told\n"), ("proven", 5, ""), ("proven on the CPU", 0, "told\n")]
+)
+def test_a_container_starts_its_command_only_where_kernels_have_run(
+    proven: str, ends: int, expected: str, tmp_path: Path
+) -> None:
+    [entry] = re.findall(r"^ENTRYPOINT (.+)$", TEXTS[proven], re.MULTILINE)
+    shell, option, script = json.loads(entry)
+    program = tmp_path / "gpuinstall"
+    program.write_text(f'#!/bin/sh\necho "$@"\nexit {ends}\n', encoding="utf-8")
+    program.chmod(0o755)
+    script = script.replace("/home/app/.local/share/gpuinstall/bin/gpuinstall", str(program))
+    done = process.run([shell, option, script, "echo", "told"])
+
+    on_gpu = " --require-gpu" if proven == "proven" else ""
+    assert (done.status, done.out) == (ends, expected)
+    assert done.err == f"verify --quiet{on_gpu} --venv /home/app/.venv\n"
+
+
+def test_an_image_is_taken_by_its_digest_wherever_it_stands() -> None:
+    text = dockerfile(cuda_lock(), pinned=[f"python:3.12-slim-bookworm@{DIGEST}", f"astral/uv:{UV}@{DIGEST}"])
+
+    assert text.count(f"FROM python:3.12-slim-bookworm@{DIGEST}") == 2
+    assert f"FROM astral/uv:{UV}@{DIGEST} AS uv" in text
+    assert process.run([HADOLINT, "--no-color", "-"], text=text).out == ""
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [("python:3.12", "no image by its digest"), (f"python:3.11@{DIGEST}", "uses no image python:3.11")],
+)
+def test_what_pins_nothing_is_refused(reference: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dockerfile(cuda_lock(), pinned=[reference])
 
 
 def test_the_lock_is_copied_in_and_synced_with_a_cache() -> None:
@@ -61,7 +109,7 @@ def test_a_cuda_base_is_taken_only_where_something_is_compiled() -> None:
 
 
 def test_jupyter_is_served_where_it_is_asked_for() -> None:
-    assert "uv pip install --python /app/.venv jupyterlab" in TEXTS["jupyter"]
+    assert "uv pip install --python /home/app/.venv jupyterlab" in TEXTS["jupyter"]
     assert "EXPOSE 8888" in TEXTS["jupyter"]
     assert "jupyter" not in TEXTS["cuda"]
 

@@ -12,6 +12,7 @@ import pytest
 from gpuinstall.environments.pip_settings import constraints
 from gpuinstall.export.conda import conda
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
+from gpuinstall.export.pixi import pixi
 from gpuinstall.export.requirements import requirements
 from gpuinstall.export.uv_project import groups, patched
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, source
@@ -23,10 +24,12 @@ TEXTS = {
     "requirements.txt": requirements(cuda_lock(), FAMILY),
     "constraints.txt": constraints(cuda_lock().name, cuda_lock().versions_of(FAMILY)),
     "environment.yml": conda(cuda_lock(), FAMILY),
+    "pixi.toml": pixi(cuda_lock(), FAMILY),
     "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),
     "Dockerfile.compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True),
+    "Dockerfile.proven": dockerfile(cuda_lock(), proof=True),
     "devcontainer.json": devcontainer(cuda_lock()),
 }
 

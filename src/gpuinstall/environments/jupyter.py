@@ -1,0 +1,70 @@
+"""The Jupyter kernel of an environment: a folder among the user's kernels, where every Jupyter of theirs looks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.paths import interpreter
+from gpuinstall.files import remove, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+PACKAGE = "ipykernel"
+"""The package that runs the kernel; its own kernel, ``python3``, is for a Jupyter within the same environment."""
+
+
+def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> None:
+    """Make the kernel of an environment that holds ``packages``, or remove one that they can no longer run.
+
+    One that is there stays as long as it runs, ``wanted`` or not. Raise InstallationError where it cannot be written.
+    """
+    if PACKAGE not in packages:
+        remove_kernel(venv)
+    elif wanted:
+        write_atomically(kernel_folder(venv) / "kernel.json", json.dumps(_specification(venv), indent=1) + "\n")
+
+
+def remove_kernel(venv: Path) -> None:
+    """Remove the kernel of an environment, where there is one."""
+    remove(kernel_folder(venv))
+
+
+def kernel_name(venv: Path) -> str:
+    """What people choose in a notebook: ``project (PyTorch)``."""
+    place = venv.parent.name if venv.name == ".venv" else f"{venv.parent.name}/{venv.name}"
+    return f"{place} (PyTorch)"
+
+
+def kernel_folder(venv: Path) -> Path:
+    """Where the kernel of an environment lies; Jupyter takes letters, digits, hyphens, dots and underscores."""
+    word = re.sub(r"[^a-z0-9]+", "-", venv.parent.name.lower()).strip("-")
+    digest = hashlib.sha256(bytes(venv)).hexdigest()[:8]
+    return _data_folder() / "kernels" / f"gpuinstall-{word}-{digest}".replace("--", "-")
+
+
+def _specification(venv: Path) -> dict[str, object]:
+    """What ``python -m ipykernel install --user`` would write, with the environment's own interpreter."""
+    return {
+        "argv": [str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": kernel_name(venv),
+        "language": "python",
+        "metadata": {"debugger": True},
+    }
+
+
+def _data_folder() -> Path:
+    """The user's folder of Jupyter, by its own rule, which is not every system's."""
+    if named := os.environ.get("JUPYTER_DATA_DIR"):
+        return Path(named)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Jupyter"
+    if os.name == "nt":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "jupyter"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "jupyter"

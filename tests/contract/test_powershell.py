@@ -1,0 +1,108 @@
+"""What is written for PowerShell: parsed by a grammar of it; nothing here runs it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tree_sitter_powershell
+from tools.bundle import for_windows
+from tree_sitter import Language, Node, Parser
+
+from gpuinstall.cli.shells import activation, on_path
+from gpuinstall.export.shell import lines
+from tests.lab.forked import gpuinstall
+
+if TYPE_CHECKING:
+    from tree_sitter import Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = (ROOT / "bootstrap.ps1").read_text(encoding="utf-8")
+
+
+def parsed(text: str) -> Tree:
+    return Parser(Language(tree_sitter_powershell.language())).parse(text.encode())
+
+
+def nodes(tree: Tree, kind: str) -> list[Node]:
+    waiting, found = [tree.root_node], list[Node]()
+    while waiting:
+        node = waiting.pop(0)
+        waiting += node.children
+        found += [node] if node.type == kind else []
+    return found
+
+
+def texts(tree: Tree, kind: str) -> list[str]:
+    return [(node.text or b"").decode() for node in nodes(tree, kind)]
+
+
+def test_the_grammar_sees_what_is_wrong() -> None:
+    assert parsed(SCRIPT.replace("} finally {", "finally {")).root_node.has_error
+    assert parsed(SCRIPT.replace("} @args", "@args")).root_node.has_error
+
+
+def test_bootstrap_ps1_parses_and_needs_no_encoding_to_be_read() -> None:
+    assert not parsed(SCRIPT).root_node.has_error
+    assert SCRIPT.isascii(), "Windows PowerShell 5.1 reads a file without a mark in the system's old encoding"
+
+
+def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python() -> None:
+    names = set(texts(parsed(SCRIPT), "command_name"))
+
+    assert names == {"Select-Object", "Get-Command", "Join-Path", "New-Item", "Remove-Item", "Test-Path"}
+
+
+def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window() -> None:
+    calls = [text for text in texts(parsed(SCRIPT), "command") if text.startswith("& $python ")]
+
+    assert sorted(calls) == [f'& $python @options "{at}\\bootstrap.py" @args' for at in ("$PSScriptRoot", "$folder")]
+    assert re.findall(r"^.*\bexit \$.*$", SCRIPT, re.MULTILINE) == ["    exit $LASTEXITCODE"]
+    assert "if ($PSCommandPath) {\n    exit $LASTEXITCODE\n}\n" in SCRIPT
+
+
+def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_had() -> None:
+    said = re.findall(r"\[Console\]::Error\.WriteLine\('(.+)'\)", SCRIPT)
+
+    assert said[0] == "error: there is no Python 3.8 or newer here (tried: py -3, python, python3)"
+    assert said[1].split() == ["do", "winget", "install", "--exact", "--id", "Python.Python.3.12"]
+
+
+def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is() -> None:
+    script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
+    tree = parsed(for_windows(script))
+
+    assert not tree.root_node.has_error
+    assert texts(tree, "verbatim_here_string_characters") == [f"@'\n{script}'@"]
+
+
+def test_a_script_that_would_end_the_text_too_early_is_not_carried() -> None:
+    with pytest.raises(SystemExit, match="begins with '@"):
+        for_windows("text = '''\n'@\n'''\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        on_path("C:\\Users\\Ann O'Hara\\bin", "powershell"),
+        activation("C:\\my env", "powershell", windows=True),
+        activation(".venv", "powershell", windows=True),
+        lines({"UV_CONSTRAINT": "file:///C:/it's/constraints.txt"}, "powershell"),
+    ],
+)
+def test_the_lines_that_people_are_given_parse(text: str) -> None:
+    assert not parsed(text).root_node.has_error
+
+
+def test_completion_parses() -> None:
+    assert not parsed(gpuinstall("completion", "powershell").out).root_node.has_error
+
+
+def test_the_pages_blocks_parse() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    blocks = [text for page in pages for text in re.findall(r"```powershell\n(.+?)```", page.read_text(), re.DOTALL)]
+
+    assert blocks
+    assert [block for block in blocks if parsed(block).root_node.has_error] == []

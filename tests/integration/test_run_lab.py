@@ -1,0 +1,71 @@
+"""``gpuinstall run``: a command in the environment, after the check that it still fits this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.test_install_lab import RTX_4090
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),))
+NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
+UNTRIED = "warning: no kernel has run in this environment on a GPU yet; gpuinstall sync runs them"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_it_is_not_for(
+    workshop: Workshop, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    code = "import os, sys, torch; print(torch.__version__, os.environ['VIRTUAL_ENV'], sys.argv[1:]); sys.exit(7)"
+    done = workshop.run("run", "python", "-c", code, "--venv", "-h")
+
+    assert (done.status, done.err) == (7, "")
+    assert done.out == f"2.13.0+cu126 {workshop.folder / '.venv'} ['--venv', '-h']\n"
+    missing = workshop.run("run", "no-such-program")
+    assert missing.status == 2
+    assert "error: no-such-program cannot be run: No such file or directory" in missing.err
+    assert "gpuinstall install NAME" in missing.err
+    play(RTX_5090)
+    refused = workshop.run("run", "sh", "-c", "echo it ran")
+    assert (refused.status, refused.out) == (6, "")
+    assert "does not fit this machine" in refused.err
+    assert "sm_120" in refused.err
+    assert "do    gpuinstall sync" in refused.err
+
+
+def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    done = workshop.run("run", "sh", "-c", "echo it ran")
+    assert (done.status, done.out) == (2, "")
+    assert f"error: there is no environment at {workshop.folder / '.venv'}" in done.err
+    assert "do    gpuinstall install" in done.err
+    theirs = workshop.folder / "theirs" / "bin"
+    theirs.mkdir(parents=True)
+    (theirs / "python").symlink_to("/bin/sh")
+    assert workshop.run("run", "--venv", "theirs", "sh", "-c", "echo it ran").status == 2
+
+
+def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop: Workshop, play: Play) -> None:
+    play(NO_GPU)
+    workshop.document("install", "torch==2.13.0", "--backend", "cu126")
+    assert workshop.run("run", "true").err == "", "there is none to try it on"
+    play(RTX_4090)
+    assert workshop.run("run", "true").err.splitlines() == [UNTRIED]
+    workshop.document("sync")
+    assert workshop.run("run", "true").err == ""

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tomli
+
+from gpuinstall.errors import UsageError
+from gpuinstall.export.pixi import pixi
+from gpuinstall.lock.lock import parse
+from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
+
+# The tables and keys of https://pixi.prefix.dev/latest/reference/pixi_manifest and of the schema that pixi publishes
+# with it, as of 2026-11, as far as they are used; the platforms are conda's.
+TABLES = {"workspace": {"name", "channels", "platforms"}, "dependencies": None, "pypi-dependencies": None}
+BY_ADDRESS = {"url", "extras", "subdirectory"}
+PLATFORMS = {"linux-64", "linux-aarch64", "osx-64", "osx-arm64", "win-64", "win-arm64"}
+
+
+def document(text: str) -> dict[str, Any]:
+    return tomli.loads(text)
+
+
+def test_it_has_the_documented_tables_and_keys_and_no_other() -> None:
+    read = document(pixi(cuda_lock(), FAMILY))
+
+    assert read.keys() == TABLES.keys()
+    assert read["workspace"].keys() == TABLES["workspace"]
+    assert set(read["workspace"]["platforms"]) <= PLATFORMS
+    tables = [said for said in read["pypi-dependencies"].values() if isinstance(said, dict)]
+    assert tables
+    assert all(said.keys() <= BY_ADDRESS for said in tables)
+
+
+def test_conda_brings_python_and_the_family_is_named_by_its_addresses() -> None:
+    read = document(pixi(cuda_lock(), FAMILY))
+
+    assert read["dependencies"] == {"python": "3.12.*"}
+    assert read["pypi-dependencies"] == {
+        "numpy": "==2.3.4",
+        "torch": {"url": f"{INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"},
+        "triton": {"url": f"{INDEX}/triton-3.8.0-py3-none-any.whl"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "platform"),
+    [("cu126", "linux-64"), ("cu130-linux-aarch64", "linux-aarch64"), ("cu130-windows-x86_64", "win-64")],
+)
+def test_a_lock_is_for_the_platform_that_it_says(target: str, platform: str) -> None:
+    assert document(pixi(cuda_lock(target), FAMILY))["workspace"]["platforms"] == [platform]
+
+
+def test_a_package_of_another_system_is_left_out_and_one_of_this_stays() -> None:
+    more = [wheel("colorama", "0.4.6", marker="sys_platform == 'win32'")]
+    more += [wheel("uvloop", "0.21.0", marker="sys_platform == 'linux'")]
+    read = document(pixi(lock("cpu", *more), FAMILY))
+
+    assert read["pypi-dependencies"] == {"uvloop": "==0.21.0"}
+
+
+def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
+    text = cpu_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
+    with pytest.raises(UsageError, match="which Python"):
+        pixi(parse("pylock.cpu.toml", text), FAMILY)
+
+
+def test_a_package_from_a_folder_is_refused_by_name() -> None:
+    mine = {"name": "mine", "directory": {"path": "mine"}}
+    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
+        pixi(lock("cpu", mine), FAMILY)

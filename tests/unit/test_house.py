@@ -68,6 +68,7 @@ PURE = [
     "request",
     "vendors.amd.rules",
     "vendors.apple.rules",
+    "vendors.intel.rules",
     "vendors.nvidia.rules",
     "vendors.protocol",
     "versions",

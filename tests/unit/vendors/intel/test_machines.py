@@ -1,4 +1,4 @@
-"""Intel's machines: the bus and Level Zero's answers, read and planned for. No card was at hand: each row has its source.
+"""Intel's machines: the bus and Level Zero's answers, read and planned for. No card was at hand: each row has a source.
 
 ``recorded``: the numbers of the bus stand in a public recording; ``made``: the numbers of the chip are documented, the
 machine around them is made up here. Level Zero's answers are all made: of its documented structures.

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from packaging.version import Version
+
 from gpuinstall.vendors.protocol import Code, Reason, Unusable
 
 if TYPE_CHECKING:
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu, Machine
 
-OLDEST = "12.3"
-"""The first macOS whose Metal torch uses: https://docs.pytorch.org/docs/stable/notes/mps.html."""
+METAL = (("2.9", "14.0"), ("2.5", "13.0"), ("1.12", "12.3"))
+"""The oldest macOS whose Metal a torch uses, from which release on; its wheel may install on an older one.
+
+Sources: pytorch/pytorch#162921 and #163515 (14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class AppleRules:
         return False
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Keep the release of macOS that the wheel's platform tag asks for."""
+        """Keep the release of macOS that the wheel's platform tag asks for, and torch's own use of Metal."""
         if self._macos is None or _numbers(self._macos) >= _numbers(self._floor(build)):
             return None
         return Reason("macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}")
@@ -117,7 +122,8 @@ class AppleRules:
 
     @staticmethod
     def _floor(build: Build) -> str:
-        return max(build.macos or OLDEST, OLDEST, key=_numbers)
+        metal = next(macos for first, macos in METAL if build.torch >= Version(first))
+        return max(build.macos or metal, metal, key=_numbers)
 
     @staticmethod
     def _has_code(build: Build) -> bool:

@@ -68,7 +68,7 @@ def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made: list[Lo
     assert (mac.name, mac.versions["torch"]) == ("pylock.cpu-macos-arm64.toml", "2.11.0")
     assert "macosx_11_0_arm64" in mac.files[0].url
     assert mac.files[0].sha256
-    assert mac.evidence["floors"] == {"macos": "12.3"}
+    assert mac.evidence["floors"] == {"macos": "14.0"}
     found = fit(mac, MAC, REQUEST, frozen_catalog())
     assert isinstance(found, Fit)
     assert found.plan.status == "ok"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -76,7 +77,7 @@ MACS = {
         M1_OF_2020,
         "13.7.2",
         (("Apple M1", "metal"),),
-        ("ok", "2.11.0"),
+        ("ok", "2.8.0"),
         "recorded: the measurements of crossbeam's skip list",
     ),
     "an M3": Made(M3, "14.5", (("Apple M3", "metal 3"),), ("ok", "2.15.0"), "recorded: narugit/smctemp#26"),
@@ -133,9 +134,22 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path:
     plan = choose(machine, Request(), frozen_catalog())
     asked = choose(machine, Request(("torch==2.15.0",)), frozen_catalog())
 
-    assert plan.reasons[0].message == "2.11.0 is the newest torch that macOS 13.7.2 runs"
+    assert plan.reasons[0].message == "2.8.0 is the newest torch that macOS 13.7.2 runs"
     assert "needs macOS 14.0 or newer; this is macOS 13.7.2" in asked.reasons[0].message
     assert "update to macOS 14.0 or newer" in (asked.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("torch", "oldest"), [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")]
+)
+def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(torch: str, oldest: str) -> None:
+    mac = machine_in_words(("M1",))
+    before = replace(mac, makers={"apple": {"macos": f"{int(oldest[:2]) - 1}.0"}})
+    with_it = replace(mac, makers={"apple": {"macos": oldest}})
+    asked = Request((f"torch=={torch}",))
+
+    assert choose(with_it, asked, frozen_catalog()).status == "ok"
+    assert choose(before, asked, frozen_catalog()).reasons[0].code == "macos-too-old"
 
 
 def test_an_intel_python_is_named_with_the_way_out(tmp_path: Path) -> None:

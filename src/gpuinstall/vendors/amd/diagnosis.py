@@ -35,7 +35,8 @@ def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]
         why = "each card has a node of its own beside /dev/kfd"
         yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence), gpus=tuple(closed))
     yield from _integrated(evidence, given)
-    if not evidence.nodes and not evidence.facts.container.shares_the_bus:
+    linux = evidence.facts.host.os == "linux"
+    if linux and not evidence.nodes and not evidence.facts.container.shares_the_bus:
         yield from _not_loaded(evidence)
 
 

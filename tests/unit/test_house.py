@@ -27,7 +27,7 @@ fields ->
 files -> errors
 fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web wheels
 interruption ->
 learned -> backend catalog errors files plan units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels

@@ -32,6 +32,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
+DOCS = "GPUINSTALL_DOCS"
 SCREEN = 80
 """How wide the lines are that end with a time."""
 
@@ -162,7 +163,8 @@ class Terminal:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
         self._say(f"{self.style('error:', 'red', self.err)} {error.message}{mark}")
-        for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint)):
+        page = page_of(error.id) if error.id else None
+        for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint), ("page", page)):
             if text:
                 self._say(_hanging(label, text))
         if self.log and self.log.path:
@@ -182,6 +184,14 @@ class Terminal:
             from rich.text import Text
 
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
+
+
+def page_of(identity: str) -> str:
+    """Name a failure's page: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
+    from gpuinstall.failures.table import load_failures
+
+    site, page = os.environ.get(DOCS, ""), load_failures()[identity].page
+    return f"{site.rstrip('/')}/{page}" if site else page
 
 
 def columns(stream: TextIO) -> int | None:

@@ -87,10 +87,7 @@ MAY_NAME_MAKERS = {
     "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
-    "export": {
-        "cuda",
-        "rocm",
-    },  # the kinds of images that a Dockerfile makes, and torch's name in one of its lines
+    "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps

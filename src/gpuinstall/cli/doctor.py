@@ -139,5 +139,5 @@ def last_line(found: Examination) -> str:
 
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
     word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
-    terminal.line(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""))
+    terminal.prose(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""), 6)
     terminal.rows([("why", finding.why), ("do", finding.fix)])

@@ -97,5 +97,5 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
 
 
 def _sizes(row: dict[str, Any]) -> str:
-    previous = f", and {readable(row['previous']['bytes'])} for the previous one" if row["previous"] else ""
+    previous = f", the previous one {readable(row['previous']['bytes'])}" if row["previous"] else ""
     return readable(row["bytes"]) + previous

@@ -32,6 +32,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
+COMMANDS = frozenset({"do", "or"})
+"""The labels behind which commands stand."""
 SCREEN = 80
 """How wide the lines are that end with a time."""
 
@@ -77,6 +79,10 @@ class Terminal:
         except OSError as error:
             raise OutputError("output", f"the result cannot be written: {error.strerror}") from None
 
+    def prose(self, text: str, indent: int = 0) -> None:
+        """Write what is to be read and not to be copied: broken between words where a terminal is too narrow."""
+        self.line(broken(text, columns(self.out), indent))
+
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
         self.line(f"{self.style(f'{label:<11}', 'bold')} {folded(text, columns(self.out))}")
@@ -85,11 +91,11 @@ class Terminal:
         """Write the one document that a command comes to."""
         self.line(json.dumps(document, indent=2))
 
-    def rows(self, rows: Iterable[tuple[str, str | None]]) -> None:
+    def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
         for label, text in rows:
             if text:
-                self.line(_hanging(label, text))
+                self.line(_hanging(f"{label:<{width}}", text, columns(self.out)))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
@@ -108,7 +114,8 @@ class Terminal:
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
-        self._say(f"{self.style('warning:', 'yellow', self.err)} {text}")
+        said = broken(f"warning: {text}", columns(self.err), len("warning: "))
+        self._say(said.replace("warning:", self.style("warning:", "yellow", self.err), 1))
 
     def progress(
         self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
@@ -161,12 +168,14 @@ class Terminal:
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
-        self._say(f"{self.style('error:', 'red', self.err)} {error.message}{mark}")
+        width = columns(self.err)
+        said = broken(f"error: {error.message}{mark}", width, len("error: "))
+        self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
         for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint)):
             if text:
-                self._say(_hanging(label, text))
+                self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
-            self._show(_hanging("log", display_path(self.log.path)))
+            self._show(f"  log   {display_path(self.log.path)}")
 
     def _say(self, text: str) -> None:
         self.record(_ESCAPES.sub("", text).strip())
@@ -193,14 +202,14 @@ def columns(stream: TextIO) -> int | None:
 
 
 def folded(text: str, width: int | None) -> str:
-    """Break a text that a label stands before where a narrow terminal would, but only behind a comma or a dot.
+    """Break a text that a label stands before where a narrow terminal would, but only behind a mark such as a comma.
 
     A command that is to be copied has neither, and stays in one piece.
     """
     if width is None or len(text) + 12 <= width:
         return text
     lines = [""]
-    for part in re.split(r"(?<=[,;·]) ", text):
+    for part in re.split(r"(?<=[,;:·]) ", text):
         if lines[-1] and 12 + len(lines[-1]) + 1 + len(part) > width:
             lines.append(part)
         else:
@@ -214,5 +223,32 @@ def in_a_line(word: str) -> str:
     return word if word == first else f"{first[:60]}…"
 
 
-def _hanging(label: str, text: str) -> str:
-    return f"  {label:<5} " + text.replace("\n", "\n" + " " * 8)
+def broken(text: str, width: int | None, indent: int = 0) -> str:
+    """Break prose between words where a terminal is too narrow; what follows its first line is indented."""
+    if width is None:
+        return text
+    from textwrap import wrap
+
+    lines = (
+        wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in text.split("\n")
+    )
+    return "\n".join(part for parts in lines for part in parts)
+
+
+def _hanging(label: str, text: str, width: int | None) -> str:
+    """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
+    head = f"  {label} "
+    parts = _told(text, width and width - len(head)) if label.strip() in COMMANDS else _read(text, width, len(head))
+    return head + ("\n" + " " * len(head)).join(parts)
+
+
+def _told(text: str, width: int | None) -> Iterator[str]:
+    """Each command, and its remark, which stands behind three spaces, on a line of its own where both are too long."""
+    for line in text.split("\n"):
+        command, gap, remark = line.partition("   ")
+        yield from [line] if width is None or len(line) <= width or not gap else [command, remark.strip()]
+
+
+def _read(text: str, width: int | None, indent: int) -> list[str]:
+    return broken(text, width and width - indent).split("\n")

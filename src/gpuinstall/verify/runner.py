@@ -104,7 +104,8 @@ def _has_gpus(machine: Machine) -> bool:
 
 def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
     if tried := [target.name for target in targets if target.unproven is None]:
-        reporter.wait(f"running kernels on {', '.join(tried)}")
+        counted = (f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items())
+        reporter.wait(f"running kernels on {', '.join(counted)}")
     parts = Counter[str]()
     for target in targets:
         parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first

@@ -55,7 +55,7 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
             screen.line(f"torch {torch:<10} {' '.join(tags)}")
         for row in (row for row in found if row["learned"]):
             _show_row(row, screen)
-        screen.line(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+        screen.prose(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
 
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": found}, show)
 
@@ -181,7 +181,7 @@ def _by_torch(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _show_row(row: dict[str, Any], screen: Terminal) -> None:
     code = " ".join(row["architectures"]) or "no GPU code that it names"
-    screen.line(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}")
+    screen.prose(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}", 4)
     if row["learned"]:
         day = re.sub("T.*", "", row["learned"])
         cost = f"{readable(row['bytes'])} in {row['requests']} requests"

@@ -80,7 +80,7 @@ def command(
 
     def show(screen: Terminal) -> None:
         if why is not None:
-            screen.line(answer(why, plan))
+            screen.prose(answer(why, plan))
         elif everything:
             show_rejected(plan, meant, screen)
         else:
@@ -114,7 +114,7 @@ def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     if len(plan.choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
     if plan.rejected:
-        terminal.line(f"  more   {_more(plan)}")
+        terminal.prose(f"  more   {_more(plan)}", 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
 

@@ -120,12 +120,12 @@ class Terminal:
     def progress(
         self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
     ) -> AbstractContextManager[Progress]:
-        """Follow a work: live bars in a terminal, a line every ten seconds in a log."""
+        """Follow a work: live bars in a terminal, a line every ten seconds in a log, and beside bars that are drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
         from gpuinstall.cli.progress import Tally, lines
 
-        if self.bars and self.err.isatty():
+        if self.bars and self.err.isatty() and not self.live:
             return self._drawn(label, Tally(parts, unit))
         return lines(label, Tally(parts, unit), self.step)
 
@@ -202,14 +202,14 @@ def columns(stream: TextIO) -> int | None:
 
 
 def folded(text: str, width: int | None) -> str:
-    """Break a text that a label stands before where a narrow terminal would, but only behind a mark such as a comma.
+    """Break a text that a label stands before where a narrow terminal would, but only at a comma and the like.
 
     A command that is to be copied has neither, and stays in one piece.
     """
     if width is None or len(text) + 12 <= width:
         return text
     lines = [""]
-    for part in re.split(r"(?<=[,;:·]) ", text):
+    for part in re.split(r"(?<=[,;:·]) | (?=and )", text):
         if lines[-1] and 12 + len(lines[-1]) + 1 + len(part) > width:
             lines.append(part)
         else:
@@ -239,16 +239,22 @@ def broken(text: str, width: int | None, indent: int = 0) -> str:
 def _hanging(label: str, text: str, width: int | None) -> str:
     """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
     head = f"  {label} "
-    parts = _told(text, width and width - len(head)) if label.strip() in COMMANDS else _read(text, width, len(head))
+    room = width and width - len(head)
+    parts = _told(text, room) if label.strip() in COMMANDS else broken(text, room).split("\n")
     return head + ("\n" + " " * len(head)).join(parts)
 
 
 def _told(text: str, width: int | None) -> Iterator[str]:
-    """Each command, and its remark, which stands behind three spaces, on a line of its own where both are too long."""
+    """Commands whole; where one is too long with its remark, three spaces behind it, that stands below; prose broken.
+
+    A line that begins with a capital letter is prose.
+    """
     for line in text.split("\n"):
         command, gap, remark = line.partition("   ")
-        yield from [line] if width is None or len(line) <= width or not gap else [command, remark.strip()]
-
-
-def _read(text: str, width: int | None, indent: int) -> list[str]:
-    return broken(text, width and width - indent).split("\n")
+        if width is None or len(line) <= width:
+            yield line
+        elif line[:1].isupper():
+            yield from broken(line, width).split("\n")
+        else:
+            yield command
+            yield from broken(remark.strip(), width, 2).split("\n") if gap else ()

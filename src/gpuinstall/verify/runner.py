@@ -75,7 +75,7 @@ def verify_environment(
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
-        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {})
+        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
     if not for_cpu:
         devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
@@ -139,10 +139,13 @@ def _deepened(
     return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
 
 
-def _with_files(devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path]) -> list[Device]:
+def _with_files(
+    devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path], reporter: Reporter
+) -> list[Device]:
     """Fail every device where the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
-    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, wheels)) if torch else []
+    family = load_catalog().family
+    altered = list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
     if not altered:
         return devices
     message = f"{len(altered)} files are not those that were installed: {', '.join(altered[:3])}"

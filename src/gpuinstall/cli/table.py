@@ -62,6 +62,7 @@ def show(table: Support, names: Sequence[str], date: str, terminal: Terminal) ->
             terminal.line()
         for line in zip(*(_aligned(column) for column in (head, *part)), strict=True):
             terminal.line("  ".join(line).rstrip())
+    terminal.line()
     terminal.prose(f"cu126 is PyTorch for CUDA 12.6, and so on; {NOTHING} nothing runs")
 
 

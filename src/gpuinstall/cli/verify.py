@@ -92,7 +92,7 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         return Path(found).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
-        hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
+        hint = "gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # tries another, or with --python PATH"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
 

@@ -127,7 +127,7 @@ def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     assert "RTX 40 (8.9)" in names
     piped = StringIO()
     show(shown, names, catalog.date, Terminal(out=piped))
-    assert len(piped.getvalue().splitlines()) == 3 + len(shown.rows)
+    assert len(piped.getvalue().splitlines()) == 4 + len(shown.rows)
 
 
 def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole() -> None:

@@ -2,6 +2,7 @@
 PYTHON ?= python3
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
+SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
 # Hundreds of processes start in the tests: each would compile all modules anew.
@@ -13,6 +14,11 @@ $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
 	$(DEV) -m pip install -q --require-hashes -r lockfiles/development.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
+	@touch $@
+
+$(SITE): $(READY) lockfiles/site.txt
+	$(PYTHON) -m venv .venv-site
+	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
 	@touch $@
 
 test: lint types
@@ -38,12 +44,13 @@ bench: $(READY)
 docs: $(READY)
 	$(DEV) -m tools.docs
 
-site: $(READY)
-	$(DEV) -m gpuinstall page -o site
+site: $(SITE)
+	$(DEV) -m tools.site .venv-site/bin/sphinx-build
 
 lockfiles: $(READY)
 	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt
 	$(COMPILE) --python-version 3.10 pyproject.toml --group dev -o lockfiles/development.txt
+	$(COMPILE) --python-version 3.10 --group site -o lockfiles/site.txt
 	grep -o '^uv==[0-9.]*' lockfiles/tool.txt | $(COMPILE) --python-version 3.8 - -o lockfiles/uv.txt
 	$(DEV) tools/uv_programs.py
 

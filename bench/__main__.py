@@ -1,7 +1,7 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
 ``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``lock``, ``learn``, ``bootstrap``,
-``verify`` and ``fleet``, or all.
+``verify``, ``fleet`` and ``page``, or all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bench import bootstrap, fleet, install, learn, lock, start, verify
+from bench import bootstrap, fleet, install, learn, lock, page, start, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "bootstrap": bootstrap.rows,
     "verify": verify.rows,
     "fleet": fleet.rows,
+    "page": page.rows,
 }
 
 

@@ -58,9 +58,19 @@ def made() -> dict[str, str]:
 
 def commands_page() -> str:
     """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
-    words = [" ".join(words) for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
-    shown = [f"```console\n$ gpuinstall {each} --help\n{output(f'gpuinstall {each} --help')}```\n" for each in words]
+    commands = [words for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
+    shown = [f"```console\n$ gpuinstall {' '.join(each)} --help\n{_help(each)}\n```\n" for each in commands]
     return "\n".join(["# Commands\n", *shown])
+
+
+def _help(words: tuple[str, ...]) -> str:
+    """What ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
+    command: click.Command = entrance
+    context = click.Context(command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings)
+    for word in words:
+        command = (command.get_command(context, word) if isinstance(command, click.Group) else None) or command
+        context = click.Context(command, info_name=word, parent=context)
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
 def _below(name: str) -> list[str]:

@@ -36,6 +36,7 @@ ENVELOPE = {
     "errors[].code": "a slug for programs; that of a refused plan is the code of its first reason",
     "errors[].message": "what happened",
     "errors[].hint": "what to do, one line for each step, or null",
+    "errors[].page": "the failure's page in the documentation site ([usage.md](usage.md)); missing where it has none",
 }
 REASON = {"code": "a slug for programs", "message": "the same for people"}
 SYSTEM = {
@@ -322,6 +323,7 @@ DOCUMENTS = (
             "causes[].confidence": "from 0 to 1",
             "causes[].evidence": "the line that shows it",
             "causes[].fix": "what to do, one entry for each step",
+            "causes[].page": "its page in the documentation site ([usage.md](usage.md))",
             "lookalikes": "what looks like a problem of GPU or build and is none; missing where there is nothing",
             "lookalikes[].id": "a slug",
             "lookalikes[].title": "what it is",

@@ -1,32 +1,55 @@
-"""The page of every failure, ``docs/failures.md``, made from the table of failures."""
+"""The failures as pages, made from their table: ``docs/failures.md`` has all; the site has a page for each."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.table import load_advice, load_failures, load_lookalikes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gpuinstall.failures.table import Failure, FixTable, ProblemKind
 
-HEAD = """# Every failure that gpuinstall knows
+TITLE = "# Every failure that gpuinstall knows"
+HEAD = f"""{TITLE}
 
 `gpuinstall explain` recognises them in a text, `gpuinstall doctor` and `gpuinstall verify` on the machine itself.
 Made from `src/gpuinstall/failures/data`; level *reported* means seen in the threads named, *inferred* concluded from
 documents. Words in braces are filled in where the machine is known.
 """
+FOOT = """
+
+Words in braces are filled in where the machine is known: `gpuinstall doctor` there, or `gpuinstall explain` with the
+text. [All failures](../failures.md)
+"""
 SEEN = {"before": "before an installation", "after": "after it", "text": "in a text"}
+_NAMED = re.compile(r"\bF\d+\b")
 
 
 def failures_page() -> str:
-    """Write the page."""
-    parts = [HEAD]
+    """Write the one page that has them all."""
+    return _by_group(HEAD, lambda failure: "\n".join(_entry(failure, "###")) + "\n")
+
+
+def failures_index() -> str:
+    """Write the list that leads to the page of each, and the menu of these pages."""
+    pages = "\n".join(f"failures/{failure}" for failure in load_failures())
+    listed = _by_group(HEAD, lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)")
+    return f"---\nnosearch: true\n---\n{listed}\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+
+
+def failure_pages() -> Mapping[str, str]:
+    """Write the page of each by its id; what it names of others leads to theirs."""
+    return {failure.id: "\n".join(_linked(_entry(failure, "#"))) + FOOT for failure in load_failures().values()}
+
+
+def _by_group(head: str, write: Callable[[Failure], str]) -> str:
+    parts = [head]
     failures = load_failures().values()
     for group in dict.fromkeys(failure.group for failure in failures):
-        parts += [f"## {group}\n"]
-        parts += ["\n".join(_entry(failure)) + "\n" for failure in failures if failure.group == group]
+        parts += [f"## {group}\n", *(write(failure) for failure in failures if failure.group == group)]
     parts += ["## What only looks like a fault of the GPU's stack\n"]
     parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
     parts += ["\n## Advice that is often given and does not help\n"]
@@ -34,16 +57,31 @@ def failures_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _entry(failure: Failure) -> Iterator[str]:
-    yield f"### {failure.id} {failure.title}\n"
+def _entry(failure: Failure, heading: str) -> Iterator[str]:
+    yield f"{heading} {failure.id} {failure.title}\n"
     yield "```text"
     yield from failure.messages
     yield "```\n"
     yield f"{failure.cause} *Told apart:* {failure.apart}\n"
+    if failure.narrows:
+        yield f"One of, the likeliest first: {', '.join(failure.narrows)}.\n"
     yield from _fixes(failure.fix)
     yield from map(_problem, failure.problems)
     yield f"\nSeen {', '.join(SEEN[when] for when in failure.detected)}. {failure.level.capitalize()}, {failure.date}"
     yield f"({', '.join(map(_link, failure.sources)) or 'documents of the tools'})."
+
+
+def _linked(lines: Iterator[str]) -> Iterator[str]:
+    """Link each failure that is named in prose: not in the title, in messages, in commands."""
+    title, fence = next(lines), False
+    yield title
+    for line in lines:
+        fence ^= line.startswith("```")
+        texts = [line] if fence else re.split(r"(`[^`]*`)", line)
+        yield "".join(
+            _NAMED.sub(r"[\g<0>](\g<0>.md)", text) if place % 2 == 0 and not fence else text
+            for place, text in enumerate(texts)
+        )
 
 
 def _fixes(fix: FixTable) -> Iterator[str]:

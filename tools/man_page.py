@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "prefix" / "share" / "man" / "man1" / "gpuinstall.1"
-EVERYWHERE = {"as_json", "json_events", "quiet", "verbose", "progress", "color", "help"}
+EVERYWHERE = {"--json", "--json-events", "--quiet", "--verbose", "--progress", "--color", "--help"}
 """The options of every command, which are told once."""
 _STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
 
@@ -24,7 +24,7 @@ _STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
 def man_page() -> str:
     """Write the page in man(7)."""
     commands = list(_commands())
-    shared = {option.name: option for _, command in commands for option in command.get_params(_context(command))}
+    shared = {_word(option): option for _, command in commands for option in command.get_params(_context(command))}
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
@@ -60,7 +60,7 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
     words = " ".join(command.collect_usage_pieces(_context(command)))
     yield f".SS {roff(f'gpuinstall {name} {words}')}"
     yield roff(command.help or "")
-    yield from _options(each for each in command.get_params(_context(command)) if each.name not in EVERYWHERE)
+    yield from _options(each for each in command.get_params(_context(command)) if _word(each) not in EVERYWHERE)
 
 
 def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
@@ -72,7 +72,11 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
 def _variables(commands: Iterable[tuple[str, click.Command]]) -> list[tuple[str, str]]:
     """The variables that stand for an option, each once, by name."""
     every = (option for _, command in commands for option in command.get_params(_context(command)))
-    return sorted({str(one.envvar): f"the same as {max(one.opts, key=len)}" for one in every if one.envvar}.items())
+    return sorted({str(one.envvar): f"the same as {_word(one)}" for one in every if one.envvar}.items())
+
+
+def _word(option: click.Parameter) -> str:
+    return max(option.opts, key=len)
 
 
 def _statuses() -> list[tuple[str, str]]:
@@ -88,7 +92,8 @@ def _paragraph(name: str) -> str:
 
 
 def _context(command: click.Command) -> click.Context:
-    return click.Context(command)
+    """The settings of the entrance: click makes a command's ``--help`` once, for whoever asks first."""
+    return click.Context(command, **entrance.context_settings)
 
 
 def roff(text: str) -> str:

@@ -69,15 +69,46 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deep") from None
 
 
+def keep_temporary_files_apart() -> None:
+    """Have this process and what it starts make temporary files in our cache where others could exchange them."""
+    from pathlib import Path
+
+    folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
+    with suppress(OSError):
+        if os.name == "posix" and _is_in_other_hands(folder.stat()):
+            own = cache_folder() / "temporary"
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.environ["TMPDIR"] = str(own)
+
+
+def is_of_who_called_sudo(folder: Path) -> bool:
+    """Say whether we are root, and a folder lies, or would lie, in the home of the user who called ``sudo``."""
+    caller = os.environ.get("SUDO_UID", "0")
+    if os.name != "posix" or os.getuid() != 0 or not caller.isdecimal():
+        return False
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return there.stat().st_uid == int(caller) != 0
+
+
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Raise InstallationError for a cache that everybody can write to; say whose it is where it is another's."""
+    """Raise InstallationError for a cache that is not to be used; say whose it is where it is another's.
+
+    Such are one that everybody can write to, and one in the home of who called ``sudo``.
+    """
+    if is_of_who_called_sudo(folder):
+        raise InstallationError(
+            "others-home",
+            f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s",
+            why="that user could change what root installs from it, and could not change what root leaves in it",
+            hint="the same without sudo, or with root's own home: sudo -H gpuinstall",
+        )
     try:
         found = folder.stat()
     except OSError:
         return
     if os.name != "posix":
         return
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if _is_everybodys(found):
         raise InstallationError(
             "unsafe-cache",
             f"everybody can write to the cache {folder}, and so change what is installed from it",
@@ -85,6 +116,14 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         )
     if found.st_uid not in {0, os.getuid()}:
         reporter.warn(f"the cache {folder} belongs to another user (uid {found.st_uid}), who can change what it holds")
+
+
+def _is_everybodys(found: os.stat_result) -> bool:
+    return bool(found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+
+
+def _is_in_other_hands(found: os.stat_result) -> bool:
+    return _is_everybodys(found) or found.st_uid not in {0, os.getuid()}
 
 
 def is_folder(path: Path) -> bool:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
-import pytest
+import yaml
 from tools.docs import GETS, ROOT, SHOWN, made, pages, refreshed
+from tools.site.__main__ import stage
 
+from gpuinstall.failures.table import load_failures
+from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
@@ -30,12 +37,24 @@ def test_the_pages_made_from_data_are_what_the_data_say() -> None:
     assert stale == [], "run: make docs"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_links_to_what_is_there(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
+def test_every_link_goes_to_a_page_and_a_heading_that_are_there() -> None:
+    written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
-    assert [target for target in targets if target and not (ROOT / page).parent.joinpath(target).exists()] == []
+    assert broken([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown) == []
+
+
+def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path: Path) -> None:
+    stage(tmp_path / "source")
+    pages = sorted((tmp_path / "source").rglob("*.md"))
+
+    assert {page.stem for page in pages if page.parent.name == "failures"} == set(load_failures())
+    assert broken(pages, markdown) == []
+
+
+def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n")
+
+    assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
 
 
 def test_the_readme_tells_what_machines_get() -> None:
@@ -85,3 +104,17 @@ def test_the_architecture_has_a_row_for_every_room() -> None:
     rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
 
     assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {"plan", "__main__", "gpuinstall"}
+
+
+def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text("utf-8"))
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    steps = [*build["steps"], *publish["steps"]]
+
+    assert [step["run"] for step in steps if "run" in step] == ["make site"]
+    assert workflow[True]["push"] == {"branches": ["main"]}  # YAML 1.1 reads the key `on` so
+    assert (workflow["permissions"], build["permissions"]) == ({}, {"contents": "read"})
+    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
+    assert publish["needs"] == "build"
+    assert [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")] == ["site"]
+    assert all(len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step)

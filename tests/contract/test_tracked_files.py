@@ -34,7 +34,7 @@ def test_no_file_names(text: str) -> None:
 
 
 def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
-    for name in ("uv.txt", "tool.txt", "development.txt"):
+    for name in ("uv.txt", "tool.txt", "development.txt", "site.txt"):
         lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)
@@ -45,10 +45,11 @@ def test_every_dependency_is_pinned() -> None:
     import tomli
 
     document = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    tool, development = document["project"]["dependencies"], document["dependency-groups"]["dev"]
+    tool, groups = document["project"]["dependencies"], document["dependency-groups"]
 
     assert names(tool) <= pinned("tool.txt")
-    assert names(tool + development) <= pinned("development.txt"), "run: make lockfiles"
+    assert names(tool + groups["dev"]) <= pinned("development.txt"), "run: make lockfiles"
+    assert names(groups["site"]) <= pinned("site.txt"), "run: make lockfiles"
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -89,11 +89,12 @@ def test_a_second_run_in_the_same_folder_is_refused(up: tuple[Nodes, dict[str, A
     assert (error["code"], "--resume" in error["hint"]) == ("run-begun", True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("step", "when"),
     [
         ("install", "{scratch}/*/*/.venv.gpuinstall/staging-*"),
-        pytest.param("verify", "{run}/verify/n2.json", marks=pytest.mark.heavy),
+        ("verify", "{run}/verify/n2.json"),
     ],
 )
 def test_a_node_that_is_killed_in_the_middle_is_lost_and_finished_later(nodes: Nodes, step: str, when: str) -> None:
@@ -127,6 +128,7 @@ def test_one_node_builds_what_all_share(nodes: Nodes) -> None:
     assert {record["environment"] for record in records.values()} == {records["n1"]["environment"]}
 
 
+@pytest.mark.heavy
 def test_one_image_is_unpacked_on_every_node(nodes: Nodes) -> None:
     report = nodes.fleet("up", "--engine", "local", "--alone", "--mode", "image")
     records = [json.loads(path.read_text())["data"] for path in sorted((nodes.run_dir / "install").glob("*.json"))]

@@ -25,10 +25,10 @@ class Tampering(NamedTuple):
 
 
 def tampered(document: Document, name: str, *, seal: bool = False) -> Document:
-    """A copy of a lock, changed; with ``seal`` by somebody who knows how locks are sealed."""
+    """A copy of a lock, changed; with ``seal`` by somebody who knows how ours are sealed, where it is one still."""
     changed = deepcopy(document)
     KINDS[name].change(changed)
-    return sealed(changed) if seal else changed
+    return sealed(changed) if seal and "tool" in changed else changed
 
 
 def package(document: Document, name: str) -> Document:
@@ -93,6 +93,9 @@ KINDS = {
     "another host for torch, the same hash": Tampering(lambda d: elsewhere(d, "torch")),
     "another host for triton, the same hash": Tampering(lambda d: elsewhere(d, "triton")),
     "another host by http": Tampering(lambda d: elsewhere(d, "filelock", "http://evil.example"), refused=True),
+    "PyTorch's own host by http": Tampering(
+        lambda d: elsewhere(d, "torch", "http://download.pytorch.org/whl/cu126"), refused=True
+    ),
     "a file of this machine": Tampering(lambda d: elsewhere(d, "numpy", "file:///tmp")),
     "credentials in an address": Tampering(
         lambda d: wheel(d, "numpy").update(url=wheel(d, "numpy")["url"].replace("//", "//me:secret@")), refused=True

@@ -84,3 +84,14 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
     assert "Traceback" not in done.err
     assert done.status in ({4, 6} if kind.refused else {0, 2, 3, 4, 6}), done.err
     assert (here.folder / ".venv").exists() == (done.status == 0)
+
+
+def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here: Workshop, play: Play) -> None:
+    play(A100)
+    here.document("sync", "--target", "cu126")
+    path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))
+    path.write_text(tomli_w.dumps(tampered(original, "another host by http", seal=True)), encoding="utf-8")
+    done = here.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
+    assert done["errors"][0]["code"] == "lock-source"
+    assert "evil.example" in done["errors"][0]["message"]
+    assert not (here.folder / ".other").exists()

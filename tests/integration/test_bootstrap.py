@@ -266,7 +266,8 @@ def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
     [wheel] = Path(person.network["PIP_FIND_LINKS"]).glob("uv-*.whl")
     (tmp_path / "index" / "uv" / "index.html").write_text(f'<a href="../{wheel.name}">it</a>')
     (tmp_path / "index" / wheel.name).write_bytes(wheel.read_bytes())
-    bare = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], **UNREACHABLE}
+    bare = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], "PYTHONPATH": str(no_module(tmp_path, "ensurepip"))}
+    bare |= UNREACHABLE
 
     with served(tmp_path / "index") as address:
         done = person.run(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.heavy
 def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")

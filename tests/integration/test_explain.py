@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,10 +36,22 @@ def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
 
 def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
     (cause, *_) = document(LOGS / "F49.txt")["causes"]
-    assert cause.keys() == {"id", "title", "confidence", "evidence", "fix"}
+    assert cause.keys() == {"id", "title", "confidence", "evidence", "fix", "page"}
     assert cause["id"] == "F49"
     assert cause["evidence"].startswith("ImportError: ")
     assert "unset LD_LIBRARY_PATH" in cause["fix"][0]
+
+
+@pytest.mark.parametrize(
+    ("site", "page"),
+    [("", "failures/F49.html"), ("https://docs.example/", "https://docs.example/failures/F49.html")],
+)
+def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str, page: str) -> None:
+    here = {**os.environ, "GPUINSTALL_DOCS": site}
+    program = gpuinstall("explain", "--json", str(LOGS / "F49.txt"), env=here)
+
+    assert json.loads(program.out)["data"]["causes"][0]["page"] == page
+    assert f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])
@@ -66,7 +79,7 @@ def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
 
 def test_a_person_reads_evidence_reason_fix_and_what_not_to_do() -> None:
     labels = [line[2:7].strip() for line in explain(LOGS / "F49.txt").out.splitlines()[1:]]
-    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not"]
+    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not", "page"]
 
 
 def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build the fake NVIDIA libraries")
 @pytest.mark.skipif(not (find_python(FIRST) and find_python(OTHER)), reason=f"no Python {FIRST} and {OTHER} here")
 def test_every_journey_ends_as_its_page_says(tmp_path: Path) -> None:

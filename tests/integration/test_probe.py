@@ -280,7 +280,7 @@ def test_a_slow_start_without_persistence_is_waited_for(play: Play, monkeypatch:
     assert "waiting for NVML, up to 10 s" in listener.waits
 
 
-@pytest.mark.parametrize("slow", [{"nvml_hang_s": 2}, {"cu_hang_s": 2}, {"nvml_hang_s": 2, "cu_hang_s": 2}])
+@pytest.mark.parametrize("slow", [{"nvml_hang_s": 2, "cu_hang_s": 2}])
 def test_eight_cards_that_no_file_shows_are_given_the_time_of_eight(
     play: Play, monkeypatch: pytest.MonkeyPatch, slow: dict[str, int]
 ) -> None:

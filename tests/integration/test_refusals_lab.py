@@ -108,9 +108,12 @@ def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     assert error["hint"]
     assert index.log == []
     assert workshop.entries() == set()
-    assert entry is None or f"[{entry}]" in refused(workshop, index).err
+    assert error.get("page") == (entry and f"failures/{entry}.html")
+    said = refused(workshop, index).err
+    assert entry is None or (f"[{entry}]" in said and f"\n  page  failures/{entry}.html\n" in said)
 
 
+@pytest.mark.heavy
 def test_a_driver_that_hangs_is_refused_when_its_time_is_over(
     workshop: Workshop, index: StandInIndex, play: Play
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ _QUIET = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--hide-scrollbars",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -64,6 +66,15 @@ class Browser:
     def width(self, pixels: int) -> None:
         """Make the window as wide as a phone or a screen."""
         self._call("Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=False)
+
+    def scheme(self, name: str) -> None:
+        """Ask for ``light`` or ``dark``, as a person's settings do."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def picture(self) -> bytes:
+        """Take a picture (PNG) of the whole page."""
+        shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

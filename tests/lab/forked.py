@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 from gpuinstall.process import Finished
 from tests import frozen
 from tests.lab.clone import ROOT
+from tests.lab.elsewhere import overlay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,6 +135,7 @@ def become(said: int, *streams: int) -> NoReturn:
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     sys.argv[1:] = order["argv"]
+    overlay()
     main()
 
 

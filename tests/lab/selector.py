@@ -7,18 +7,33 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.page import page
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
 from gpuinstall.page.table import Table
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
+from tests.lab.shared import once
 
 if TYPE_CHECKING:
     import random
+    from pathlib import Path
+
+    import pytest
 
     from gpuinstall.page.classes import Platform
 
 ONE_KIND = (PLATFORMS[0]._replace(mixed=False), PLATFORMS[-1])
 """Linux with one kind of card, and macOS: what seconds are enough for."""
+
+
+def small_page(factory: pytest.TempPathFactory) -> Path:
+    """The page for these, made once for a session; seconds of a processor."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.html").write_text(page(frozen_catalog(), ONE_KIND), encoding="utf-8")
+
+    return once(factory, "page", make) / "index.html"
 
 
 def embedded(text: str) -> Table:

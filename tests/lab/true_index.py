@@ -2,7 +2,8 @@
 
 torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
 and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
-maker's libraries) is kept for the backend that the default index itself serves.
+maker's libraries) is kept for the backend that the default index itself serves. torchao, torchcodec and xformers
+are listed for every backend, in the versions that the default index has: which the true index has is not known.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.web import UnreachableError
 from tests.lab.wheels import make_wheel
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 PLATFORM = ("linux", "x86_64")
 TAG = "manylinux_2_28_x86_64"
+WITH_A_RELEASE = ("torch", "torchvision", "torchaudio", "triton")
+ON_EVERY_PAGE = ("torchao", "torchcodec", "xformers")
 OF_A_BACKEND = ("nvidia-", "cuda-", "cuda_")
 
 
@@ -49,6 +52,10 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
     needs = _read_needs(session, minor)
     for build in builds:
         _make(folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}")
+    for tag in {build.backend.tag for build in builds}:
+        for (package, version), own in needs.items():
+            if package in ON_EVERY_PAGE:
+                make_wheel(folder / "whl" / tag, package, version, f"py3-none-{TAG}", **own._asdict())
     return folder
 
 
@@ -82,15 +89,23 @@ def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     from dataclasses import replace
 
     sources = replace(session.sources, default_index=session.default_index, find_links=())
+    fitting = _fitting(minor)
     wheels = [
         wheel
-        for package in ("torch", "torchvision", "torchaudio", "triton")
+        for package in (*WITH_A_RELEASE, *ON_EVERY_PAGE)
         for wheel in default_wheels(sources, session.client, package)
-        if python(wheel.tags) == minor and PLATFORM in platforms(wheel.tags)
+        if not fitting.isdisjoint(wheel.tags)
     ]
     with ThreadPoolExecutor(8) as pool:
         read = pool.map(lambda wheel: _needs(wheel, session), wheels)
         return {(wheel.package, str(wheel.version)): needs for wheel, needs in zip(wheels, read, strict=True)}
+
+
+def _fitting(minor: str) -> set[Tag]:
+    """The tags of wheels for Python ``minor`` on Linux x86_64 with glibc 2.28."""
+    version = tuple(map(int, minor.split(".")))
+    systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)] + ["manylinux2014_x86_64"]
+    return {*cpython_tags(version, platforms=systems), *compatible_tags(version, platforms=systems)}
 
 
 def _needs(wheel: Wheel, session: Session) -> Needs:

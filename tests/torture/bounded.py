@@ -16,21 +16,39 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MEMORY_BYTES = 540_000_000
-"""What uv is ended at, and what it may take before that is seen."""
+MEMORY_BYTES = 300_000_000
+UV_MEMORY_BYTES = 540_000_000
+"""What a uv is ended at, and what it may take before that is seen."""
 SECONDS = 120.0
 EVERY_S = 0.02
 
 
 @dataclass(frozen=True)
+class Peak:
+    """The most bytes of memory that one process had: of ours and what it starts, and of uv's."""
+
+    ours: int = 0
+    uv: int = 0
+
+    def __or__(self, other: Peak) -> Peak:
+        return Peak(max(self.ours, other.ours), max(self.uv, other.uv))
+
+    @property
+    def fault(self) -> str:
+        """What is too much."""
+        said = f"{self.ours // 1_000_000} MB" if self.ours > MEMORY_BYTES else ""
+        return said or (f"{self.uv // 1_000_000} MB of uv" if self.uv > UV_MEMORY_BYTES else "")
+
+
+@dataclass(frozen=True)
 class Ended:
-    """How a program ended; ``status`` is None where it did not, ``peak`` the bytes of it or of one of its children."""
+    """How a program ended; ``status`` is None where it did not."""
 
     status: int | None
     out: str
     err: str
     seconds: float
-    peak: int
+    peak: Peak
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,7 @@ class Case:
     name: str
     fault: str = ""
     seconds: float = 0.0
-    peak: int = 0
+    peak: Peak = Peak()
 
 
 def run(words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float = SECONDS) -> Ended:
@@ -63,7 +81,7 @@ def judged(name: str, ended: Ended, allowed: set[int], more: str = "") -> Case:
         "it did not end" if ended.status is None else "",
         f"status {ended.status}" if ended.status not in {None, *allowed} else "",
         "a traceback" if "Traceback" in ended.err else "",
-        f"{ended.peak // 1_000_000} MB" if ended.peak > MEMORY_BYTES else "",
+        ended.peak.fault,
         more,
     ]
     said = ", ".join(filter(None, faults))
@@ -71,11 +89,12 @@ def judged(name: str, ended: Ended, allowed: set[int], more: str = "") -> Case:
     return Case(name, f"{said}: {''.join(last)}" if said else "", ended.seconds, ended.peak)
 
 
-def _wait(pid: int, deadline: float) -> tuple[int | None, int]:
+def _wait(pid: int, deadline: float) -> tuple[int | None, Peak]:
     """Wait for a program; its memory is read while it runs, as the system counts that of who started it too."""
-    peak = 0
+    peak = Peak()
     while True:
-        peak = max((peak, *map(_highest, _tree(pid))))
+        for each in _tree(pid):
+            peak |= _highest(each)
         ended, status, _ = os.wait4(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), peak
@@ -95,9 +114,10 @@ def _tree(pid: int) -> Iterator[int]:
                 yield from _tree(int(child))
 
 
-def _highest(pid: int) -> int:
-    """The most memory that a program has had, in bytes."""
+def _highest(pid: int) -> Peak:
     with suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) * 1024 if found else 0
-    return 0
+        status = Path(f"/proc/{pid}/status").read_text()
+        if found := re.search(r"VmHWM:\s+(\d+) kB", status):
+            taken = int(found[1]) * 1024
+            return Peak(uv=taken) if status.startswith("Name:\tuv\n") else Peak(ours=taken)
+    return Peak()

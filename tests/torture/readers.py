@@ -26,7 +26,7 @@ from gpuinstall.request import Request
 from gpuinstall.requirements_file import read_inputs
 from gpuinstall.sources.indexes import parse_pip_file, parse_uv_table
 from tests.frozen import frozen_catalog
-from tests.torture.bounded import Case
+from tests.torture.bounded import Case, Peak
 from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def readers(place: Place, seconds: float) -> Iterator[Case]:
             tried, worst = tried + 1, max(worst, took)
             fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        yield Case(f"{name}, {tried} documents", fault, worst, peak)
+        yield Case(f"{name}, {tried} documents", fault, worst, Peak(peak))
 
 
 def _readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import stat
+import sys
 import zipfile
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gpuinstall import process, uv
 from tests.lab.wheels import make_wheel
 from tests.torture.bounded import Case, judged
 from tests.torture.place import gpuinstall
@@ -25,19 +27,27 @@ VICTIM = "victim"
 
 
 def wheels(place: Place, count: int) -> Iterator[Case]:
-    """What torch demands is such a wheel; it is refused, or it stays within the environment."""
+    """What torch demands is such a wheel; it is refused, or it stays within the environment, ours or of others."""
     for name in islice(KINDS, count):
         with place.served() as (index, here):
             wheel = make_wheel(index.folder / "simple", "filelock", "9.9")
             KINDS[name](wheel)
             victim = here.folder.parent / VICTIM
             victim.write_text("mine", encoding="utf-8")
-            before = _beside(here.folder.parent)
-            ended = gpuinstall(here, "install", "torch==2.14.1")
-            touched = before ^ _beside(here.folder.parent) or victim.read_text("utf-8") != "mine"
-            left = here.entries() if ended.status else set()
-            more = "something outside was touched" if touched else f"left {sorted(left)}" if left else ""
-            yield judged(name, ended, {0, 3, 4, 5}, more)
+            process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"])
+            beside = _beside(here.folder.parent)
+            for words in (("install",), ("install", "--into", "--venv", "app")):
+                before = _files(here.folder)
+                ended = gpuinstall(here, *words, "torch==2.14.1")
+                touched = beside ^ _beside(here.folder.parent) or victim.read_text("utf-8") != "mine"
+                left = _files(here.folder) ^ before if ended.status else ()
+                more = "something outside was touched" if touched else f"left {sorted(left)[:9]}" if left else ""
+                yield judged(f"{name}, {words[-1]}", ended, {0, 3, 4, 5}, more)
+
+
+def _files(folder: Path) -> set[str]:
+    """Every file, but what Python compiles and uv's own lock of an environment."""
+    return {str(path) for path in folder.rglob("*") if not {"__pycache__", ".lock"}.intersection(path.parts)}
 
 
 def _beside(folder: Path) -> set[str]:

@@ -27,7 +27,7 @@ fields ->
 files -> errors
 fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web
+install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web wheels
 interruption ->
 learned -> backend catalog errors files plan units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
@@ -45,7 +45,7 @@ sources -> errors files
 support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine process versions
+vendors -> backend catalog facts failures machine process versions
 verify -> backend catalog environments errors facts failures files learned process reporter vendors
 versions ->
 watch -> errors patience
@@ -67,6 +67,8 @@ PURE = [
     "plan",
     "request",
     "vendors.amd.rules",
+    "vendors.apple.rules",
+    "vendors.intel.rules",
     "vendors.nvidia.rules",
     "vendors.protocol",
     "versions",
@@ -81,7 +83,7 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"amd", "cuda", "jetson", "rocm", "tegra"},  # the authored rows and their files
+    "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
     "export": {

@@ -9,17 +9,20 @@ from typing import NamedTuple
 from gpuinstall.catalog import authored
 from gpuinstall.errors import UsageError
 
-FILES = ("gpus_amd.toml",)
-_BRANDS = frozenset({"amd", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
+FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
+_BRANDS = frozenset(
+    {"amd", "apple", "intel", "arc", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"}
+)
 
 
 class NamedGpu(NamedTuple):
-    """A product, whose it is in documents and for people, and the name of the code that it runs."""
+    """A product, whose it is in documents and for people, the name of its code; ``os``: it is in such machines only."""
 
     name: str
     maker: str
     brand: str
     architecture: str
+    os: str | None = None
 
 
 def find_other(name: str) -> NamedGpu | None:
@@ -37,7 +40,7 @@ def find_other(name: str) -> NamedGpu | None:
 def _listed() -> tuple[NamedGpu, ...]:
     tables = map(authored.read_data, FILES)
     return tuple(
-        NamedGpu(name, table["maker"], table["brand"], row["architecture"])
+        NamedGpu(name, table["maker"], table["brand"], row["architecture"], table.get("os"))
         for table in tables
         for row in table["chips"]
         for name in (*row["products"], row["architecture"])

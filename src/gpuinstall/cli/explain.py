@@ -15,6 +15,7 @@ import click
 from gpuinstall.cli.explain_code import code_beside_torch
 from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import page_of
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import advised, classify, lookalikes
 from gpuinstall.failures.excerpt import BLOCK, excerpt_of
@@ -131,7 +132,7 @@ def document(
     causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
-    data: dict[str, Any] = {"causes": [cause.to_dict() for cause in causes]}
+    data: dict[str, Any] = {"causes": [{**cause.to_dict(), "page": page_of(cause.id)} for cause in causes]}
     if others:
         data["lookalikes"] = [
             {"id": other.id, "title": other.title, "evidence": evidence, "fix": list(other.fix)}
@@ -179,7 +180,7 @@ def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice
     rows += [("one of", "\n".join(f"{load_failures()[each].title} [{each}]" for each in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
-    terminal.rows([*rows, *_refuted(advice)], LABEL)
+    terminal.rows([*rows, *_refuted(advice), ("page", page_of(cause.id))], LABEL)
 
 
 def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from gpuinstall.cli.handover import HANDED_OVER, handed_over
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
+from gpuinstall.files import keep_temporary_files_apart
 
 COMMANDS = {
     "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
@@ -77,6 +78,7 @@ def entrance() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
+    keep_temporary_files_apart()
     try:
         return _run(_understood(arguments))
     except click.ClickException as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 import click
 
 from gpuinstall.cli.run_log import LOGGED, RunLog
-from gpuinstall.cli.terminal import OutputError, Terminal
+from gpuinstall.cli.terminal import OutputError, Terminal, page_of
 from gpuinstall.errors import GpuInstallError
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
 
 def error_entry(error: GpuInstallError) -> dict[str, Any]:
     """Write one error as documents hold it."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
+    page = {"page": page_of(error.id)} if error.id else {}
+    return {"code": error.code, "message": error.message, "hint": error.hint, **page}
 
 
 def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:

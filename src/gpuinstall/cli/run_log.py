@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.terminal import in_a_line
+from gpuinstall.files import is_of_who_called_sudo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,8 @@ def log_folder() -> Path:
 def _begun(command: str) -> Path:
     """Make room for a new log, which only the user can read."""
     folder = log_folder()
+    if is_of_who_called_sudo(folder):
+        raise PermissionError
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob("*.log"))[: 1 - KEPT]:
         old.unlink(missing_ok=True)

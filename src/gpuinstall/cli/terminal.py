@@ -32,6 +32,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
+DOCS = "GPUINSTALL_DOCS"
 COMMANDS = frozenset({"do", "or"})
 """The labels behind which commands stand."""
 SCREEN = 80
@@ -169,9 +170,10 @@ class Terminal:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
         width = columns(self.err)
+        page = page_of(error.id) if error.id else None
         said = broken(f"error: {error.message}{mark}", width, len("error: "))
         self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
-        for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint)):
+        for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint), ("page", page)):
             if text:
                 self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
@@ -191,6 +193,14 @@ class Terminal:
             from rich.text import Text
 
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
+
+
+def page_of(identity: str) -> str:
+    """Name a failure's page: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
+    from gpuinstall.failures.table import load_failures
+
+    site, page = os.environ.get(DOCS, ""), load_failures()[identity].page
+    return f"{site.rstrip('/')}/{page}" if site else page
 
 
 def columns(stream: TextIO) -> int | None:

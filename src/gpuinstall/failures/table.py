@@ -99,6 +99,11 @@ class Failure:
     level: str
     bounds: Mapping[str, str]
 
+    @property
+    def page(self) -> str:
+        """Its page: a path in the documentation site."""
+        return f"failures/{self.id}.html"
+
 
 @dataclass(frozen=True)
 class Advice:

@@ -84,8 +84,7 @@ def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOption
         session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(found.lock, found.choice.python, options.machine)
     if not (options.wheels or session.environment.get("UV_OFFLINE")):
-        fetched = [file for file in files if not is_cached(file, session.uv_cache, session.cache)]
-        check_hosts(found.lock, fetched, found.choice.build.backend.tag, session)
+        check_hosts(found.lock, files, found.choice.build.backend.tag, session)
     price = _bill(files, {}, options, session)
     changes = compare_versions(existing.packages, found.lock.held)
     return PricedLock(found.plan, found.choice, found, changes, existing.is_empty, price)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-from zipfile import ZipFile
 
 import tomli_w
 
@@ -29,6 +28,7 @@ from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.units import readable
+from gpuinstall.wheels import FileRanges, WheelError, WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,12 +108,19 @@ def _files(found: Fit, options: InstallOptions) -> list[LockedFile]:
 @contextmanager
 def _unpacking(wheels: Sequence[Path], session: Session) -> Iterator[Meter | None]:
     """Follow uv while it unpacks wheels that it has never seen, by the bytes that it writes."""
-    size = sum(entry.file_size for wheel in wheels for entry in ZipFile(wheel).infolist())
+    size = sum(map(_unpacked_size, wheels))
     if not size:
         yield None
         return
     with session.reporter.progress("Unpack", {f"{len(wheels)} wheels": size}) as progress:
         yield partial(progress, f"{len(wheels)} wheels")
+
+
+def _unpacked_size(wheel: Path) -> int:
+    """The bytes that a wheel says to unpack to; none where it cannot be read, which uv has to say."""
+    with suppress(WheelError):
+        return sum(member.size for member in WheelReader(FileRanges(wheel)).members.values())
+    return 0
 
 
 def carried_pip(base: Path) -> Path | None:

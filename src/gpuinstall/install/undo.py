@@ -18,10 +18,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
-from zipfile import ZipFile
 
+from gpuinstall.errors import InstallationError
 from gpuinstall.files import is_folder, read_json, remove, write_atomically
 from gpuinstall.interruption import defer_interrupts
+from gpuinstall.wheels import FileRanges, WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,9 +92,12 @@ def undo_folder(environment: ForeignEnvironment) -> Path:
 
 
 def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]) -> UndoRecord:
-    """Say what will be moved away, and what will come, where ``wheels`` take the place of ``packages``."""
+    """Say what will be moved away, and what will come, where ``wheels`` take the place of ``packages``.
+
+    Raise InstallationError for a wheel that cannot be read, or that names what lies outside the environment.
+    """
     root = environment.root
-    new = {path for wheel in wheels for path in _unpacked(wheel, environment.paths)}
+    new = {path for wheel in wheels for path in _inside(root, wheel, _unpacked(wheel, environment.paths))}
     old = {path for path in (*environment.files_of(frozenset(packages)), *new) if os.path.lexists(path)}
     names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old))
     return UndoRecord(root, undo_folder(environment), "saving", *names)
@@ -107,7 +111,9 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
         record = UndoRecord(root, folder, document["state"], tuple(document["new"]), tuple(document["old"]))
-        if document["schema"] == SCHEMA and all(_is_below(root, name) for name in (*record.new, *record.old)):
+        if document["schema"] == SCHEMA and all(
+            _is_below(below, name) for below in (root, record.saved) for name in (*record.new, *record.old)
+        ):
             return record
     return None
 
@@ -124,24 +130,34 @@ def repair(environment: ForeignEnvironment) -> bool:
     return True
 
 
+def _inside(root: Path, wheel: Path, paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
+            message = f"{wheel.name} would write outside the environment, to {path.resolve()}"
+            name, version, *_ = wheel.name.split("-")
+            raise InstallationError("outside", message, hint=f"gpuinstall install --into '{name}!={version}'")
+        yield path
+
+
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
     """The paths that a wheel makes; its ``.dist-info`` folder is one of them."""
-    with ZipFile(wheel) as archive:
-        names = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
-        info = next(name.parts[0] for name in names if name.parts[0].endswith(".dist-info"))
-        pure = "Root-Is-Purelib: true" in archive.read(f"{info}/WHEEL").decode()
-        site = paths["purelib" if pure else "platlib"]
-        yield site / info
-        for name in names:
-            if name.parts[0].endswith(".data"):
-                folder = paths.get(name.parts[1])
-                yield from [folder.joinpath(*name.parts[2:])] if folder else []
-            elif name.parts[0] != info:
-                yield site / name
-        if f"{info}/entry_points.txt" in archive.namelist():
-            suffix = ".exe" if os.name == "nt" else ""
-            for script in _scripts(archive.read(f"{info}/entry_points.txt").decode()):
-                yield paths["scripts"] / f"{script}{suffix}"
+    archive = WheelReader(FileRanges(wheel))
+    pure = archive.metadata("WHEEL")["Root-Is-Purelib"] == "true"
+    names = [PurePosixPath(name) for name in archive.members if not name.endswith("/")]
+    info = next(name.parts[0] for name in names if name.match("*.dist-info/WHEEL"))
+    site = paths["purelib" if pure else "platlib"]
+    yield site / info
+    for name in names:
+        if name.parts[0].endswith(".data"):
+            yield site / name.parts[0]  # as long as it is being unpacked
+            folder = paths.get("".join(name.parts[1:2]))
+            yield from [folder.joinpath(*name.parts[2:])] if folder else []
+        elif name.parts[0] != info:
+            yield site / name
+    if f"{info}/entry_points.txt" in archive.members:
+        suffix = ".exe" if os.name == "nt" else ""
+        for script in _scripts(archive.read(f"{info}/entry_points.txt").decode("utf-8", "replace")):
+            yield paths["scripts"] / f"{script}{suffix}"
 
 
 def _scripts(entry_points: str) -> Iterator[str]:

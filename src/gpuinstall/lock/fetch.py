@@ -96,12 +96,13 @@ def fetch_hashed(sizes: Mapping[LockedFile, int | None], session: Session) -> in
     """
     parts = {file.name: size for file, size in sizes.items()}
     with session.reporter.progress("Download", parts) as progress, _transfers(progress) as (pool, count):
-        return sum(pool.map(partial(_fetch_hashed, session=session, count=count), sizes))
+        return sum(pool.map(partial(_fetch_hashed, session=session, count=count), sizes, sizes.values()))
 
 
-def _fetch_hashed(file: LockedFile, *, session: Session, count: Progress) -> int:
+def _fetch_hashed(file: LockedFile, size: int | None, *, session: Session, count: Progress) -> int:
     try:
-        path = session.cache.bring(file.url, file.name, file.sha256 or "", session.client, partial(count, file.name))
+        meter, sha256 = partial(count, file.name), file.sha256 or ""
+        path = session.cache.bring(file.url, file.name, sha256, session.client, meter, size=size)
         return path.stat().st_size
     except InstallationError as error:
         if error.code in _KEPT_FROM_US:

@@ -13,16 +13,16 @@ from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.session import Session
 
 
 def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: Session) -> None:
-    """Raise LockError where ``files`` of a lock would be fetched from a host that is none of the sources here.
+    """Raise LockError where ``files`` of a lock come from a host that is none of the sources here, cached or not.
 
-    Where a source does not answer, nobody knows what its hosts are; then each is named that is asked.
+    Where a source does not answer, nobody knows what its hosts are; then each host is named.
     """
     strange = strange_hosts(files, backend, session)
     for host, names in strange.items():
@@ -37,18 +37,34 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
 
 
 def strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -> dict[str, list[str]]:
-    """The packages by host, where the host is none that the sources name, nor one that their pages lead to."""
+    """The packages by host, where the host is none that the sources name, nor one that their pages lead to.
+
+    A host is written with its scheme: what a source has by https does not come from it by http.
+    """
     places = session.sources.torch_index, session.default_index or "", *session.sources.find_links
-    known = {urlsplit(place).netloc for place in places}
+    known = set(map(_host, places))
     strange: dict[str, list[str]] = {}
     for file in files:
-        host = urlsplit(file.url).netloc
-        if not host or host in known or f".{urlsplit(file.url).hostname}".endswith(OFFICIAL_HOSTS):
+        host = _host(file.url)
+        if urlsplit(file.url).scheme == "file" or host in known or _is_official(host):
             continue
-        known |= _listed_hosts(file.package, backend, session)
-        if host not in known:
+        for listed in _listed_hosts(file.package, backend, session):
+            known |= listed
+            if host in known:
+                break
+        else:
             strange.setdefault(host, []).append(file.package)
     return strange
+
+
+def _host(address: str) -> str:
+    scheme, place, *_ = urlsplit(address)
+    return f"{scheme}://{place}"
+
+
+def _is_official(host: str) -> bool:
+    scheme, _, place = host.partition("://")
+    return scheme == "https" and f".{place}".endswith(OFFICIAL_HOSTS)
 
 
 def _is_silent(package: str, session: Session) -> bool:
@@ -57,10 +73,9 @@ def _is_silent(package: str, session: Session) -> bool:
     return any(session.client.unreachable(source) for source in (*own, session.default_index or ""))
 
 
-def _listed_hosts(package: str, backend: str, session: Session) -> set[str]:
-    """The hosts that the pages of a package lead to; a source that does not answer leads nowhere."""
+def _listed_hosts(package: str, backend: str, session: Session) -> Iterator[set[str]]:
+    """The hosts that the pages of a package lead to, source by source; one that does not answer leads nowhere."""
     sources = replace(session.sources, default_index=session.default_index)
-    wheels = list(family_wheels(sources, session.client, backend, package))
+    yield {_host(wheel.url) for wheel in family_wheels(sources, session.client, backend, package)}
     with suppress(InstallationError):
-        wheels += default_wheels(sources, session.client, package)
-    return {urlsplit(wheel.url).netloc for wheel in wheels}
+        yield {_host(wheel.url) for wheel in default_wheels(sources, session.client, package)}

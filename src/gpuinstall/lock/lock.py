@@ -62,8 +62,8 @@ class Lock:
     @property
     def python(self) -> str | None:
         """The one Python minor that it is for, ``X.Y``, where it says so."""
-        wanted = str(self.pylock.requires_python or "")
-        return wanted.removeprefix("==").removesuffix(".*") if wanted.endswith(".*") else None
+        one_minor = re.fullmatch(r"==(\d+\.\d+)\.\*", str(self.pylock.requires_python or ""))
+        return one_minor[1] if one_minor else None
 
     @cached_property
     def versions(self) -> dict[str, str]:

@@ -131,7 +131,8 @@ class ResolverProject:
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        return setup_code.resolve(command, [*self.inputs, *into_file], folder, session, self.addresses)
+        told = replace(session, environment={**session.environment, **self.target.uv_variables})
+        return setup_code.resolve(command, [*self.inputs, *into_file], folder, told, self.addresses)
 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
     body = Answers(catalog, platforms).table()
     generations = _generations(catalog)
     style, script = _part("page.css"), _part("page.js")
-    named = {"generations": list(generations.values()), "cards": _cards(catalog), "form": FORM.pattern}
+    named = {"generations": list(generations.values()), "form": FORM.pattern}
     document = {**body, **named, "brands": sorted(brands()), "named_by": load_gpus()["source"]}
     filled = {
         "POLICY": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
@@ -37,6 +37,7 @@ def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
         "SCRIPT": script,
         "DATE": escape(catalog.date),
         "MATRIX": matrix(body, generations),
+        "NAMES": _names(generations),
         "DATA": _embedded(document),
     }
     return _filled(_part("page.html"), filled)
@@ -48,12 +49,15 @@ def _generations(catalog: Catalog) -> dict[str, str]:
     return {kind.sm: generation.name if generation else "" for kind, generation in found.items()}
 
 
-def _cards(catalog: Catalog) -> list[list[str]]:
-    """List the names of each kind of GPU."""
-    return [
-        sorted({product.name for product in products() if product.capability == kind})
-        for kind in kinds_of_gpus(catalog)
-    ]
+def _names(generations: Mapping[str, str]) -> str:
+    """List the cards of each kind; the script reads them here too."""
+    cards = {
+        kind: sorted({product.name for product in products() if product.capability.sm == kind}) for kind in generations
+    }
+    return "\n".join(
+        f"<dt>{escape(generations[kind])} <small>{kind}</small></dt><dd>{escape(', '.join(names))}</dd>"
+        for kind, names in cards.items()
+    )
 
 
 @cache

@@ -13,7 +13,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors import VENDORS
+from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.verify.confirmation import confirm, known_build
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
@@ -87,7 +87,12 @@ def verify_environment(
 
 
 def _is_for_cpu(proof: ProofContext) -> bool:
-    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is."""
+    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is.
+
+    Not where that build serves the GPU that is there too.
+    """
+    if any(VENDORS[maker].kind == CPU.kind for gpu in proof.machine.gpus if (maker := vendor_of(gpu, proof.machine))):
+        return False
     return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(proof.machine))
 
 
@@ -116,7 +121,7 @@ def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Repo
 def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:
     """What torch has to be built for; where the driver hides the GPUs, for those of any maker."""
     return {VENDORS[target.vendor].kind for target in targets if target.vendor} or {
-        vendor.kind for vendor in VENDORS.values()
+        vendor.kind for vendor in VENDORS.values() if vendor.kind != CPU.kind
     }
 
 

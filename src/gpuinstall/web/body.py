@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
-"""What a file may have that nobody has declared the size of."""
+"""What a file may have, whatever its server declares."""
 
 _CHUNK = 1 << 20
 

@@ -118,7 +118,7 @@ class Client:
             _check_length(url, size, declared(response))
             length = size or declared(response)
             digest, came = hashlib.sha256(), 0
-            for chunk in read_chunks(response, url, length or FILE_BYTES, self._patience):
+            for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self._patience):
                 file.write(chunk)
                 digest.update(chunk)
                 came += len(chunk)

@@ -67,7 +67,7 @@ class WheelCache:
         write_atomically(self._record(url), json.dumps(asdict(CachedWheel(sha256, name, head.etag))))
         return sha256
 
-    def bring(self, url: str, name: str, sha256: str, client: Client, meter: Meter) -> Path:
+    def bring(self, url: str, name: str, sha256: str, client: Client, meter: Meter, *, size: int | None) -> Path:
         """Stream a file whose hash is known into the cache, where it is not there already; again where it broke off."""
         path, came = self.path(sha256, name), 0
 
@@ -80,7 +80,7 @@ class WheelCache:
             if path.is_file():
                 break
             try:
-                client.download(url, path, sha256, count)
+                client.download(url, path, sha256, count, size=size)
             except InstallationError as error:
                 if error.code != "transfer" or not attempts_left:
                     raise

@@ -9,6 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from gpuinstall.errors import InstallationError
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.undo import UndoRecord, find_undo, plan_undo, repair, undo_folder
 
@@ -33,14 +34,18 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ForeignEnvir
 
 @pytest.fixture
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("wheels") / "torch-2-py3-none-any.whl"
+    return made(tmp_path_factory.mktemp("wheels"))
+
+
+def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
+    """A wheel, with ``further`` files in it."""
+    path = folder / "torch-2-py3-none-any.whl"
     with ZipFile(path, "w") as archive:
-        archive.writestr("torch/__init__.py", "2")
-        archive.writestr("torch/new.py", "2")
-        archive.writestr("torch-2.data/scripts/torchrun", "2")
+        for name in ("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further):
+            archive.writestr(name, "2")
         archive.writestr("torch-2.dist-info/WHEEL", "Root-Is-Purelib: true")
         archive.writestr(
-            "torch-2.dist-info/entry_points.txt", "[console_scripts]\nTorchX = torch:main\n[other]\nno = x"
+            "torch-2.dist-info/entry_points.txt", f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
         )
     return path
 
@@ -72,6 +77,15 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: Foreign
     saved.undo()
     assert tree(environment) == before
     assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
+
+
+def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: ForeignEnvironment, wheel: Path) -> None:
+    before = tree(environment)
+    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    with ZipFile(wheel) as archive:
+        archive.extractall(environment.paths["purelib"])
+    saved.undo()
+    assert tree(environment) == before
 
 
 def test_what_is_proven_stays_and_nothing_else_is_left(environment: ForeignEnvironment, wheel: Path) -> None:
@@ -128,3 +142,33 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     assert find_undo(environment) is None
     assert not repair(environment)
     assert (outside / "file").exists()
+
+
+OUTSIDE = (
+    "../../victim", "/{root}/../victim", "torch-2.data/scripts/../../../victim", "torch-2.data/data/../victim",
+    "linked/victim",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", OUTSIDE)
+def test_a_wheel_that_names_what_lies_outside_the_environment_moves_nothing(
+    environment: ForeignEnvironment, tmp_path: Path, entry: str
+) -> None:
+    (environment.paths["purelib"] / "linked").symlink_to(tmp_path.parent)
+    with pytest.raises(InstallationError, match="would write outside"):
+        plan_undo(environment, ["torch"], [made(tmp_path, entry.format(root=tmp_path))])
+
+
+def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
+    environment: ForeignEnvironment, tmp_path: Path
+) -> None:
+    with pytest.raises(InstallationError, match="would write outside"):
+        plan_undo(environment, ["torch"], [made(tmp_path, script="../../victim")])
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\5\6" + b"\0" * 18])
+def test_what_is_no_wheel_is_said_to_be_none(environment: ForeignEnvironment, tmp_path: Path, content: bytes) -> None:
+    wheel = tmp_path / "torch-2-py3-none-any.whl"
+    wheel.write_bytes(content)
+    with pytest.raises(InstallationError):
+        plan_undo(environment, ["torch"], [wheel])

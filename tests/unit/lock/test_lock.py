@@ -36,8 +36,9 @@ def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
     assert parse("pylock.toml", by_pip.replace("-cp312-cp312-linux_x86_64.whl", ".tar.gz")).versions == {}
 
 
-def test_a_lock_for_a_range_of_pythons_names_none() -> None:
-    assert parse("pylock.toml", LOCK.replace("==3.12.*", ">=3.11")).python is None
+@pytest.mark.parametrize("pythons", [">=3.11", "!=3.12.*", "==3.12.1.*", "==3.*", "======3.12.*", ">=3.9,==3.12.*"])
+def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons: str) -> None:
+    assert parse("pylock.toml", LOCK.replace("==3.12.*", pythons)).python is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gpuinstall.page.table import packed, unpacked
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
-from tests.lab.selector import ONE_KIND, any_machine, embedded
+from tests.lab.selector import ONE_KIND, any_machine, embedded, small_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ LARGEST = 400_000
 
 
 @pytest.fixture(scope="module")
-def text() -> str:
-    return page(frozen_catalog(), ONE_KIND)
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small_page(tmp_path_factory).read_text("utf-8")
 
 
 def found(table: Table, platform: Platform, machine: Machine, python: int, packages: int) -> Answer | None:
@@ -135,6 +135,33 @@ def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
 
     assert "</script><b>" not in page(hostile, (PLATFORMS[-1],))
     assert text.count("</script>") == 2
+
+
+def test_without_a_script_the_names_of_the_cards_are_there(text: str) -> None:
+    names = re.findall(r"<dt>Ada <small>sm_89</small></dt><dd>(.*?)</dd>", text)
+
+    assert "GeForce RTX 4090" in names[0].split(", ")
+
+
+def test_every_text_stands_out_from_its_background_in_light_and_in_dark(text: str) -> None:
+    schemes = [dict(re.findall(r"--(\w+): (#\w{6})", found)) for found in re.findall(r":root \{([^}]*)\}", text)]
+    pairs = [(fore, back) for fore in ("text", "soft", "link", "good", "bad", "mind") for back in ("back", "box")]
+
+    assert len(schemes) == 2
+    assert [pair for colours in schemes for pair in pairs if contrast(colours, *pair) < 4.5] == []
+    assert [colours for colours in schemes if contrast(colours, "line", "back") < 3] == []
+
+
+def contrast(colours: dict[str, str], one: str, other: str) -> float:
+    """The ratio that WCAG 2 asks for: 4.5 for text, 3 for the borders of what is used."""
+    dark, light = sorted((luminance(colours[one]), luminance(colours[other])))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_without_a_script_the_matrix_is_there(text: str) -> None:

@@ -14,7 +14,8 @@ const spaced = (name) => (name.toLowerCase().match(/[\p{L}\p{N}]+/gu) || []).joi
   .replace(/(\d) ?gi?b\b/g, "$1gb").replace(/\bmax q\b/g, "maxq");
 const wordsOf = (text) => text.split(" ").filter((word) => word && !brands.has(word));
 const bare = (words) => words.filter((word) => !form.test(word));
-const listed = data.cards.flatMap((names, kind) => names.map((name) => {
+const cards = [...document.querySelectorAll("#names dd")].map((names) => names.textContent.split(", "));
+const listed = cards.flatMap((names, kind) => names.map((name) => {
   const text = spaced(name), words = wordsOf(text);
   return { name, kind, text, words, full: words.join(""), model: bare(words).join(""), squeezed: text.replaceAll(" ", "") };
 }));
@@ -178,8 +179,9 @@ function render() {
   if (at("driver").value !== state.driver) at("driver").value = state.driver;
   at("cards").replaceChildren(...state.cards.map((card, index) => {
     const chip = `sm_${data.kinds[card.kind].replace(".", "")}`;
-    const button = node("button", [card.name, " ", node("small", `${chip} ${data.generations[card.kind]} ×`)],
-      { type: "button", "aria-label": `Remove ${card.name} (${chip})` });
+    const named = `${chip} ${data.generations[card.kind]}`;
+    const button = node("button", [card.name, " ", node("small", named), node("span", " ×", { "aria-hidden": "true" })],
+      { type: "button", "aria-label": `Remove ${card.name} ${named}` });
     button.addEventListener("click", () => { changed({ cards: state.cards.filter((_, each) => each !== index) }); at("search").focus(); });
     return node("li", button);
   }));
@@ -216,8 +218,10 @@ function fill(text, driver, platform, span) {
   });
 }
 
+const OPTIONS = { windows: ["--os", "windows"], "linux-arm": ["--arch", "aarch64"], macos: ["--os", "macos"] };
 const commandOf = () => ["gpuinstall", "plan", ...(state.python || state.packages ? data.packages[state.packages] : []),
   ...state.cards.flatMap((card) => ["--gpu", `"sm_${data.kinds[card.kind].replace(".", "")}"`]),
+  ...(OPTIONS[state.os] || []),
   ...(versionOf(state.driver) && state.mode === "typed" ? ["--driver", versionOf(state.driver)] : ["--driver", "VERSION"]),
   ...(state.python ? ["--python", data.pythons[state.python]] : [])].join(" ");
 
@@ -225,8 +229,8 @@ function answered(answer, platform, span, driver) {
   const said = (text) => fill(text, driver, platform, span);
   if (!answer) {
     at("answer").className = "scripted";
-    return [node("h2", "This combination is not in the table"),
-      node("p", "The page knows one kind of card, or on Linux and Windows two kinds together with the Python left open. The tool answers for all:"),
+    return [node("h2", "This page has no answer for that"),
+      node("p", "It has those for cards of one kind and, on Linux and Windows with the Python left open, of two. The tool has one for all:"),
       node("pre", node("code", commandOf()))];
   }
   const [status, code] = answer.outcome, pairs = (list) => list.flatMap((_, i) => i % 2 ? [] : [[list[i], list[i + 1]]]);
@@ -273,7 +277,7 @@ function overview(platform, kinds) {
   const body = rows.map((row) => node("tr", [node("th", row.to === "and newer" ? `${row.from} and newer` : row.from === "0" ? row.to : `from ${row.from}, ${row.to}`, { scope: "row" }), node("td", row.text)]));
   return [node("h2", "It depends on the driver"), node("div", node("table", [
     node("thead", node("tr", [node("th", "Driver", { scope: "col" }), node("th", "The newest that runs", { scope: "col" })])),
-    node("tbody", body)]), { class: "wide" })];
+    node("tbody", body)]), { class: "wide", role: "region", tabindex: "0", "aria-label": "By driver" })];
 }
 
 function commands(answer) {

@@ -22,7 +22,6 @@ from array import array
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +162,9 @@ def uuid(cuda: Cuda, handle: c_int) -> str | None:
     if unknown and unversioned:
         return None
     sliced = not unknown and not unversioned and part.raw != card.raw
-    return f"{'MIG' if sliced else 'GPU'}-{UUID(bytes=card.raw if unversioned else part.raw)}"
+    digits = (card.raw if unversioned else part.raw).hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "-".join(("MIG" if sliced else "GPU", *parts))
 
 
 def compute_capability(cuda: Cuda, handle: c_int) -> tuple[int, int] | None:

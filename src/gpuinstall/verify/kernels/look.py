@@ -11,6 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
+if sys.version_info < (3, 8):  # noqa: UP036  the runner names the version
+    sys.exit(1)
+
 
 def _absolute(entry: str) -> str:
     try:
@@ -26,9 +29,7 @@ sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 import ast
 import importlib.util
 import json
-import platform
 import re
-from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Iterator  # noqa: UP035  Python 3.8
@@ -42,7 +43,7 @@ def main() -> None:
     shadowing = list(map(str, _shadowing())) if sys.argv[1:] == ["plain"] else []
     sys.path[:] = PATH
     origin = _origin()
-    found: dict[str, Any] = {"python": platform.python_version(), "torch": origin}
+    found: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3])), "torch": origin}
     found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
@@ -103,6 +104,8 @@ def _number(version: str) -> str | None:
 
 
 def _missing() -> list[str]:
+    from importlib import metadata
+
     try:
         files = metadata.files("torch") or []
     except metadata.PackageNotFoundError:

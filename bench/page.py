@@ -1,0 +1,61 @@
+"""The selector page: how large it is, what the newest torch adds to it, and how soon it answers in a browser."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.browser import CHROMIUM, browser
+
+from bench.row import Row, in_seconds, milliseconds
+from gpuinstall import load_catalog
+from gpuinstall.page import page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.catalog import Catalog
+
+LARGEST = 400_000
+ANSWER_S = 0.1
+ASKED = "gpu=GeForce+RTX+4090&driver=535.183.01"
+SHOWN = """(() => {
+  const start = performance.now();
+  readAddress(); render();
+  return [performance.getEntriesByType("navigation")[0].domComplete, performance.now() - start];
+})()"""
+
+
+def rows() -> Iterator[Row]:
+    """Write the page with and without the newest torch, and ask the first in Chromium where there is one."""
+    catalog = load_catalog()
+    began = time.perf_counter()
+    text = page(catalog)
+    took, size = time.perf_counter() - began, len(text.encode())
+    before = len(page(_without_newest(catalog)).encode())
+    yield Row("page: written for every class of machines", in_seconds(took), "", "")
+    yield Row("page: one file", f"{size / 1000:.0f} kB", "", "", f"< {LARGEST / 1000:.0f} kB", size < LARGEST)
+    yield Row(f"page: before torch {max(catalog.releases)} came", f"{before / 1000:.0f} kB", "", "")
+    if CHROMIUM:
+        yield from _asked(text)
+
+
+def _without_newest(catalog: Catalog) -> Catalog:
+    newest = max(catalog.releases)
+    releases = {torch: release for torch, release in catalog.releases.items() if torch != newest}
+    builds = tuple(build for build in catalog.builds if build.torch != newest)
+    return replace(catalog, releases=releases, builds=builds)
+
+
+def _asked(text: str) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder, "profile")) as shown:
+        place = Path(folder, "index.html")
+        place.write_text(text, encoding="utf-8")
+        shown.open(f"{place.as_uri()}#{ASKED}")
+        loaded, answered = (each / 1000 for each in shown.run(SHOWN))
+    yield Row("page: opened in Chromium, with its first answer", milliseconds(loaded), "", "")
+    goal = f"< {ANSWER_S * 1000:.0f} ms"
+    yield Row("page: an answer there", milliseconds(answered), "", "", goal, answered < ANSWER_S)

@@ -1,0 +1,104 @@
+"""The documentation site, built from a fresh clone by one command, and opened from disk as people open it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.failures.table import load_failures
+from tests.contract.test_tracked_files import ROOT, project_files
+from tests.lab.axe import axe, serious
+from tests.lab.browser import CHROMIUM, Browser, browser
+from tests.lab.links import broken, html
+from tests.lab.shared import once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.network,
+    pytest.mark.skipif(not shutil.which("make"), reason="no make here"),
+]
+seen = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+FOUND = "[...document.querySelectorAll('#search-results li a')].map((each) => each.getAttribute('href'))"
+ENDED = """new Promise((done) => { const look = () =>
+  document.querySelector("#search-results .search-summary")?.textContent.match(/finished|did not match/) ? done()
+    : setTimeout(look, 50); look(); })"""
+
+
+def clone(folder: Path) -> None:
+    """Copy what a fresh clone has, and build the site in it."""
+    for file in project_files():
+        place = folder / file.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, place)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(["make", "site"], cwd=folder, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once(tmp_path_factory, "clone", clone) / "site"
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Browser]:
+    with browser(tmp_path / "profile") as running:
+        yield running
+
+
+def test_every_failure_has_its_address(site: Path) -> None:
+    pages = {failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()}
+
+    assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []
+
+
+def test_every_link_goes_to_something_that_is_there(site: Path) -> None:
+    assert broken(sorted(site.resolve().rglob("*.html")), html) == []
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    loads = re.compile(r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//""")
+    text = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
+
+    assert [page for page, said in text.items() if loads.search(said)] == []
+    assert [page for page in site.rglob("*.css") if re.search(r"url\(['\"]?(https?:)?//", page.read_text())] == []
+
+
+def test_the_selector_page_is_in_it(site: Path) -> None:
+    assert 'href="select/index.html"' in (site / "index.html").read_text("utf-8")
+    assert 'href="../select/index.html"' in (site / "failures" / "F37.html").read_text("utf-8")
+    assert "Which PyTorch runs on my GPU?" in (site / "select" / "index.html").read_text("utf-8")
+
+
+@seen
+def test_the_words_of_an_error_are_found_without_a_network(site: Path, shown: Browser) -> None:
+    shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
+    shown.run(ENDED)
+
+    assert any("F37.html" in address for address in shown.run(FOUND)[:3])
+    assert [address for address in shown.requests if address.startswith(("http", "ws"))] == []
+
+
+@seen
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("pixels", [360, 1600])
+def test_a_checker_of_accessibility_finds_nothing_serious(
+    site: Path, shown: Browser, tmp_path_factory: pytest.TempPathFactory, scheme: str, pixels: int
+) -> None:
+    script, found = axe(tmp_path_factory), {}
+    shown.scheme(scheme)
+    shown.width(pixels)
+    for page in ("index", "failures", "failures/F37", "commands", "support-table", "documents", "search"):
+        shown.open(f"{site.as_uri()}/{page}.html")
+        found[page] = serious(shown, script)
+
+    assert {page: said for page, said in found.items() if said} == {}

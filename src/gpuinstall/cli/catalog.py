@@ -38,7 +38,7 @@ def command() -> None:
     """Show and extend the catalogue."""
 
 
-@command.command("list", help="List the builds that are known, those that were learned with their day.")
+@command.command("list", help="List the builds that are known; a star marks those learned.")
 @_platform
 @_backend
 @framed("catalog")
@@ -60,7 +60,7 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": found}, show)
 
 
-@command.command("show", help="Show all that is known of a release: its code, its CUDA, where that was learned.")
+@command.command("show", help="Show what is known of a release: its code, its CUDA, its source.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -88,7 +88,7 @@ def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
     return Outcome({"date": catalog.date, "rows": found}, show)
 
 
-@command.command("learn", help="Read the newest release of each REQ in parts, and keep what it has code for.")
+@command.command("learn", help="Read which GPUs the newest release of each REQ has code for.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend

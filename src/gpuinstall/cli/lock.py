@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
+@click.command("lock", help="Write pylock.<target>.toml for each kind of machine: those that lie here, or this one.")
 @options.request_options
 @options.only
 @click.option(

@@ -20,6 +20,7 @@ from gpuinstall.cli import progress
 from gpuinstall.cli.progress import Tally, short
 from gpuinstall.cli.table import show
 from gpuinstall.cli.terminal import Terminal, folded
+from gpuinstall.errors import UsageError
 from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
 
 if TYPE_CHECKING:
@@ -144,3 +145,31 @@ def test_a_program_within_a_command_line_is_shown_by_its_beginning() -> None:
     out = StringIO()
     Terminal(err=out, verbose=True).started(["python", "-c", "import os\nprint(os)\n"])
     assert out.getvalue() == "            $ python -c 'import os…'\n"
+
+
+def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below() -> None:
+    error = UsageError(
+        "users-packages",
+        "the environment holds packages that its lock does not, and they would be lost",
+        why="they were installed by hand and would be lost with the environment that is replaced",
+        hint="gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request\n"
+        "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu",
+    )
+    with screen(60) as (stream, drawn):
+        Terminal(err=stream).fault(error)
+        Terminal(err=stream).warn("a warning that is longer than what a terminal of sixty columns takes in")
+    assert [line.rstrip() for line in drawn if line.strip()] == [
+        "error: the environment holds packages that its lock does",
+        "       not, and they would be lost",
+        "  why   they were installed by hand and would be lost with",
+        "        the environment that is replaced",
+        "  do    gpuinstall install --replace cowsay --venv a/long/path",
+        "        # takes them into the request",
+        "        Nothing was downloaded. For the CPU build instead:",
+        "        gpuinstall install --backend cpu",
+        "warning: a warning that is longer than what a terminal of",
+        "         sixty columns takes in",
+    ]
+    piped = StringIO()
+    Terminal(err=piped).fault(error)
+    assert len(piped.getvalue().splitlines()) == 4, "a line for each, in a log"

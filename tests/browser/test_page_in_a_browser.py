@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -203,6 +204,22 @@ def test_the_address_has_all_that_was_said(opened: Browser, place: Path) -> None
 
     assert opened.run("[written(), document.querySelector('#answer h2').textContent]") == [said, title]
     assert opened.run("state.cards.length") == 2
+
+
+def test_the_back_button_takes_back_what_was_said_last(opened: Browser) -> None:
+    opened.run("changed({cards: [cardOf('GeForce RTX 4090')]}); changed({packages: 2})")
+    opened.run("new Promise((done) => { addEventListener('popstate', () => done()); history.back(); })")
+
+    assert opened.run("[state.cards.length, state.packages, at('packages').value]") == [1, 0, "0"]
+
+
+def test_what_the_page_has_no_answer_for_is_left_to_a_command_that_has(opened: Browser) -> None:
+    title, said, _ = opened.run(f"({SHOW})(['gpu=sm_120&gpu=sm_89&gpu=sm_61&driver=580.95.05&os=linux'])")[0]
+    program, *words = shlex.split(opened.run("document.querySelector('#answer pre').textContent"))
+
+    assert title == "This page has no answer for that"
+    assert "torch" not in said
+    assert (program, gpuinstall(*words).status) == ("gpuinstall", 0)
 
 
 def test_nothing_is_asked_of_anyone(opened: Browser, place: Path) -> None:

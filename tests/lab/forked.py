@@ -33,9 +33,16 @@ STUCK_S = 120.0
 """Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
 LATE = (
     "filelock",
+    "gpuinstall.cli.folder",
+    "gpuinstall.cli.progress",
+    "gpuinstall.probe.preflight",
     "gpuinstall.session",
+    "gpuinstall.sources",
+    "gpuinstall.vendors.nvidia.preflight",
+    "gpuinstall.vendors.nvidia.rules",
     "gpuinstall.web.client",
     "html.parser",
+    "netrc",
     "packaging.pylock",
     "platformdirs",
     "requests",

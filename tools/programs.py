@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.index import StandInIndex
-from tests.lab.true_index import true_index
+from tests.lab.true_index import elsewhere, lead, true_index
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
@@ -112,7 +112,9 @@ def main() -> None:
         plain = read_sources(None, {}, Path(folder))
         with open_session(plain, SilentReporter()) as session:
             true_index(Path(folder), load_catalog(), session, PYTHON)
+            pages = elsewhere(session)
         with StandInIndex(Path(folder)) as index:
+            lead(index, pages)
             sources = read_sources(index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder))
             with open_session(sources, SilentReporter()) as session:
                 lines = []

@@ -14,6 +14,7 @@ $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
 	$(DEV) -m pip install -q --require-hashes -r lockfiles/development.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
+	$(DEV) -m tests.lab.environments
 	@touch $@
 
 $(SITE): $(READY) lockfiles/site.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -11,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab.host import CHUNK
 from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch
+from tests.lab.wheels import make_wheel
 
+from bench.lock import delay
 from bench.pairs import paired, seconds
 from bench.row import Row, in_seconds, milliseconds
 from bench.start import MACHINE
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
 TAGS = ("cu130", "cu132", "cu140")
 HERE = Place("linux", "x86_64")
+LIBRARY = 10_000_000
+"""The bytes of the library that names the architectures, three fifths of which are read: 6 to 8 MB of a real wheel."""
+BYTES_A_SECOND = 20_000_000
 MEASURED_MB = 10
 """What the builds of a release may cost each, of wheels of half a gigabyte."""
 
@@ -43,10 +50,12 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for tag in TAGS:
-            make_new_torch(folder / "index", tag)
+            make_new_torch(folder / "index", tag, size=LIBRARY)
+        make_wheel(folder / "index" / "simple", "filelock", "3.20.0")
         with StandInIndex(folder / "index") as index:
             took, found = _learned("torch==2.16.0", folder / "xdg", {**os.environ, **index.environment()})
-        yield replace(_cost(f"learning {len(found)} small builds, stand-in index", took, found), compared="")
+            again = _again(folder, index)
+        yield replace(_cost(f"learning {len(found)} builds, stand-in index", took, found), compared="")
         try:
             took, found = _learned("torch", folder / "real", os.environ)
             most = len(found) * MEASURED_MB * 1_000_000
@@ -57,6 +66,7 @@ def rows() -> Iterator[Row]:
             )
         except InstallationError as error:
             yield Row("learning the newest torch, default index", "", "", "", error.message)
+        yield again
         yield _plans(folder)
 
 
@@ -75,6 +85,44 @@ def _cost(what: str, took: float, found: list[LearnedRow]) -> Row:
     read, whole = sum(row.bytes for row in found), sum(row.size for row in found)
     requests = sum(row.requests for row in found)
     return Row(what, in_seconds(took), readable(read), f"{read / whole:.1%}", f"{requests} requests")
+
+
+def _again(folder: Path, index: StandInIndex) -> Row:
+    """A live plan that has to read the wheels of a new torch, and the same plan again, which reads none."""
+    for host in index.hosts:
+        delay(host)
+        host.pace = CHUNK / BYTES_A_SECOND
+    newest = {**MACHINE, "driver": {"version": "615.71.09", "cuda": "13.4"}}
+    file, caches = folder / "newest.json", folder / "again"
+    file.write_text(json.dumps(newest), encoding="utf-8")
+    plan: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "gpuinstall",
+        "plan",
+        "--live",
+        "--machine",
+        file,
+        "--python",
+        "3.12",
+    ]
+    environment = {**os.environ, **index.environment(), "XDG_CACHE_HOME": str(caches)}
+
+    def first() -> float:
+        shutil.rmtree(caches, ignore_errors=True)
+        return seconds(plan, env=environment)
+
+    def second() -> float:
+        index.forget()
+        taken = seconds(plan, env=environment)
+        wheels = [asked.path for asked in index.log if asked.path.endswith(".whl") and asked.method == "GET"]
+        if wheels:
+            raise RuntimeError(f"what was learned was asked for again: {wheels}")
+        return taken
+
+    pair = paired(first, second, 5)
+    what = "a live plan with a new torch at 20 MB/s, and the same again"
+    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{pair.ratio:.1f}×", "≥ 2×", pair.ratio >= 2)
 
 
 def _plans(folder: Path) -> Row:

@@ -71,7 +71,7 @@ def rows() -> Iterator[Row]:
             desk = _desk(folder / "desk", index)
             yield _nothing_to_do(desk)
             for host in index.hosts:
-                _slow(host)
+                delay(host)
             yield _row("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk.compile, None)
             yield _row("lock, six targets, against one by uv", lambda: desk.lock(*SIX), desk.compile, 2)
             program = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
@@ -96,7 +96,8 @@ def _desk(folder: Path, index: StandInIndex) -> Desk:
     return Desk(folder, environment, f"{index.torch_index}/cu126")
 
 
-def _slow(host: Host) -> None:
+def delay(host: Host) -> None:
+    """Let a host answer late by one round trip."""
     respond = host.respond
 
     def late(path: str, headers: dict[str, str]) -> Answer:

@@ -21,7 +21,7 @@ TORCH = "torch==2.13.0"
 WAYS = {"installed by us": ".venv", "`uv pip sync`": "by uv", "`pip install -r`": "by pip"}
 PROGRAMS = {
     "transformers": "from transformers import BertConfig, BertModel; BertModel(BertConfig(num_hidden_layers=1))",
-    "accelerate": "from accelerate import Accelerator; Accelerator().prepare()",
+    "accelerate": "import torch; from accelerate import Accelerator; Accelerator().prepare(torch.nn.Linear(2, 2))",
     "sentence-transformers": "from sentence_transformers import SentenceTransformer",
     "lightning": "from lightning import Trainer; Trainer(logger=False)",
     "peft": "from peft import LoraConfig, get_peft_model",
@@ -30,10 +30,13 @@ PROGRAMS = {
 """What people ask for, and what is run of each in a fresh process; none needs torchvision or torchaudio."""
 INTRODUCTION = f"""# Programs on the CPU
 
-Installed from the default index with `gpuinstall install {" ".join(PROGRAMS)} {TORCH} --backend cpu
---python {PYTHON}`, each run in a fresh process, and all installed again from `pylock.cpu.toml` alone by plain uv and
-by plain pip. torch's CPU build came from a folder of wheels; torchvision and torchaudio had none there, so programs
-that need them are not in the table. Made by `python -m tools.cpu_programs`.
+```sh
+gpuinstall install {" ".join(PROGRAMS)} {TORCH} --backend cpu --python {PYTHON}
+```
+
+from the default index, then each program run in a fresh process, and all installed again from `pylock.cpu.toml` alone
+by plain uv and by plain pip. torch's CPU build came from a folder of wheels; torchvision and torchaudio had none there,
+so programs that need them are not in the table. Made by `python -m tools.cpu_programs`.
 """
 
 

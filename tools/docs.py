@@ -1,8 +1,8 @@
 """Run again every command whose output README.md and docs/ show, and write the pages that are made from data.
 
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
-the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. The arrows of
-docs/architecture.md are those of the imports.
+the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. An example of docs/api.md is
+run for what it prints. The arrows of docs/architecture.md are those of the imports.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<c
 
 GETS = re.compile(
     r"^(?P<head>\| [^|]+\((?P<chips>sm_[^)]+)\) \| (?P<driver>[\d.]+) \| )(?P<gets>[^|]+?) \|", re.MULTILINE
+)
+
+EXAMPLE = re.compile(
+    r"(?P<head>```python\n(?P<code>(?:(?!```).*\n)+)```\n\n"
+    r"<!-- printed by it, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
 )
 
 ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
@@ -87,7 +92,8 @@ def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
     told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", text)
     drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
-    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", drawn)
+    printed = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", drawn)
+    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", printed)
 
 
 def arrows() -> str:
@@ -111,6 +117,12 @@ def choice_of(chips: str, driver: str) -> str:
     }
     choice = choose(Machine.from_dict(document), Request(), load_catalog()).choice
     return f"{choice.build.torch} {choice.build.backend}" if choice else "nothing"
+
+
+def run(code: str) -> str:
+    """Run an example of docs/api.md: what it prints."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def output(command: str) -> str:

@@ -39,10 +39,12 @@ def machine_in_words(
 
 def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
     """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
-    system = os or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
+    others = {name: other for name in gpus if (other := _other(name))}
+    system = os or next((other.os for other in others.values() if other.os), None)
+    system = system or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
     if arch or system == "macos":
         return system, arch or "arm64"
-    own = (name for name in gpus if not _ARCHITECTURE.fullmatch(name.lower()) and _other(name) is None)
+    own = (name for name in gpus if not _ARCHITECTURE.fullmatch(name.lower()) and name not in others)
     named = [find_product(name) for name in own]
     return system, "aarch64" if named and all(product.arm for product in named) else "x86_64"
 

@@ -49,6 +49,15 @@ def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     assert all(option in done.out for option in ("--json", "--quiet", "--verbose", "--no-progress", "--color"))
 
 
+@pytest.mark.parametrize(
+    "line", [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]], ids=" ".join
+)
+def test_help_has_a_short_name_wherever_it_is_asked_for(line: list[str]) -> None:
+    done = gpuinstall(*line)
+
+    assert (done.status, "Usage: gpuinstall" in done.out) == (0, True), done.err
+
+
 @pytest.mark.parametrize("command", words(), ids=" ".join)
 def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(command: tuple[str, ...]) -> None:
     said = gpuinstall(*command, "--no-such-option")

@@ -244,7 +244,7 @@ def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work() -> No
         (["--gpu", "RTX 4090", "--driver", "12.4"], (2, "driver-malformed")),
         (["--gpu", "RTX 6000", "--driver", "580"], (2, "gpu-ambiguous")),
         (["--gpu", "NVIDIA Graphics Device", "--driver", "580"], (2, "gpu-unknown")),
-        (["--gpu", "Arc B580", "--driver", "580"], (3, "gpu-not-supported")),
+        (["--gpu", "UHD 770", "--driver", "580"], (3, "gpu-not-supported")),
         (["pytorch", *GTX_1080], (2, "requirement-misnamed")),
     ],
 )

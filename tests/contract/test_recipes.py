@@ -44,14 +44,14 @@ def everything_called() -> list[list[str]]:
 @pytest.mark.parametrize("words", everything_called(), ids=" ".join)
 def test_what_a_recipe_calls_is_a_command_with_such_options(words: list[str]) -> None:
     command: click.Command | None = entrance
-    context = click.Context(entrance)
+    context = click.Context(entrance, **entrance.context_settings)
     while isinstance(command, click.Group) and words:
         name, *words = words
         command = command.get_command(context, name)
         assert command is not None, name
     assert command is not None
     with suppress(click.exceptions.Exit):  # of --help
-        command.make_context("tool", words)
+        command.make_context("tool", words, parent=context)
 
 
 def test_the_recipes_call_the_tool_at_all() -> None:

@@ -36,15 +36,16 @@ def commands() -> list[list[str]]:
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_what_a_recipe_calls_is_a_command_with_such_options(words: list[str]) -> None:
     command: click.Command | None = entrance
+    context = click.Context(entrance, **entrance.context_settings)
     tool, *words = words
     while isinstance(command, click.Group):
         name, *words = words
-        command = command.get_command(click.Context(entrance), name)
+        command = command.get_command(context, name)
 
     assert tool == "gpuinstall"
     assert command is not None
     with suppress(click.exceptions.Exit):
-        command.make_context("tool", words)
+        command.make_context("tool", words, parent=context)
 
 
 def test_a_node_that_fails_keeps_no_other_from_its_record() -> None:

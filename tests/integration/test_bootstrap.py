@@ -67,7 +67,8 @@ def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(ve
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
 
 
-@pytest.mark.parametrize("version", ["3.8", pytest.param("3.12", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("version", ["3.8", "3.12"])
 def test_a_clone_hands_over_and_stays_as_git_knows_it(version: str, person: Person, clone: Path) -> None:
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
@@ -258,6 +259,7 @@ def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tm
     assert "gpuinstall's own environment could not be made" in done.stderr
 
 
+@pytest.mark.heavy
 def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
     person: Person, clone: Path, tmp_path: Path
 ) -> None:

@@ -88,7 +88,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) 
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
-@pytest.mark.parametrize("make", [plain_venv, conda_like])
+@pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
     workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch, make: Callable[[Workshop], Path]
 ) -> None:

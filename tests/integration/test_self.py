@@ -6,6 +6,8 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.lab.clone import Person, copy_project, interpreter
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def test_what_did_not_come_from_a_repository_says_how_it_is_updated_and_stays(eq
     assert "get the newer bootstrap.py where this one came from, and run it" in done.stderr
 
 
+@pytest.mark.heavy
 def test_a_clone_is_pulled_and_the_command_is_the_newer_one(
     person: Person, wheelhouse: Wheelhouse, tmp_path: Path
 ) -> None:

@@ -1,10 +1,14 @@
-"""Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU."""
+"""Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU.
+
+``python -m tests.lab.environments`` has uv fetch what the real torch needs, so that the tests need no network.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from tests.lab.shared import once
 from tests.lab.stub_torch import modules
 
 VERSION = "2.13.0+cpu"
+WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
 
 
 def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -> Path:
@@ -45,7 +50,7 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
     ``offline`` takes what torch needs from uv's cache alone; the test is skipped where that does not have it.
     """
     find_links, python = os.environ.get("PIP_FIND_LINKS", ""), _python()
-    if not any(Path(find_links).glob(f"torch-{VERSION}-cp311-*linux*_x86_64.whl")):
+    if not any(Path(find_links).glob(WHEEL)):
         pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
 
     def make(folder: Path) -> None:
@@ -74,6 +79,18 @@ def rewrite(file: Path, text: str) -> None:
     file.write_text(text)
 
 
+def fetch() -> None:
+    """Fill uv's cache with what the real torch needs, where its wheel is here.
+
+    Where that fails, the tests of it are skipped.
+    """
+    find_links = os.environ.get("PIP_FIND_LINKS", "")
+    if any(Path(find_links).glob(WHEEL)):
+        with tempfile.TemporaryDirectory() as folder:
+            where = ["--target", folder, "--python-version", "3.11", "--find-links", find_links]
+            process.run([uv.find_uv_bin(), "pip", "install", *where, f"torch=={VERSION}"])
+
+
 def _python() -> str:
     found = shutil.which("python3.11") or next(map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python")), None)
     if found is None:
@@ -86,3 +103,7 @@ def _uv(*words: str) -> None:
     if not done.ok and "--offline" in words:
         pytest.skip("what torch needs is not in uv's cache: make test-all fetches it")
     assert done.ok, done.err
+
+
+if __name__ == "__main__":
+    fetch()

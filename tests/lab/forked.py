@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 from gpuinstall.process import Finished
 from tests import frozen
 from tests.lab.clone import ROOT
+from tests.lab.elsewhere import overlay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +33,16 @@ STUCK_S = 120.0
 """Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
 LATE = (
     "filelock",
+    "gpuinstall.cli.folder",
+    "gpuinstall.cli.progress",
+    "gpuinstall.probe.preflight",
     "gpuinstall.session",
+    "gpuinstall.sources",
+    "gpuinstall.vendors.nvidia.preflight",
+    "gpuinstall.vendors.nvidia.rules",
     "gpuinstall.web.client",
     "html.parser",
+    "netrc",
     "packaging.pylock",
     "platformdirs",
     "requests",
@@ -134,6 +142,7 @@ def become(said: int, *streams: int) -> NoReturn:
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     sys.argv[1:] = order["argv"]
+    overlay()
     main()
 
 

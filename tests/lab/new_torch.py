@@ -18,15 +18,25 @@ CODE = {"cu130": "75 80 86 90 100 120", "cu132": "75 80 86 90 100 120", "cu140":
 
 
 def make_new_torch(
-    served: Path, tag: str, code: str | None = None, *, torch: str = TORCH, cuda: str | None = None, python: str = "312"
+    served: Path,
+    tag: str,
+    code: str | None = None,
+    *,
+    torch: str = TORCH,
+    cuda: str | None = None,
+    python: str = "312",
+    size: int = 60_000,
 ) -> Path:
-    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures."""
+    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures.
+
+    They stand in a library of ``size`` bytes.
+    """
     names = [f"sm_{number}" for number in (CODE[tag] if code is None else code).split()]
     local = f"{torch}+{tag}"
     files: dict[str, str | bytes] = {
         **modules(local, tag, *names),
         "torch/version.py": _version(local, cuda or f"{tag[2:-1]}.{tag[-1]}"),
-        "torch/lib/libtorch_python.so": library(f"\0{' '.join(names)}\0".encode() if names else b"", size=60_000),
+        "torch/lib/libtorch_python.so": library(f"\0{' '.join(names)}\0".encode() if names else b"", size=size),
     }
     linux = 'platform_system == "Linux"'
     requires = [f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}", f"triton==3.9.0; {linux}", "filelock"]

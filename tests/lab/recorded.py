@@ -33,10 +33,13 @@ def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Reco
     return Recording(folder)
 
 
-def platform(system: str = "Linux", machine: str = "x86_64", release: str = "6.8.0-45-generic") -> str:
+def platform(
+    system: str = "Linux", machine: str = "x86_64", release: str = "6.8.0-45-generic", translated: str = ""
+) -> str:
     """What Python's platform module says."""
     libc = "glibc 2.35" if system == "Linux" else ""
-    return json.dumps({"system": system, "machine": machine, "release": release, "libc": libc})
+    said = {"system": system, "machine": machine, "release": release, "libc": libc, "translated": translated}
+    return json.dumps(said)
 
 
 def card(number: int, pci: str = RTX_4090, driver: str | None = "nvidia", kind: str = "0x030000") -> dict[str, str]:

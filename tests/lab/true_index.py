@@ -2,33 +2,41 @@
 
 torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
 and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
-maker's libraries) is kept for the backend that the default index itself serves.
+maker's libraries) is kept for the backend that the default index itself serves. torchao, torchcodec and xformers
+are listed for every backend, with the default index's own files: which the true index has is not known.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.web import UnreachableError
+from tests.lab.host import Answer
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.session import Session
+    from tests.lab.index import StandInIndex
 
 PLATFORM = ("linux", "x86_64")
 TAG = "manylinux_2_28_x86_64"
+WITH_A_RELEASE = ("torch", "torchvision", "torchaudio", "triton")
+ON_EVERY_PAGE = ("torchao", "torchcodec", "xformers")
 OF_A_BACKEND = ("nvidia-", "cuda-", "cuda_")
 
 
@@ -49,7 +57,31 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
     needs = _read_needs(session, minor)
     for build in builds:
         _make(folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}")
+    for tag, package in product({build.backend.tag for build in builds}, ON_EVERY_PAGE):
+        make_wheel(folder / "whl" / tag, package, "0")
     return folder
+
+
+def elsewhere(session: Session) -> dict[str, str]:
+    """The pages of the packages that are on every page, by their names; they lead to the files of the default index."""
+    sources = replace(session.sources, default_index=session.default_index, find_links=())
+    return {package: "".join(map(_link, default_wheels(sources, session.client, package))) for package in ON_EVERY_PAGE}
+
+
+def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
+    """Have an index answer with these pages, whatever the backend."""
+    respond = index.torch.respond
+
+    def answered(path: str, headers: dict[str, str]) -> Answer:
+        own = pages.get(path.rstrip("/").rpartition("/")[2]) if path.endswith("/") else None
+        return Answer(200, own.encode(), "text/html") if own else respond(path, headers)
+
+    index.torch.respond = answered
+
+
+def _link(wheel: Wheel) -> str:
+    metadata = f' data-core-metadata="sha256={wheel.metadata_sha256}"' if wheel.metadata_sha256 else ""
+    return f'<a href="{wheel.url.partition("#")[0]}#sha256={wheel.sha256}"{metadata}>{wheel.filename}</a><br/>\n'
 
 
 def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, str], Needs], python_tag: str) -> None:
@@ -79,18 +111,24 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     """What each release of the family on the default index requires."""
-    from dataclasses import replace
-
     sources = replace(session.sources, default_index=session.default_index, find_links=())
+    fitting = _fitting(minor)
     wheels = [
         wheel
-        for package in ("torch", "torchvision", "torchaudio", "triton")
+        for package in WITH_A_RELEASE
         for wheel in default_wheels(sources, session.client, package)
-        if python(wheel.tags) == minor and PLATFORM in platforms(wheel.tags)
+        if not fitting.isdisjoint(wheel.tags)
     ]
     with ThreadPoolExecutor(8) as pool:
         read = pool.map(lambda wheel: _needs(wheel, session), wheels)
         return {(wheel.package, str(wheel.version)): needs for wheel, needs in zip(wheels, read, strict=True)}
+
+
+def _fitting(minor: str) -> set[Tag]:
+    """The tags of wheels for Python ``minor`` on Linux x86_64 with glibc 2.28."""
+    version = tuple(map(int, minor.split(".")))
+    systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)] + ["manylinux2014_x86_64"]
+    return {*cpython_tags(version, platforms=systems), *compatible_tags(version, platforms=systems)}
 
 
 def _needs(wheel: Wheel, session: Session) -> Needs:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import process, uv
+from gpuinstall.install.stage import carried_pip
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.forked import gpuinstall
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 
 @cache
 def acquainted() -> Path:
-    """A cache of uv in which nothing lies but what this Python and the one below it are."""
+    """A cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
     folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
     atexit.register(shutil.rmtree, folder)
     for python in (sys.executable, Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")):
         process.run([uv.uv(), "python", "find", "--cache-dir", folder, python])
+    if pip := carried_pip(Path(sys.executable)):
+        with tempfile.TemporaryDirectory() as target:
+            process.run([uv.uv(), "pip", "install", "--no-index", "--cache-dir", folder, "--target", target, pip])
     return folder
 
 
@@ -47,7 +51,7 @@ class Workshop:
     def __post_init__(self) -> None:
         """Let uv know this Python, as it does on a machine where it was used before."""
         if not (self.caches / "uv").exists():
-            shutil.copytree(acquainted(), self.caches / "uv")
+            shutil.copytree(acquainted(), self.caches / "uv", copy_function=os.link)
 
     @property
     def environment(self) -> dict[str, str]:

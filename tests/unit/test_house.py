@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 
 import pytest
@@ -45,12 +46,12 @@ sources -> errors files
 support -> catalog machine plan request versions
 units ->
 uv -> process
-vendors -> catalog facts failures machine process versions
+vendors -> backend catalog facts failures machine process versions
 verify -> backend catalog environments errors facts failures files learned process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
-wheels -> errors
+wheels -> errors interruption
 words -> catalog errors machine support versions
 """  # noqa: E501
 
@@ -67,6 +68,8 @@ PURE = [
     "plan",
     "request",
     "vendors.amd.rules",
+    "vendors.apple.rules",
+    "vendors.intel.rules",
     "vendors.nvidia.rules",
     "vendors.protocol",
     "versions",
@@ -81,13 +84,10 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"amd", "cuda", "jetson", "rocm", "tegra"},  # the authored rows and their files
+    "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
-    "export": {
-        "cuda",
-        "rocm",
-    },  # the kinds of images that a Dockerfile makes, and torch's name in one of its lines
+    "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
@@ -103,6 +103,15 @@ MAY_NAME_MAKERS = {
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
     "words": {"cuda"},  # the version that people give for a driver's
 }
+
+
+OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")
+
+
+def aliases(tree: ast.Module) -> list[str]:
+    """The public names of types that a module gives: Status = Literal["ok", "failed"]."""
+    given = (node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None) for node in tree.body)
+    return [name.id for name in given if isinstance(name, ast.Name) and re.match(r"[A-Z]\w*[a-z]", name.id)]
 
 
 def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used() -> None:
@@ -129,12 +138,14 @@ def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
     assert circles(below) == []
 
 
-def test_a_class_name_means_one_thing() -> None:
+def test_the_name_of_a_class_or_a_type_means_one_thing() -> None:
     meanings: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 meanings[node.name].append(name)
+        for alias in aliases(module.tree) if not OF_A_MAKER.match(name) else ():
+            meanings[alias].append(name)
 
     assert {name: where for name, where in meanings.items() if len(where) > 1} == {}
 

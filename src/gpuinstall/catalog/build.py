@@ -24,8 +24,9 @@ class Build:
     ``code`` are the maker's own names of the code in it, such as ``sm_80``, ``compute_90`` or ``gfx1100``; ``toolkit``
     is the release of the maker's toolkit that it was made with; ``libraries`` are those in the wheel, with their
     versions, that narrow what runs it. ``pythons`` are ``X.Y`` (``X.Yt`` free-threaded) for which a wheel exists;
-    ``glibc`` is the floor of its platform tag; ``confidence`` high, medium, low or unverified; ``on_default_index``
-    says that pip's default index serves this very build, ``labelled`` that its files carry the tag (``2.14.1+cu126``).
+    ``glibc`` and ``macos`` are the floors of its platform tag; ``confidence`` high, medium, low or unverified;
+    ``on_default_index`` says that pip's default index serves this very build, ``labelled`` that its files carry the tag
+    (``2.14.1+cu126``).
 
     A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
     says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today: "withdrawn", "unreachable",
@@ -43,6 +44,7 @@ class Build:
     libraries: tuple[tuple[str, str], ...] = ()
     pythons: tuple[str, ...] = ()
     glibc: str | None = None
+    macos: str | None = None
     confidence: str = "high"
     on_default_index: bool = False
     labelled: bool = True

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
-FURTHER = ("rocm",)
-"""The kinds of builds that have a file of their own, ``builds_rocm.toml``."""
+FURTHER = ("rocm", "xpu")
+"""The kinds of builds that have files of their own, ``builds_rocm.toml``."""
 
 _CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 
@@ -93,11 +93,8 @@ class Rows:
         self.further: dict[str, KindOfBuilds] = {}
         self.releases: dict[str, Row] = {row["torch"]: row for row in table["releases"]}
         self.versions = {torch: Version(torch) for torch in self.releases}
-        self.glibc = {
-            (torch, row["platform"]): row["floor"]
-            for row in table["glibc"]
-            for torch in self._between(row.get("first"))
-        }
+        self.glibc = self._floors("glibc")
+        self.macos = self._floors("macos")
 
     def builds(self) -> Iterator[Build]:
         """Make every build: for GPUs, one for each platform of a row; of the CPU, for each release and platform."""
@@ -155,10 +152,16 @@ class Rows:
             arch=arch,
             pythons=_words(row.get("pythons") or _pythons(release, platform)),
             glibc=self.glibc.get((torch, platform)),
+            macos=self.macos.get((torch, platform)),
             on_default_index=row["default_index"] and platform not in release["default"],
             labelled=labelled,
             evidence=(row["evidence"],),
         )
+
+    def _floors(self, name: str) -> dict[tuple[str, str], str]:
+        """The floors of platform tags, by release and platform: of two rows for one, the later."""
+        rows = self.table.get(name, ())
+        return {(torch, row["platform"]): row["floor"] for row in rows for torch in self._between(row.get("first"))}
 
     def _between(self, first: str | None, last: str | None = None) -> list[str]:
         floor, ceiling = (end and self.versions[end] for end in (first, last))

@@ -102,6 +102,7 @@ def _as_listed(build: Build, source: str, wheels: list[Wheel]) -> Build:
         source=source,
         pythons=_pythons(wheels),
         labelled=wheels[0].version.local is not None,
+        macos=_macos_floor(wheels) or build.macos,
         confidence="low" if build.confidence == "unverified" else build.confidence,
     )
 
@@ -118,6 +119,7 @@ def _unknown(listed: Listed, os: str, arch: str) -> Iterator[Build]:
                 toolkit=_toolkit(backend),
                 pythons=_pythons(wheels),
                 glibc=glibc_floor(wheels[0].tags),
+                macos=_macos_floor(wheels),
                 confidence="low",
                 on_default_index=source == DEFAULT_INDEX,
                 labelled=wheels[0].version.local is not None,
@@ -153,6 +155,13 @@ def glibc_floor(tags: Iterable[Tag]) -> str | None:
     """The oldest glibc that a wheel's platform tags promise, None where they promise nothing."""
     floors = [floor for tag in tags if (floor := _glibc(tag.platform)) is not None]
     return min(floors, key=lambda floor: [int(part) for part in floor.split(".")], default=None)
+
+
+def _macos_floor(wheels: Iterable[Wheel]) -> str | None:
+    """The oldest macOS that some of the wheels run on, None where they are for another system."""
+    tags = {tag.platform for wheel in wheels for tag in wheel.tags}
+    floors = (match.groups() for tag in tags if (match := re.match(r"macosx_([0-9]+)_([0-9]+)_", tag)))
+    return ".".join(min(floors, key=lambda floor: [int(part) for part in floor], default=())) or None
 
 
 def _platform(tag: str) -> tuple[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from shlex import join
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+"""How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 _PASSED_ON = ("help", "-V", "--version")
 
 
@@ -39,7 +41,7 @@ def _requirements(arguments: list[str]) -> list[str]:
     from gpuinstall.cli.install import command
 
     with suppress(click.ClickException, click.exceptions.Exit):
-        context = command.make_context("install", list(arguments), resilient_parsing=True)
+        context = command.make_context("install", list(arguments), resilient_parsing=True, **HELP)
         return [str(word) for word in context.params.get("requirements") or ()]
     return []
 

@@ -10,7 +10,7 @@ from shlex import join
 import click
 
 from gpuinstall import __version__
-from gpuinstall.cli.handover import HANDED_OVER, handed_over
+from gpuinstall.cli.handover import HANDED_OVER, HELP, handed_over
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.cli.spelling import suggestion
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
@@ -70,7 +70,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings=HELP)
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
     """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""

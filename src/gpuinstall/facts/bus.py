@@ -39,7 +39,8 @@ _IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECAS
 class PciDevice:
     """One function on the bus: its address, its numbers, and what drives it.
 
-    ``driver`` is the kernel driver's name; on Windows the driver's version, or the error code that stopped it.
+    ``driver`` is the kernel driver's name; on Windows the driver's version, or the error code that stopped it. ``name``
+    is what Windows calls the device.
     """
 
     address: str
@@ -47,6 +48,7 @@ class PciDevice:
     device: int
     kind: int
     driver: str | None = None
+    name: str | None = None
 
     @property
     def id(self) -> str:
@@ -86,7 +88,9 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
     for number, adapter in enumerate(said if isinstance(said, list) else [said]):
         match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
         if match:
-            yield PciDevice(f"adapter {number}", int(match[1], 16), int(match[2], 16), VGA, _adapter_driver(adapter))
+            vendor, device, name = int(match[1], 16), int(match[2], 16), adapter.get("Name")
+            named = name if isinstance(name, str) else None
+            yield PciDevice(f"adapter {number}", vendor, device, VGA, _adapter_driver(adapter), named)
 
 
 def parse_number(text: str | None) -> int | None:

@@ -33,7 +33,8 @@ ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "
 class Host:
     """The host's own facts; ``avx`` None where the processor does not say.
 
-    ``distribution_ids`` are its own ID and those of what it is like.
+    ``distribution_ids`` are its own ID and those of what it is like; ``translated``: this Python is for x86, and the
+    machine is not.
     """
 
     os: str
@@ -44,6 +45,7 @@ class Host:
     distribution: str | None = None
     distribution_ids: tuple[str, ...] = ()
     avx: bool | None = None
+    translated: bool = False
 
     @property
     def fix_keys(self) -> tuple[str, ...]:
@@ -67,6 +69,7 @@ def read_host(source: Source) -> Host:
         distribution=distribution(names),
         distribution_ids=(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
         avx=parse_avx(processor),
+        translated=said.get("translated") == "1",
     )
 
 

@@ -60,17 +60,18 @@ def _served(requests: Sequence[LockRequest]) -> Served:
     served: dict[Target, set[int]] = {}
     for position, one in enumerate(requests):
         for backend in _backends(one):
-            plan = replace(one, request=replace(one.request, backend=backend)).plan()
+            plan = replace(one, request=replace(one.request, allowed_backends=(backend,))).plan()
             if plan.choice and all(run.how != "none" for run in plan.gpus):
                 served.setdefault(Target(backend, one.machine.os, one.machine.arch), set()).add(position)
     return {target: frozenset(positions) for target, positions in served.items()}
 
 
 def _backends(request: LockRequest) -> list[str]:
-    """The backends to try for a machine: those of the kind that it would choose alone."""
-    choice = request.plan().choice
+    """The backends to try for a machine: those allowed of the kind that it would choose alone."""
+    choice, allowed = request.plan().choice, request.request.allowed_backends
     kind = choice.build.backend.kind if choice else None
-    return sorted({build.backend.tag for build in request.builds if build.backend.kind == kind})
+    tags = {build.backend.tag for build in request.builds if build.backend.kind == kind}
+    return sorted(tags if allowed is None else tags.intersection(allowed))
 
 
 def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> tuple[Target, ...]:

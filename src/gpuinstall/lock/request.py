@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import known_backend
 from gpuinstall.errors import GpuInstallError, NoBuildError
-from gpuinstall.lock.target import GLIBC, Target, minor
+from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
@@ -96,10 +96,11 @@ class PlannedLock:
 
     @property
     def target(self) -> Target:
-        """What the lock is for; its glibc is old enough for every machine that runs the build."""
-        machine = self.request.machine
+        """What the lock is for; its glibc and its macOS are old enough for every machine that runs the build."""
+        machine, build = self.request.machine, self.choice.build
         glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
-        return Target(self.choice.build.backend.tag, machine.os, machine.arch, glibc)
+        macos = max((UV_MACOS, build.macos or MACOS), key=lambda release: int(release.split(".")[0]))
+        return Target(build.backend.tag, machine.os, machine.arch, glibc, macos)
 
 
 def machine_for_target(target: Target) -> Machine:

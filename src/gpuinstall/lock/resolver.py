@@ -131,7 +131,8 @@ class ResolverProject:
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        return setup_code.resolve(command, [*self.inputs, *into_file], folder, session, self.addresses)
+        told = replace(session, environment={**session.environment, **self.target.uv_variables})
+        return setup_code.resolve(command, [*self.inputs, *into_file], folder, told, self.addresses)
 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuI
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package = missing[1]
         return InstallationError(
-            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
+            "package-not-found", f"no index here has a package called {package}", hint="check the name"
         )
     return None
 

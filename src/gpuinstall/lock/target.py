@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU, Backend, known_backend
@@ -19,14 +19,16 @@ _FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
 _SYS_PLATFORM = {"linux": "linux", "windows": "win32", "macos": "darwin"}
 _MACHINE = {("windows", "x86_64"): "AMD64", ("windows", "arm64"): "ARM64"}
 
-# The platforms of uv (--python-platform) and the oldest macOS that a torch wheel asks for.
+# The platforms of uv (--python-platform).
 _UV = {
     ("windows", "x86_64"): "x86_64-pc-windows-msvc",
     ("windows", "arm64"): "aarch64-pc-windows-msvc",
     ("macos", "x86_64"): "x86_64-apple-darwin",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
-MACOS = (14, 0)
+MACOS = "14.0"
+"""The newest macOS that a torch wheel asks for; uv resolves for the oldest that is maintained, 13.0, or newer ones."""
+UV_MACOS = "13.0"
 GLIBC = "2.28"
 _NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
 """The levels beyond GLIBC that uv can resolve for."""
@@ -34,12 +36,13 @@ _NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
 
 @dataclass(frozen=True)
 class Target:
-    """What one lock serves; ``backend`` is a tag, ``glibc`` the newest that its wheels may ask for on Linux."""
+    """What one lock serves; ``backend`` is a tag, ``glibc`` and ``macos`` the newest that its wheels may ask for."""
 
     backend: str
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
+    macos: str = field(default=MACOS, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -76,6 +79,11 @@ class Target:
     def uv_platform(self) -> str:
         """Its name for uv's ``--python-platform``."""
         return _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
+
+    @property
+    def uv_variables(self) -> dict[str, str]:
+        """What uv has to be told besides its name."""
+        return {"MACOSX_DEPLOYMENT_TARGET": self.macos} if self.os == "macos" else {}
 
     def up_to(self, glibc: str | None) -> Target:
         """The same with the newest wheels that a machine's own glibc can run."""
@@ -118,7 +126,7 @@ class Target:
         elif self.os == "macos":
             from packaging.tags import mac_platforms
 
-            yield from mac_platforms(MACOS, self.arch)
+            yield from mac_platforms((int(self.macos.split(".")[0]), 0), self.arch)
         else:
             yield from _manylinux(self.arch, minor(self.glibc))
 

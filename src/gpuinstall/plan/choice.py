@@ -83,7 +83,7 @@ def _attempt(context: PlanContext) -> Plan | NoCandidate:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was asked for"))
     if fault := machine_fault(context):
         return fault
-    if context.machine.os == "macos":
+    if context.machine.os == "macos" and not context.has_makers_builds:
         own_build = Reason("macos", "macOS has no CUDA; its build has MPS")
         return NoCandidate(context, ()) if asked else _choose_cpu(context, own_build)
     return _for_the_gpus(context)

@@ -149,9 +149,12 @@ def _refuse_address(requirement: Asked) -> None:
 
 def _backend(tag: str) -> Backend:
     backend = known_backend(tag)
+    if tag in {vendor.torch_device for vendor in VENDORS.values()}:
+        message = f"{tag!r} is what torch calls a GPU, and no backend"
+        raise UsageError("backend-malformed", message, hint="leave --backend out: the build for the GPU here is chosen")
     if backend is None or not (backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}):
         message = f"{tag!r} is not a backend such as cu126 or cpu"
-        raise UsageError("backend-malformed", message, hint="a backend is cu126, rocm7.2 or cpu")
+        raise UsageError("backend-malformed", message, hint="a backend is cu126, rocm7.2, xpu or cpu")
     return backend
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.backend import CPU
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -46,6 +48,26 @@ def _amd(machine: Machine, catalog: Catalog) -> Rules:
     return AmdRules(machine, catalog)
 
 
+def _intel(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.vendors.intel.rules import IntelRules
+
+    return IntelRules(machine, catalog)
+
+
+def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"ONEAPI_DEVICE_SELECTOR": f"level_zero:{','.join(devices)}" if devices else "*:cpu"}
+
+
+def _apple(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.vendors.apple.rules import AppleRules
+
+    return AppleRules(machine, catalog)
+
+
+def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
+    return {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}  # what the GPU cannot do is not to run on the CPU without a word
+
+
 def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
     return {"HIP_VISIBLE_DEVICES": ",".join(devices) or "-1"}
 
@@ -57,6 +79,8 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 VENDORS: dict[str, Vendor] = {
     "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
     "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True),
+    "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True),
+    "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
 }
 """By the name in documents; where a machine has GPUs of several, the first is served."""
 
@@ -80,8 +104,11 @@ def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -
 
 
 def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
-    """Choose the maker that is served: of the ``kinds`` asked for, else of the machine's GPUs, else the first."""
-    asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds]
+    """Choose the maker that is served: of the ``kinds`` asked for, else of the machine's GPUs, else the first.
+
+    Who asks for the CPU's build asks for no maker.
+    """
+    asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
     present = [vendor for name, vendor in VENDORS.items() if any(_is_of(gpu, name, machine) for gpu in machine.gpus)]
     return (asked or present or list(VENDORS.values()))[0]
 

@@ -13,7 +13,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors import VENDORS
+from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.verify.confirmation import confirm, known_build
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
@@ -75,7 +75,7 @@ def verify_environment(
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
-        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {})
+        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
     if not for_cpu:
         devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
@@ -87,7 +87,12 @@ def verify_environment(
 
 
 def _is_for_cpu(proof: ProofContext) -> bool:
-    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is."""
+    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is.
+
+    Not where that build serves the GPU that is there too.
+    """
+    if any(VENDORS[maker].kind == CPU.kind for gpu in proof.machine.gpus if (maker := vendor_of(gpu, proof.machine))):
+        return False
     return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(proof.machine))
 
 
@@ -104,7 +109,8 @@ def _has_gpus(machine: Machine) -> bool:
 
 def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
     if tried := [target.name for target in targets if target.unproven is None]:
-        reporter.wait(f"running kernels on {', '.join(tried)}")
+        counted = (f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items())
+        reporter.wait(f"running kernels on {', '.join(counted)}")
     parts = Counter[str]()
     for target in targets:
         parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first
@@ -115,7 +121,7 @@ def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Repo
 def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:
     """What torch has to be built for; where the driver hides the GPUs, for those of any maker."""
     return {VENDORS[target.vendor].kind for target in targets if target.vendor} or {
-        vendor.kind for vendor in VENDORS.values()
+        vendor.kind for vendor in VENDORS.values() if vendor.kind != CPU.kind
     }
 
 
@@ -138,10 +144,13 @@ def _deepened(
     return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
 
 
-def _with_files(devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path]) -> list[Device]:
+def _with_files(
+    devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path], reporter: Reporter
+) -> list[Device]:
     """Fail every device where the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
-    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, wheels)) if torch else []
+    family = load_catalog().family
+    altered = list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
     if not altered:
         return devices
     message = f"{len(altered)} files are not those that were installed: {', '.join(altered[:3])}"

@@ -225,7 +225,7 @@ def answers(points: int) -> list[tuple[Point, Plan]]:
     return [(point, choose(point.machine(), point.request, catalog)) for point in grid()[:points]]
 
 
-some_and_all = pytest.mark.parametrize("points", [1500, pytest.param(4000, marks=pytest.mark.heavy)])
+some_and_all = pytest.mark.parametrize("points", [500, pytest.param(4000, marks=pytest.mark.heavy)])
 
 
 @some_and_all

@@ -22,6 +22,13 @@ def chip_of(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
     return Chip(row["architecture"], row["chip"], row.get("integrated", False)) if row else None
 
 
+def product_named(table: Mapping[str, Any], name: str) -> str | None:
+    """Find the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
+    said = name.removeprefix("AMD ").split()
+    rows = (row for row in table["chips"] for product in row["products"] if product.split() == said)
+    return next((str(row["architecture"]) for row in rows), None)
+
+
 def is_integrated(table: Mapping[str, Any], architecture: str | None) -> bool:
     """Say whether a chip is known to be part of a processor."""
     chip = chip_of(table, architecture)

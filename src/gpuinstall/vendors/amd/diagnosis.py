@@ -25,8 +25,8 @@ def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]
     context = evidence.fix_context
     if given and evidence.kfd != "open":
         message = f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}"
-        why = "every program that computes on AMD's GPUs opens it"
-        yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence))
+        why, gpus = "every program that computes on AMD's GPUs opens it", tuple(range(len(given)))
+        yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence), gpus=gpus)
         return
     closed = {index: node for index, node in enumerate(given) if node.render_minor and node.render != "open"}
     if closed:
@@ -35,7 +35,8 @@ def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]
         why = "each card has a node of its own beside /dev/kfd"
         yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence), gpus=tuple(closed))
     yield from _integrated(evidence, given)
-    if not evidence.nodes and not evidence.facts.container.shares_the_bus:
+    linux = evidence.facts.host.os == "linux"
+    if linux and not evidence.nodes and not evidence.facts.container.shares_the_bus:
         yield from _not_loaded(evidence)
 
 

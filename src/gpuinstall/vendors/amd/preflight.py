@@ -30,7 +30,7 @@ def preflight(machine: Machine) -> Preflight:
         kfd_version()
     except OSError as error:
         message = f"{KFD} does not answer: {error.strerror}"
-        fault = problem("kfd-not-answering", message, FixContext.of_machine(machine))
+        fault = problem("kfd-not-answering", message, FixContext.of_machine(machine), gpus=tuple(gpus))
         return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,), monotonic() - start)
     return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus), (), monotonic() - start)
 

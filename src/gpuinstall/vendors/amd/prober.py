@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.amd.chips import chip_of, is_integrated
+from gpuinstall.vendors.amd.chips import chip_of, is_integrated, product_named
 from gpuinstall.vendors.amd.diagnosis import faults, notes
 from gpuinstall.vendors.amd.evidence import AmdEvidence, has_builds, load_chips
-from gpuinstall.vendors.amd.topology import KFD, MIB, read_nodes
+from gpuinstall.vendors.amd.topology import KFD, MIB, PCI_VENDOR, read_nodes
 from gpuinstall.vendors.prober import VendorFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
@@ -56,11 +57,12 @@ class AmdProber:
         evidence = replace(evidence, facts=facts)
         given = given_nodes(evidence)
         kernel = {"kernel": facts.host.release, "amdgpu": evidence.module or None, "rocm": evidence.rocm}
+        adapters = tuple(named_adapters(facts))
         return VendorFindings(
-            gpus=tuple(_gpu(index, node) for index, node in enumerate(given)),
+            gpus=(*(_gpu(index, node) for index, node in enumerate(given)), *adapters),
             faults=tuple(faults(evidence, given)),
             notes=tuple(notes(evidence, given)),
-            shows_gpu=bool(given),
+            shows_gpu=bool(given or adapters),
             facts={key: value for key, value in kernel.items() if value} if given else {},
         )
 
@@ -93,6 +95,17 @@ def given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
         return ()
     nodes = tuple(node for node in evidence.nodes if not _is_not_lent(evidence, node))
     return nodes if any(map(_is_useful, nodes)) else ()
+
+
+def named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
+    """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
+    if facts.host.os != "windows":
+        return
+    cards = (each for each in facts.devices if each.vendor == PCI_VENDOR and each.name)
+    for index, card in enumerate(cards):
+        name = re.sub(r"\((R|TM)\)", "", card.name or "")
+        if product := product_named(load_chips(), name):
+            yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
 
 
 def _is_useful(node: KfdNode) -> bool:

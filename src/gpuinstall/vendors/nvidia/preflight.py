@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children, time_limit
 from gpuinstall.failures.problems import FixContext
+from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.libcuda import child_command, child_environment, is_visible, job_devices
 from gpuinstall.vendors.nvidia.preflight_findings import judge, problems_of
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
@@ -54,10 +55,11 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
     if machine.blocking:
         return ()
     unusable = {index for each in machine.problems if each.blocking for index in each.gpus}
+    ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
     given = job_devices(environ)
     return tuple(
         Trial(gpu, name)
-        for ordinal, gpu in enumerate(machine.gpus)
+        for ordinal, gpu in enumerate(ours)
         if gpu.index not in unusable
         for name in _names(gpu, ordinal)
         if given is None or is_visible(given, ordinal, gpu, name)

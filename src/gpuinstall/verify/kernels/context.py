@@ -92,7 +92,7 @@ class CheckContext(NamedTuple):
 class Check(NamedTuple):
     """One row of a table of checks: ``limit`` is the greatest error allowed, ``where`` the kinds of device.
 
-    "gpu" is any GPU, "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
+    "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
     """
 
     name: str

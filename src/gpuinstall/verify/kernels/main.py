@@ -99,8 +99,6 @@ def main() -> None:
         _measure(channel, context)
         return
     _run(channel, context, asked.work)
-    if asked.device == "cpu" and context.torch.backends.mps.is_available():
-        _run(channel, context._replace(device="mps"), asked.work, prefix="mps-")
 
 
 def _prove(channel: Channel, module: str, device: str) -> NoReturn:
@@ -133,23 +131,22 @@ def _architecture(context: CheckContext) -> str | None:
     return name and str(name).partition(":")[0]
 
 
-def _run(channel: Channel, context: CheckContext, work: str, prefix: str = "") -> None:
+def _run(channel: Channel, context: CheckContext, work: str) -> None:
     """Run the table that fits; after a fault that ends the GPU's context, skip the rest."""
     if context.on_gpu:
         allow_tf32(context.torch, False)
     lost = None
     for check in table(context.device, work):
-        name = prefix + check.name
         if lost:
-            channel.send(name=name, status="skipped", seconds=0.0, message=lost)
+            channel.send(name=check.name, status="skipped", seconds=0.0, message=lost)
             continue
-        status = channel.attempt(name, partial(_tried, check, context))
-        if status == "unproven" or (name == "device" and status == "failed"):
+        status = channel.attempt(check.name, partial(_tried, check, context))
+        if status == "unproven" or (check.name == "device" and status == "failed"):
             return
-        if name == "device" and context.on_gpu:
+        if check.name == "device" and context.on_gpu:
             channel.send(architecture=_architecture(context))
         if status == "failed" and context.on_gpu and _context_lost(context):
-            lost = f"the {context.device.upper()} context was lost in {name}"
+            lost = f"the {context.device.upper()} context was lost in {check.name}"
 
 
 def table(device: str, work: str) -> list[Check]:

@@ -18,6 +18,7 @@ LEAST_FREE_MIB = 600
 def device(context: CheckContext) -> str | None:
     """torch sees the device, can open it, and it has memory to work in."""
     if not context.on_gpu:
+        context.torch.zeros(1, device=context.device)
         return None
     context.gpu.init()
     free, _total = context.gpu.mem_get_info()
@@ -205,16 +206,16 @@ EVERYWHERE = "gpu cpu mps"
 CHECKS = (
     Check("device", device, where=EVERYWHERE),
     Check("elementwise", elementwise, tolerance("float32"), EVERYWHERE),
-    Check("reduction", reduction, tolerance("float32", 1 << 20)),
+    Check("reduction", reduction, tolerance("float32", 1 << 20), EVERYWHERE),
     Check("matmul-float32", partial(matmul, "float32"), tolerance("float32", SIDE), EVERYWHERE),
     Check("matmul-float16", partial(matmul, "float16"), tolerance("float16", SIDE), EVERYWHERE),
     Check("matmul-bfloat16", partial(matmul, "bfloat16"), tolerance("bfloat16", SIDE)),
-    Check("convolution", convolution, tolerance("float32", 16 * 9, WINOGRAD)),
-    Check("batched-product", batched, tolerance("float32", 96)),
-    Check("linear", linear, tolerance("float32", SIDE)),
+    Check("convolution", convolution, tolerance("float32", 16 * 9, WINOGRAD), EVERYWHERE),
+    Check("batched-product", batched, tolerance("float32", 96), EVERYWHERE),
+    Check("linear", linear, tolerance("float32", SIDE), EVERYWHERE),
     Check("sort", sort),
     Check("cumsum", cumsum),
-    Check("optimizer-step", optimizer, tolerance("float32", SIDE)),
+    Check("optimizer-step", optimizer, tolerance("float32", SIDE), EVERYWHERE),
     Check("copies", copies, where="gpu"),
     Check("streams", streams, where="gpu"),
     Check("allocator", allocator, where="gpu"),

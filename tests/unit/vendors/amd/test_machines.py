@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -156,6 +157,32 @@ def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path: Path) -> None:
     machine = read(tmp_path, wsl)
 
     assert "not-in-wsl" in [problem.code for problem in machine.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "comes_to"),
+    [
+        ("AMD Radeon RX 9070 XT", ("gfx1201",), "amd-elsewhere"),
+        ("AMD Radeon(TM) 8060S", ("gfx1151",), "amd-elsewhere"),
+        ("AMD Radeon(TM) Graphics", (), "2.15.0+cpu"),
+    ],
+)
+def test_on_windows_a_card_is_known_by_its_name_and_refused_with_the_way_to_amds_guide(
+    name: str, chips: tuple[str, ...], comes_to: str, tmp_path: Path
+) -> None:
+    adapter = {
+        "Name": name,
+        "PNPDeviceID": "PCI\\VEN_1002&DEV_7550&SUBSYS_24141458",
+        "DriverVersion": "32.0.21013.1000",
+    }
+    machine = read(
+        tmp_path, {"platform.json": platform("Windows", "AMD64", "11"), "adapters.json": json.dumps([adapter])}
+    )
+    plan = planned(machine)
+
+    assert tuple(gpu.architecture for gpu in machine.gpus) == chips
+    assert outcome(plan) == comes_to
+    assert ("rocm.docs.amd.com" in (plan.fix or "")) == bool(chips)
 
 
 def test_a_recording_does_not_hold_what_names_a_card() -> None:

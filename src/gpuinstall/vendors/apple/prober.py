@@ -1,0 +1,100 @@
+"""Apple's half of the probe: a Mac's own GPU, and a Python that cannot use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.failures.problems import FixContext, problem
+from gpuinstall.machine import Gpu
+from gpuinstall.vendors import vendor_of
+from gpuinstall.vendors.apple.mac import Mac, read_mac
+from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.facts.source import Source
+    from gpuinstall.machine import Machine, Problem
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.apple.mac import MacGpu
+    from gpuinstall.vendors.health import GpuHealth
+
+
+@dataclass(frozen=True)
+class AppleEvidence:
+    """The facts of the machine, and what macOS said."""
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    mac: Mac = field(default_factory=Mac)
+
+
+STEPS: tuple[Step[AppleEvidence], ...] = (Step("mac", lambda source, _: read_mac(source)),)
+
+
+class AppleProber:
+    """The GPU of a Mac with Apple silicon."""
+
+    vendor = "apple"
+
+    def read(self, source: Source, facts: MachineFacts) -> AppleEvidence:
+        """Ask macOS; nothing elsewhere."""
+        return take(STEPS, AppleEvidence(facts), source) if facts.host.os == "macos" else AppleEvidence(facts)
+
+    def answers(self, evidence: AppleEvidence) -> bool:
+        """Say whether macOS lists the GPU."""
+        return any(gpu.apples for gpu in evidence.mac.gpus)
+
+    def conclude(self, evidence: AppleEvidence, facts: MachineFacts) -> VendorFindings:
+        """List the GPU, and say where Python or a virtual machine stands before it. Pure."""
+        evidence = replace(evidence, facts=facts)
+        mac, given = evidence.mac, given_gpus(evidence.mac)
+        known = {"macos": mac.macos, "chip": mac.chip, "memory_mib": mac.memory_mib}
+        return VendorFindings(
+            gpus=tuple(
+                Gpu(index, gpu.name, found_via="system_profiler", vendor="apple", architecture=gpu.metal)
+                for index, gpu in enumerate(given)
+            ),
+            faults=tuple(_faults(evidence)),
+            notes=tuple(_notes(evidence)),
+            shows_gpu=bool(given),
+            facts={key: value for key, value in known.items() if value} if facts.host.os == "macos" else {},
+        )
+
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
+        """Ask nothing: what compiles for the GPU is macOS itself, and kernels come with the build."""
+        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
+        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus))
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        """Say nothing: every process has the GPU."""
+        return None
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:  # noqa: ARG002
+        """Ask nothing: macOS has no library for it."""
+        return {}
+
+
+def given_gpus(mac: Mac) -> tuple[MacGpu, ...]:
+    """Leave out what is not Apple's own, and the stand-in that a virtual machine has, whose kernels nobody trusts."""
+    return () if mac.virtual else tuple(gpu for gpu in mac.gpus if gpu.apples)
+
+
+def _faults(evidence: AppleEvidence) -> Iterator[Problem]:
+    if evidence.facts.host.translated and evidence.facts.host.os == "macos":
+        message = "this Python is for Intel processors and runs under Rosetta, on a Mac with Apple silicon"
+        why = "torch for Intel Macs ended with 2.2.2, and none of its builds reaches this GPU"
+        yield problem("python-under-rosetta", message, _context(evidence), why=why, seen="sysctl.proc_translated: 1")
+
+
+def _notes(evidence: AppleEvidence) -> Iterator[Problem]:
+    mac = evidence.mac
+    if mac.virtual and mac.gpus:
+        message = f"not used: {mac.gpus[0].name}, the stand-in for a GPU of a virtual machine"
+        why = "torch says there that MPS is available, whether or not its kernels work"
+        yield problem("gpu-of-a-virtual-mac", message, _context(evidence), why=why, blocking=False)
+
+
+def _context(evidence: AppleEvidence) -> FixContext:
+    return FixContext(evidence.facts.fix_keys())

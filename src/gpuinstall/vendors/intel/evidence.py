@@ -1,0 +1,83 @@
+"""Everything that was read about a machine with Intel's GPUs, and which of them this process was given. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.catalog import authored
+from gpuinstall.facts.steps import MachineFacts
+from gpuinstall.failures.problems import FixContext
+from gpuinstall.vendors import PCI_IDS
+from gpuinstall.vendors.intel.chips import architecture_of, chip_at, chip_of
+from gpuinstall.vendors.intel.level_zero import LevelZero
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.facts.bus import PciDevice
+    from gpuinstall.facts.source import Access
+    from gpuinstall.vendors.intel.chips import XeChip
+    from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
+
+PCI_VENDOR = 0x8086
+
+
+@dataclass(frozen=True)
+class IntelEvidence:
+    """The facts of all steps; ``nodes`` are the render nodes of Intel's cards, by the card's address."""
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    nodes: Mapping[str, Access | None] = field(default_factory=dict)
+    level_zero: LevelZero = field(default_factory=LevelZero)
+
+    @property
+    def cards(self) -> tuple[tuple[PciDevice, XeChip], ...]:
+        """What the bus shows of chips that torch has builds for; a processor's graphics only where nothing else is.
+
+        Beside another maker's card they are what draws the screen.
+        """
+        found = cards_of(self.facts)
+        others = any(_is_of_others(device) for device in self.facts.devices)
+        return tuple((device, chip) for device, chip in found if not (others and chip.integrated))
+
+    @property
+    def answering(self) -> tuple[LevelZeroGpu, ...]:
+        """The GPUs that Level Zero lists, in its own order, where torch has builds for one of them."""
+        gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == PCI_VENDOR)
+        useful = any(chip_of(load_chips(), architecture_of(gpu.ip)) for gpu in gpus)
+        return gpus if useful and not self._draws_only(gpus) else ()
+
+    @property
+    def given(self) -> tuple[tuple[PciDevice, XeChip], ...]:
+        """The cards of the bus that this process was given: in a container, those with a node that it can see."""
+        shared = self.facts.container.shares_the_bus
+        return tuple(each for each in self.cards if not shared or self.nodes.get(each[0].address))
+
+    @property
+    def fix_context(self) -> FixContext:
+        """Where a fix would be applied."""
+        return FixContext(self.facts.fix_keys())
+
+    def _draws_only(self, gpus: tuple[LevelZeroGpu, ...]) -> bool:
+        return all(gpu.integrated for gpu in gpus) and any(_is_of_others(device) for device in self.facts.devices)
+
+
+def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
+    """Intel's GPUs on the bus that torch has builds for."""
+    devices = (
+        each for each in facts.devices if each.vendor == PCI_VENDOR and each.may_compute and not each.is_reserved
+    )
+    return tuple((device, chip) for device in devices if (chip := chip_at(load_chips(), device.device)))
+
+
+def _is_of_others(device: PciDevice) -> bool:
+    maker = PCI_IDS.get(f"{device.vendor:04x}")
+    return device.may_compute and maker is not None and device.vendor != PCI_VENDOR
+
+
+@cache
+def load_chips() -> dict[str, Any]:
+    """Load the rows about chips."""
+    return authored.read_data("gpus_intel.toml")

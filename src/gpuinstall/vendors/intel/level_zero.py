@@ -1,0 +1,79 @@
+"""What Level Zero says: its interface, its GPUs in its own order. It is asked in a child (``level_zero_child``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuinstall.facts.children import ask_child, death
+from gpuinstall.facts.source import read_json
+
+if TYPE_CHECKING:
+    from gpuinstall.facts.source import Source
+    from gpuinstall.process import Finished
+
+CHILD = Path(__file__).with_name("level_zero_child.py")
+GPUS = 2
+"""The number of GPUs that it is given time for."""
+
+
+class LevelZeroGpu(NamedTuple):
+    """One GPU; ``ip`` is the version of its architecture as a number, 0 where the driver does not say it."""
+
+    name: str
+    vendor: int
+    device: int
+    ip: int = 0
+    integrated: bool = False
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LevelZero:
+    """``asked``: somebody did; ``library`` was found; ``api`` is a driver's version of the interface.
+
+    ``error`` says why there is no answer, or what was refused.
+    """
+
+    asked: bool = False
+    library: bool = False
+    api: str | None = None
+    gpus: tuple[LevelZeroGpu, ...] = ()
+    error: str | None = None
+
+
+def ask_level_zero(source: Source) -> LevelZero:
+    """Ask it."""
+    command = ([sys.executable, "-I", "-S", str(CHILD)], dict(os.environ))
+    finished = ask_child(source, "level-zero.txt", "Level Zero", GPUS, command)
+    return parse(finished) if finished else LevelZero()
+
+
+def parse(finished: Finished) -> LevelZero:
+    """Read what the child answered, or how it ended."""
+    answers = (said for line in reversed(finished.out.splitlines()) if isinstance(said := read_json(line), dict))
+    said = next(answers, None)
+    if said is None:
+        return LevelZero(asked=True, library=True, error=f"Level Zero {death(finished)}")
+    if not said.get("library"):
+        return LevelZero(asked=True, error=str(said.get("error")))
+    refused = f"{said['call']}: {int(said['status']):#x}" if said.get("call") else None
+    try:
+        gpus = tuple(map(_gpu, said.get("devices", ())))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return LevelZero(asked=True, library=True, error="Level Zero's answer cannot be read")
+    return LevelZero(asked=True, library=True, api=said.get("api"), gpus=gpus, error=refused)
+
+
+def _gpu(said: dict[str, Any]) -> LevelZeroGpu:
+    return LevelZeroGpu(
+        name=str(said["name"]),
+        vendor=int(said["vendor"]),
+        device=int(said["device"]),
+        ip=int(said["ip"]),
+        integrated=bool(said["integrated"]),
+        memory_bytes=int(said["memory_bytes"]),
+    )

@@ -1,0 +1,123 @@
+"""Intel's half of the probe: Level Zero's GPUs, else what the bus shows of chips that torch has builds for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.facts.bus import DEVICES
+from gpuinstall.facts.container import JOBS
+from gpuinstall.facts.steps import Step, take
+from gpuinstall.machine import Gpu
+from gpuinstall.vendors import vendor_of
+from gpuinstall.vendors.intel.chips import architecture_of
+from gpuinstall.vendors.intel.diagnosis import faults, notes
+from gpuinstall.vendors.intel.evidence import PCI_VENDOR, IntelEvidence, cards_of
+from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
+from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.facts.bus import PciDevice
+    from gpuinstall.facts.source import Access, Source
+    from gpuinstall.facts.steps import MachineFacts
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.vendors.intel.chips import XeChip
+    from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
+
+MIB = 1024**2
+VISIBLE = "ZE_AFFINITY_MASK"
+WINDOWS_DRIVER = "iigd"
+
+
+def _nodes(source: Source, evidence: IntelEvidence) -> dict[str, Access | None]:
+    return {device.address: _node(source, device) for device, _ in cards_of(evidence.facts)}
+
+
+def _node(source: Source, device: PciDevice) -> Access | None:
+    names = source.names(f"{DEVICES}/{device.address}/drm", "renderD")
+    return next((source.access(f"/dev/dri/{name}") for name in names), None)
+
+
+def _may_answer(evidence: IntelEvidence) -> bool:
+    """Say whether there is something to ask Level Zero about: on Windows the bus is read only when nobody answers."""
+    facts = evidence.facts
+    lent = facts.wsl is not None and any(name.lower().startswith(WINDOWS_DRIVER) for name in facts.wsl.drivers)
+    return facts.host.os == "windows" or lent or bool(evidence.cards)
+
+
+STEPS: tuple[Step[IntelEvidence], ...] = (
+    Step("nodes", _nodes),
+    Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
+)
+
+
+class IntelProber:
+    """Intel's GPUs and what programs compute through."""
+
+    vendor = "intel"
+
+    def read(self, source: Source, facts: MachineFacts) -> IntelEvidence:
+        """Take Intel's steps; none on a Mac."""
+        return IntelEvidence(facts) if facts.host.os == "macos" else take(STEPS, IntelEvidence(facts), source)
+
+    def answers(self, evidence: IntelEvidence) -> bool:
+        """Say whether Level Zero lists a GPU that torch has builds for."""
+        return bool(evidence.answering)
+
+    def conclude(self, evidence: IntelEvidence, facts: MachineFacts) -> VendorFindings:
+        """List the GPUs, Level Zero's where it answers, and what is wrong with them. Pure."""
+        evidence = replace(evidence, facts=facts)
+        answering = evidence.answering
+        gpus = tuple(_answering(index, gpu) for index, gpu in enumerate(answering)) or tuple(
+            _on_the_bus(index, device, chip) for index, (device, chip) in enumerate(evidence.given)
+        )
+        api = evidence.level_zero.api
+        return VendorFindings(
+            gpus=gpus,
+            faults=tuple(faults(evidence)),
+            notes=tuple(notes(evidence)),
+            shows_gpu=bool(gpus),
+            facts={"level_zero": api} if api and gpus else {},
+        )
+
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
+        """Ask nothing more: Level Zero listed the GPUs, and kernels come with the build."""
+        broken = {index for each in machine.problems if each.blocking for index in each.gpus}
+        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
+        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in broken))
+
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        """Say that a scheduler's job does not give a GPU to this process."""
+        mask = environ.get(VISIBLE)
+        if not mask or not any(environ.get(job) for job in JOBS):
+            return None
+        given = {part.partition(".")[0] for part in mask.split(",")}
+        return None if str(ordinal) in given else f"not this job's: {VISIBLE}={mask}"
+
+    def health(self, gpus: int) -> Mapping[int, GpuHealth]:  # noqa: ARG002
+        """Ask nothing: no library of Intel's is on every machine."""
+        return {}
+
+
+def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
+    name = re.sub(r"\((R|TM)\)", "", gpu.name)
+    return Gpu(
+        index,
+        name if name.startswith("Intel") else f"Intel {name}",
+        pci_id=f"{gpu.vendor:04x}:{gpu.device:04x}",
+        memory_mib=None if gpu.integrated else gpu.memory_bytes // MIB or None,
+        found_via="level-zero",
+        vendor="intel",
+        architecture=architecture_of(gpu.ip),
+    )
+
+
+def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
+    pci_id = f"{PCI_VENDOR:04x}:{device.device:04x}"
+    name = f"Intel {chip.name}"
+    return Gpu(index, name, pci_id=pci_id, found_via="pci", vendor="intel", architecture=chip.architecture)

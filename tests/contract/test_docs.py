@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 from tools.docs import EXAMPLE, GETS, ROOT, SHOWN, made, pages, refreshed, run
-from tools.site.__main__ import stage
+from tools.site.__main__ import home, stage
 
 from gpuinstall.failures.table import load_failures
 from tests.lab.links import broken, markdown
@@ -47,6 +47,13 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path: P
 
     assert {page.stem for page in pages if page.parent.name == "failures"} == set(load_failures())
     assert broken(pages, markdown) == []
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    listed = home(*((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md")))
+    menu = {line for part in re.findall(r"```{toctree}(.+?)```", listed, re.DOTALL) for line in part.split("\n")}
+
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - menu == {"index"}, "name it in docs/index.md"
 
 
 def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:

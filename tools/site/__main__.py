@@ -24,7 +24,8 @@ SELECTOR = "select/index.html"
 """Where the selector page lies in the site."""
 _FILE_LINK = re.compile(r"\[[\w/-]+\.md\]\(([\w./-]+\.md)\)")
 """A link that is called by its file; in the site it is called by the page's title."""
-_LINK = re.compile(r"\]\(([\w/-]+)\.md\)")
+_PAGE = re.compile(r"\]\(([\w-]+|evidence/README)\.md\)")
+_EVIDENCE = "\n```{toctree}\n:hidden:\n:glob:\n\n**\n```\n"
 
 
 def main() -> int:
@@ -52,6 +53,8 @@ def stage(source: Path) -> None:
         place.write_text(_FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")), encoding="utf-8")
     readme, index = ROOT / "README.md", source / "index.md"
     index.write_text(home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")), encoding="utf-8")
+    with (source / "evidence" / "README.md").open("a", encoding="utf-8") as evidence:
+        evidence.write(_EVIDENCE)
     (source / "failures.md").write_text(failures_index(), encoding="utf-8")
     (source / "failures").mkdir()
     for name, text in failure_pages().items():
@@ -68,7 +71,7 @@ def home(readme: str, index: str) -> str:
 
 def _menu(part: str) -> str:
     caption, _, entries = part.partition(":\n")
-    pages = "\n".join(dict.fromkeys(_LINK.findall(entries)))
+    pages = "\n".join(dict.fromkeys(_PAGE.findall(entries)))
     return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.write import Written
 
-Kind = Literal["added", "removed", "changed", "other-file"]
+DifferenceKind = Literal["added", "removed", "changed", "other-file"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class VersionChange:
     """What became of one package; ``old`` and ``new`` are versions."""
 
     package: str
-    kind: Kind
+    kind: DifferenceKind
     old: str | None = None
     new: str | None = None
 

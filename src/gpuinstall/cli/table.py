@@ -62,8 +62,18 @@ def show(table: Support, names: Sequence[str], date: str, terminal: Terminal) ->
             terminal.line()
         for line in zip(*(_aligned(column) for column in (head, *part)), strict=True):
             terminal.line("  ".join(line).rstrip())
-    terminal.line()
-    terminal.prose(f"cu126 is PyTorch for CUDA 12.6, and so on; {NOTHING} nothing runs")
+    if remarks := "; ".join(_remarks(table)):
+        terminal.line()
+        terminal.prose(remarks)
+
+
+def _remarks(table: Support) -> Iterator[str]:
+    """What the signs in a table mean, those that are in it."""
+    shown = {build for row in table.rows for build in row.builds}
+    if any("+cu" in build for build in shown):
+        yield "cu126 is PyTorch for CUDA 12.6, and so on"
+    if NOTHING in shown:
+        yield f"{NOTHING} nothing runs"
 
 
 def _builds(table: Support, number: int) -> list[str]:

@@ -7,6 +7,7 @@ Takes the environments to break, one of a CPU build and one of a CUDA build, and
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -28,10 +29,8 @@ HEAD = """\
 
 Environments with a real torch, each broken in one way: what `gpuinstall doctor` says first, what `gpuinstall verify`
 says first, what `gpuinstall doctor --fix` does, and what the doctor says after that. On a machine without a GPU, so
-that a build for CUDA is imported and stays `unproven`. `ENV` is the environment. Made by
-`python -m tools.broken_environments`; the lines are the program's own. The machine of this record was under ten times
-its load: `no end within 180 s` is that machine's fault, and what is missing of the list in `tests/lab/broken.py` was
-not reached.
+that a build for CUDA is imported and stays `unproven`. `ENV` is the environment, `WHEELS` a folder of wheels. Made by
+`python -m tools.broken_environments`; the lines are the program's own.
 """
 
 
@@ -67,8 +66,10 @@ def _cell(text: str) -> str:
 
 
 def _torch(environment: Path) -> str:
-    (record,) = packages(environment).glob("torch-*.dist-info")
-    return record.stem.partition("-")[2]
+    site = packages(environment)
+    (record,) = site.glob("torch-*.dist-info")
+    cuda = re.search(r"^cuda\b.*= '([\d.]+)'", (site / "torch" / "version.py").read_text(), re.MULTILINE)
+    return record.stem.partition("-")[2] + (f" for CUDA {cuda[1]}" if cuda else "")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def _gone(*names: str) -> Callable[[Path], None]:
     """Remove files and folders, by patterns."""
 
     def harm(site: Path) -> None:
-        for path in (path for name in names for path in sorted(site.glob(name))):
+        found = [path for name in names for path in sorted(site.glob(name))]
+        assert found, f"this torch has no {names}"
+        for path in found:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     return harm
@@ -145,7 +147,7 @@ BROKEN = (
     Breakage("the folder triton is empty, its record is there", _emptied("triton"), cuda=True),
     Breakage("NCCL was removed", _gone("nvidia/nccl", "nvidia_nccl*"), cuda=True),
     Breakage("libtorch_cuda.so is gone", _gone("torch/lib/libtorch_cuda.so"), cuda=True),
-    Breakage("torchvision's compiled module is gone", _gone("torchvision/_C.so"), cuda=True),
+    Breakage("torchvision's compiled module is gone", _gone("torchvision/_C*.so"), cuda=True),
 )
 
 

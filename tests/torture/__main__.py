@@ -65,8 +65,9 @@ HEAD = """\
 What `python -m tests.torture --write` printed (`make torture` does the same without this page), on Linux x86_64 with
 two cores that others used too, over loopback alone, without a GPU. An attack is broken where the run did not end within
 its time, ended with a status that it should not have, left something half done or a traceback, touched what is not
-its own, or where a process of ours took more than 300 MB. uv is another program: resolving torch takes it 307 MB in a
-sound run, and our watch ends it at 500 MB; so its memory stands in a column of its own, and 540 MB is too much.
+its own, or where a process of ours took more than 300 MB. uv is another program: resolving the largest request that was
+tried (apache-airflow[all]) takes it 307 MB, and our watch ends it when it sees more than 500 MB; so its memory stands
+in a column of its own, and 540 MB is too much.
 
 | part | what | attacks | broken | ours | uv | the longest | in all | date |
 |---|---|---|---|---|---|---|---|---|

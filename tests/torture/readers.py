@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import time
 from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
@@ -44,7 +47,7 @@ PAGES: dict[str, Callable[..., object]] = {
 }
 """Without their memory, which would keep every page."""
 SECONDS = 5.0
-"""The longest that one document may take."""
+"""The longest that one document may take, of the processor's time."""
 WEIRD = (
     "\0",
     "\n",
@@ -67,26 +70,34 @@ LOG = "RuntimeError: CUDA error: no kernel image is available for execution on t
 
 
 def readers(place: Place, seconds: float) -> Iterator[Case]:
-    """Damage documents for so many seconds for each reader; what it raises must be an error of its own."""
-    for name, (read, seed, own) in _readers(place.folder).items():
-        chance, until, tried, worst = random.Random(name), time.monotonic() + seconds, 0, 0.0
-        fault = ""
-        while time.monotonic() < until and not fault:
-            text, start = _damaged(seed, chance), time.monotonic()
-            try:
-                read(text)
-            except own:
-                pass
-            except Exception as error:  # noqa: BLE001  what nobody foresaw is what is looked for
-                fault = f"{type(error).__name__}: {error} for {text[:200]!r}"
-            took = time.monotonic() - start
-            tried, worst = tried + 1, max(worst, took)
-            fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        yield Case(f"{name}, {tried} documents", fault, worst, Peak(peak))
+    """Damage documents for so many seconds for each reader, in a process of its own for each."""
+    one = partial(fuzzed, place.folder, seconds)
+    with get_context("spawn").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
+        yield from pool.imap(one, known_readers(place.folder))
 
 
-def _readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:
+def fuzzed(folder: Path, seconds: float, name: str) -> Case:
+    """Have one reader read damaged documents; what it raises must be an error of its own."""
+    own = folder / name.replace(" ", "-")
+    own.mkdir()
+    read, seed, foreseen = known_readers(own)[name]
+    chance, until, tried, worst, fault = random.Random(name), time.monotonic() + seconds, 0, 0.0, ""
+    while time.monotonic() < until and not fault:
+        text, start = _damaged(seed, chance), time.process_time()
+        try:
+            read(text)
+        except foreseen:
+            pass
+        except Exception as error:  # noqa: BLE001  what nobody foresaw is what is looked for
+            fault = f"{type(error).__name__}: {error} for {text[:200]!r}"
+        took = time.process_time() - start
+        tried, worst = tried + 1, max(worst, took)
+        fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Case(f"{name}, {tried} documents", fault, worst, Peak(peak))
+
+
+def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:
     """Each reader, a document that it reads well, and the errors that it may raise."""
     ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
     catalog = frozen_catalog()

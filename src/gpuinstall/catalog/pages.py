@@ -87,7 +87,7 @@ def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
     addresses = (_address(url, anchor.get("href", "")) for anchor in _anchors(text, url))
     places = [urlsplit(address).path for address in addresses if address]
     pages = (path.rstrip("/").rpartition("/")[2] for path in places if path.endswith("/"))
-    wheels = frozenset(wheel.package for wheel in parse_page(text, content_type, url))
+    wheels = frozenset(wheel.package for wheel in _wheels(_links(text, content_type, url), None, DEFAULT_INDEX))
     return wheels.union(canonicalize_name(name) for name in map(unquote, pages) if _NAME.fullmatch(name))
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from gpuinstall.errors import GpuInstallError
 
 SCHEMA = "gpuinstall.node/1"
-WORK = ("survey", "install", "verify")
-"""The steps that nodes take, in order."""
-Outcome = Literal["started", "ok", "failed"]
+NodeOutcome = Literal["started", "ok", "failed"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class NodeRecord:
     node: str
     step: str
     attempt: int = 1
-    status: Outcome = "started"
+    status: NodeOutcome = "started"
     code: str | None = None
     message: str | None = None
     hint: str | None = None

@@ -1,0 +1,36 @@
+"""Texts of public threads that no pattern was written from, and how often the first answer to them is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import tomli
+
+from gpuinstall.failures.classify import classify
+
+HELD_OUT = Path(__file__).resolve().parents[2] / "data" / "logs" / "held-out.toml"
+CLASSES = ((0.25, 0.7), (0.7, 0.9), (0.9, 1.0))
+"""Confidences from, and below."""
+
+
+class Answer(NamedTuple):
+    """The first answer to a text: the entry that is right, the one that was named, and how sure it was."""
+
+    right: str
+    named: str
+    confidence: float
+    text: str
+
+
+def answers() -> list[Answer]:
+    """Every text to which there is an answer."""
+    texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
+    found = ((each, classify(each["says"])[:1]) for each in texts)
+    return [Answer(each["is"], cause.id, cause.confidence, each["says"]) for each, causes in found for cause in causes]
+
+
+def silent() -> list[tuple[str, str]]:
+    """The entries that are right, with the texts, where there is no answer."""
+    texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
+    return [(each["is"], each["says"]) for each in texts if not classify(each["says"])]

@@ -91,6 +91,7 @@ def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", index.environment())
 
 
+@pytest.mark.heavy
 def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces(
     workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

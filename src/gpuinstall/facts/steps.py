@@ -38,7 +38,8 @@ class Step(Generic[Facts]):
 class MachineFacts:
     """What is known of the machine, whoever made its GPUs.
 
-    ``devices`` are those of the bus, ``evidence`` is what each maker's prober read, by the maker's name.
+    ``devices`` are those of the bus, ``evidence`` is what each maker's prober read, by the maker's name; ``answered``
+    are the makers whose driver did.
     """
 
     host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
@@ -46,6 +47,7 @@ class MachineFacts:
     wsl: Wsl | None = None
     devices: tuple[PciDevice, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    answered: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     folders: Mapping[str, Folder] = field(default_factory=dict)
     missing_libraries: tuple[str, ...] = ()

@@ -96,7 +96,14 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
 
 def _learned(build: Build, row: LearnedRow) -> Build:
     """The build as it is listed today, with what its wheel says."""
-    return replace(row.build(), pythons=build.pythons, glibc=build.glibc, source=build.source, labelled=build.labelled)
+    return replace(
+        row.build(),
+        pythons=build.pythons,
+        glibc=build.glibc,
+        macos=build.macos,
+        source=build.source,
+        labelled=build.labelled,
+    )
 
 
 def _served(catalog: Catalog, machine: Machine, request: Request) -> Catalog:

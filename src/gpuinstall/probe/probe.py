@@ -39,10 +39,13 @@ def _is_windows(facts: MachineFacts) -> bool:
     return facts.host.os == "windows"
 
 
+def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
+    return tuple(prober.vendor for prober in PROBERS if prober.answers(facts.evidence[prober.vendor]))
+
+
 def _devices_of_windows(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
     """Ask Windows, which takes seconds, only where no maker's driver answers."""
-    answered = any(prober.answers(facts.evidence[prober.vendor]) for prober in PROBERS)
-    return read_adapters(source) if _is_windows(facts) and not answered else facts.devices
+    return read_adapters(source) if _is_windows(facts) and not facts.answered else facts.devices
 
 
 STEPS: tuple[Step[MachineFacts], ...] = (
@@ -53,6 +56,7 @@ STEPS: tuple[Step[MachineFacts], ...] = (
     Step("evidence", _read_makers, together=True),
     Step("pythons", lambda source, _: read_pythons(source), together=True),
     Step("folders", lambda source, _: read_folders(source), together=True),
+    Step("answered", _answered),
     Step("missing_libraries", lambda source, facts: read_missing_libraries(source) if _is_windows(facts) else ()),
     Step("devices", _devices_of_windows),
 )

@@ -38,8 +38,7 @@ class IntelEvidence:
 
         Beside another maker's card they are what draws the screen.
         """
-        found = cards_of(self.facts)
-        others = any(_is_of_others(device) for device in self.facts.devices)
+        found, others = cards_of(self.facts), self._others
         return tuple((device, chip) for device, chip in found if not (others and chip.integrated))
 
     @property
@@ -61,7 +60,12 @@ class IntelEvidence:
         return FixContext(self.facts.fix_keys())
 
     def _draws_only(self, gpus: tuple[LevelZeroGpu, ...]) -> bool:
-        return all(gpu.integrated for gpu in gpus) and any(_is_of_others(device) for device in self.facts.devices)
+        return all(gpu.integrated for gpu in gpus) and self._others
+
+    @property
+    def _others(self) -> bool:
+        """Say whether another maker's card is there: on the bus, or by its driver where nobody read the bus."""
+        return any(map(_is_of_others, self.facts.devices)) or bool({*self.facts.answered} - {"intel"})
 
 
 def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:

@@ -19,7 +19,7 @@ from gpuinstall.vendors.intel.chips import architecture_of
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
-from tests.lab.recorded import PCI, bus, card, healthy, no_libcuda, no_nvml, platform, recording
+from tests.lab.recorded import PCI, bus, card, healthy, libcuda, no_libcuda, no_nvml, nvml, platform, recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -190,6 +190,14 @@ def test_windows_is_served_and_its_adapters_are_read_where_nobody_answers(tmp_pa
     assert outcome(planned(answering)) == "2.15.0+xpu"
     assert [problem.code for problem in without.problems if problem.blocking] == ["level-zero-missing"]
     assert "graphics driver of Intel" in (without.problems[0].fix or "")
+
+
+def test_on_windows_the_graphics_of_a_processor_stay_out_beside_a_driver_that_answers(tmp_path: Path) -> None:
+    files = {"platform.json": platform("Windows", "AMD64", "10")} | nvml({}) | libcuda(1)
+    meteor = level_zero(("Intel(R) Arc(TM) Graphics", 0x7D55, (12, 71, 4), True))
+    machine = read_machine(source=recording(tmp_path, files, meteor))
+
+    assert [gpu.name for gpu in machine.gpus] == ["NVIDIA GeForce RTX 4090"]
 
 
 def test_in_wsl_level_zero_is_asked_where_windows_lends_intels_driver(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.fleet.run_folder import RunFolder
+from tests.fleet.test_together import proven_one_by_one
+from tests.lab import faulty_rank
+from tests.lab.environments import cpu_torch, packages
 from tests.lab.nodes import A100, BROKEN, H100, V100
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.slurm_cluster import SlurmCluster
@@ -53,6 +59,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def torch(cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with a real torch that the nodes share, whose ranks read ``faults.json`` beside it."""
+    real = cpu_torch(tmp_path_factory)
+    folder = shutil.copytree(real, cluster.share / "torch", symlinks=True)
+    faulty_rank.put_into(packages(folder), "/mnt/faults.json")
+    return folder
+
+
 def up(nodes: str, run: str, *more: str) -> tuple[str, ...]:
     where = ("--engine", "slurm", "--nodes", nodes) if "--resume" not in more else ()
     return ("fleet", "up", *where, "--run-dir", f"/mnt/{run}", "--alone", "--python", "3.11", *more)
@@ -89,6 +104,28 @@ def test_a_node_that_dies_in_the_middle_is_lost_and_finished_when_it_is_back(clu
     cluster.revive("n2")
     report = cluster.document(*up("", run, "--resume", "--root", f"{OWN}/{run}"))
     assert report["hosts"] == {"ok": "n[1-4]"}
+
+
+@pytest.mark.parametrize(
+    ("faults", "culprits", "good"),
+    [({}, [], "n[1-4]"), ({"n3": "hang"}, [["n3"]], "n[1-2,4]"), ({"n2": "die"}, [["n2"]], "n[1,3-4]")],
+    ids=["sound", "one hangs", "one dies"],
+)
+def test_a_real_torch_sums_over_the_nodes_and_who_spoils_it_is_named_in_half_a_minute(
+    cluster: SlurmCluster, torch: Path, faults: dict[str, str], culprits: list[list[str]], good: str
+) -> None:
+    (torch.parent / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
+    run = f"together-{len(list(cluster.share.glob('together-*')))}"
+    (cluster.share / run).mkdir()
+    proven_one_by_one(RunFolder(cluster.share / run), "slurm", Path("/mnt") / torch.name, ("n1", "n2", "n3", "n4"))
+    start = time.monotonic()
+    report = cluster.document("fleet", "verify", "--run-dir", f"/mnt/{run}", exit_code=7 if faults else 0)
+    took, busy = time.monotonic() - start, os.getloadavg()[0] / (os.cpu_count() or 1)
+    (group,) = report["together"]
+
+    assert ([culprit["nodes"] for culprit in group["culprits"]], group["good"]) == (culprits, good)
+    assert (group["backend"], report["hosts"]["ok"]) == ("gloo", good)
+    assert took < 30 * max(1.0, busy)
 
 
 def test_two_runs_at_once_on_the_same_nodes_both_end_well(cluster: SlurmCluster) -> None:

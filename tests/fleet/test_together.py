@@ -11,7 +11,7 @@ import pytest
 
 from gpuinstall.fleet.lock_groups import LockGroup
 from gpuinstall.fleet.record import NodeRecord
-from gpuinstall.fleet.run_folder import FleetRun, RunFolder
+from gpuinstall.fleet.run_folder import RunFolder
 from tests.lab import faulty_rank
 from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.nodes import Nodes
@@ -38,15 +38,18 @@ def nodes(venv: Path, tmp_path: Path) -> Nodes:
     nodes = Nodes(tmp_path, Workshop(tmp_path, tmp_path / "caches"), {name: {} for name in NAMES})
     nodes.write()
     nodes.run_dir.mkdir()
-    folder = RunFolder(nodes.run_dir)
-    run = folder.begin("local", NAMES, {})
-    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", NAMES, "0" * 64)
+    proven_one_by_one(RunFolder(nodes.run_dir), "local", venv, NAMES)
+    return nodes
+
+
+def proven_one_by_one(folder: RunFolder, engine: str, venv: Path, names: tuple[str, ...]) -> None:
+    """Write what a run holds once every node has been verified alone."""
+    run = folder.begin(engine, names, {})
+    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", names, "0" * 64)
     folder.write_document("plan", {"locks": [group.to_dict()]})
-    for name in NAMES:
+    for name in names:
         for step, data in told(venv, str(group.sha256)).items():
             folder.keep(NodeRecord(run.id, name, step, status="ok", data=data))
-    assert isinstance(run, FleetRun)
-    return nodes
 
 
 def told(venv: Path, sha256: str) -> dict[str, dict[str, Any]]:

@@ -106,10 +106,6 @@ class Drivers:
         """Find the generation of a chip; None for one that the catalogue does not know."""
         return next((row for row in self.generations if row.first <= capability <= row.last), None)
 
-    def first_of(self, generation: str) -> ComputeCapability:
-        """The lowest compute capability of a generation by its name, such as ``Turing``; raise KeyError for no name."""
-        return {row.name: row.first for row in reversed(self.generations)}[generation]
-
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
         """The lowest compute capability that a cuDNN such as ``9.1.0.70`` has code for; None: all."""
         number = _numbers(version)

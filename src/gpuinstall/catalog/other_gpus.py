@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.errors import UsageError
 
 FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
-_BRANDS = frozenset(
-    {"amd", "apple", "intel", "arc", "radeon", "instinct", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"}
-)
+_IDLE = frozenset({"arc", "radeon", "instinct", "rx", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
+"""Words that tell no products apart, and neither does their maker's name."""
 
 
 class NamedGpu(NamedTuple):
@@ -38,13 +37,22 @@ def find_other(name: str) -> NamedGpu | None:
 
 @cache
 def _listed() -> tuple[NamedGpu, ...]:
-    tables = map(authored.read_data, FILES)
     return tuple(
         NamedGpu(name, table["maker"], table["brand"], row["architecture"], table.get("os"))
-        for table in tables
+        for table in _tables()
         for row in table["chips"]
         for name in (*row["products"], row["architecture"])
     )
+
+
+@cache
+def _tables() -> tuple[dict[str, Any], ...]:
+    return tuple(map(authored.read_data, FILES))
+
+
+@cache
+def _idle() -> frozenset[str]:
+    return _IDLE | {table["brand"].lower() for table in _tables()}
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -52,4 +60,4 @@ def _words(name: str) -> tuple[str, ...]:
     text = re.sub(
         r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=xtx?\b|gre\b)", " ", " ".join(re.findall(r"[^\W_]+", name.lower()))
     )
-    return tuple(word for word in text.split() if word not in _BRANDS and word != "rx")
+    return tuple(word for word in text.split() if word not in _idle())

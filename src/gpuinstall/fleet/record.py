@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gpuinstall.errors import GpuInstallError
 
 SCHEMA = "gpuinstall.node/1"
-WORK = ("survey", "install", "verify")
-"""The steps that nodes take, in order."""
 Outcome = Literal["started", "ok", "failed"]
 
 

@@ -49,11 +49,6 @@ class Hashes:
         known = {url: sha256 for url, sha256 in self.known.items() if url in urls}
         return Hashes(known, {file: head for file, head in self.missing.items() if file.url in urls})
 
-    @property
-    def bytes_missing(self) -> int:
-        """The bytes that the missing hashes cost, as far as the hosts say."""
-        return sum(head.size or 0 for head in self.missing.values())
-
 
 def known_hashes(
     files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], cache: WheelCache, client: Client

@@ -78,13 +78,6 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
     return Misfit(lock, _why_not(plan, build, machine, catalog))
 
 
-def fits_in(
-    folder: Path, machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
-) -> list[Fit | Misfit]:
-    """Judge every lock in ``folder``; raise LockError for one that cannot be read."""
-    return judge(read_locks(folder), machine, request, catalog, exact=exact)
-
-
 def judge(
     locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
 ) -> list[Fit | Misfit]:

@@ -54,7 +54,6 @@ class TorchCode:
     version: str
     cuda: str | None
     hip: str | None
-    git_version: str | None
     witnesses: tuple[Witness, ...] = ()
 
     @property
@@ -81,7 +80,7 @@ def read_torch(wheel: WheelReader, *, witnesses: int = 1) -> TorchCode:
             with closing(wheel.stream(member)) as pieces:
                 architectures = reader(pieces)
             heard += [Witness(name, member, architectures)] if architectures else []
-    return TorchCode(_value(text, "__version__") or "", cuda, hip, _value(text, "git_version"), tuple(heard))
+    return TorchCode(_value(text, "__version__") or "", cuda, hip, tuple(heard))
 
 
 def _value(text: str, name: str) -> str | None:

@@ -15,11 +15,11 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.gpus import products
-from gpuinstall.catalog.libraries import load_libraries
+from gpuinstall.catalog.gpus import load_gpus, products
 from gpuinstall.vendors.nvidia.code import parse_code
+from gpuinstall.versions import ComputeCapability
 
-FILES = ("builds.toml", "drivers.toml", "libraries.toml", "hashes.toml")
+FILES = ("builds.toml", "drivers.toml", "hashes.toml")
 
 
 def rows(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -139,13 +139,13 @@ def test_drivers_alone_are_those_of_the_catalogue() -> None:
     assert load_drivers().branches == load_catalog().drivers.branches
 
 
-def test_generations_are_found_by_name() -> None:
+def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it() -> None:
     drivers = load_drivers()
+    told = drivers.first_drivers.keys() | drivers.tegra.keys()
+    chips = {ComputeCapability.parse(text) for text in load_gpus()["chips"].values()}
 
-    assert [str(drivers.first_of(name)) for name in ("Turing", "Blackwell")] == ["7.5", "10.0"]
-    assert drivers.kernel_modules == (drivers.first_of("Turing"), drivers.first_of("Blackwell"))
-    with pytest.raises(KeyError):
-        drivers.first_of("Celsius")
+    assert [chip for chip in chips if drivers.generation(chip) is None] == []
+    assert [chip for chip in chips if chip > min(drivers.first_drivers) and chip not in told] == []
 
 
 @pytest.mark.parametrize(
@@ -186,15 +186,6 @@ def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
     partial = load_drivers().partially_supported
 
     assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [525, 526, 527, 528, 529]
-
-
-def test_bounds_of_libraries_are_numbers_that_compare() -> None:
-    libraries = load_libraries()
-
-    assert libraries.first_torch_for_numpy_2("linux") < libraries.first_torch_for_numpy_2("windows")
-    assert libraries.mkl_without_symbol <= (2024, 1)
-    assert libraries.glibc_without_executable_stacks > (2, 40)
-    assert set(libraries.bound_companions) == {"torchvision", "torchaudio"}
 
 
 def test_every_default_build_and_every_companion_of_a_release_is_there() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.index import StandInIndex
-from tests.lab.true_index import true_index
+from tests.lab.true_index import elsewhere, lead, true_index
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
@@ -56,7 +56,9 @@ INTRODUCTION = f"""# Programs
 
 What the programs that people ask for come to, for Python {PYTHON} on Linux x86_64 (glibc 2.28). `torch` is the build
 that is chosen with them. uv's own answer is `uv pip compile` of the same words with the default index's torch: it looks
-at no GPU. Made by `python -m tools.programs`; the sentences are the plan's own.
+at no GPU. torch's index is a stand-in: every build of the catalogue with the requirements of its release, and beside
+each the default index's own torchao, torchcodec and xformers. All else is the default index. Made by
+`python -m tools.programs`; the sentences are the plan's own.
 """
 
 
@@ -112,7 +114,9 @@ def main() -> None:
         plain = read_sources(None, {}, Path(folder))
         with open_session(plain, SilentReporter()) as session:
             true_index(Path(folder), load_catalog(), session, PYTHON)
+            pages = elsewhere(session)
         with StandInIndex(Path(folder)) as index:
+            lead(index, pages)
             sources = read_sources(index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder))
             with open_session(sources, SilentReporter()) as session:
                 lines = []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
+from gpuinstall.catalog.authored import read_data
+from gpuinstall.catalog.other_gpus import FILES
+from gpuinstall.machine import Gpu
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_by_chip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.support import Support
 
@@ -18,12 +23,37 @@ The newest torch for each kind of GPU (generation and compute capability) and dr
 chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs there, by that driver or at all.
 """
 
+OTHERS = """\
+## Other makers
+
+None of these builds was run on a card by this project: see [makers.md](makers.md). No driver decides; a dash: no build
+was ever made for the chip.
+"""
+
 
 def support_page(catalog: Catalog) -> str:
     """Write the tables of all platforms."""
     drivers, kinds = known_drivers(catalog), kinds_of(catalog)
     tables = [condensed(served(support(catalog, *platform, kinds, drivers))) for platform in PLATFORMS]
-    return "\n".join((PREFACE.format(date=catalog.date), *map(_markdown, tables)))
+    pages = (PREFACE.format(date=catalog.date), *map(_markdown, tables), OTHERS, *_of_other_makers(catalog))
+    return "\n".join(pages)
+
+
+def _of_other_makers(catalog: Catalog) -> Iterator[str]:
+    """Write a table for each maker whose builds ask for no driver, chip by chip."""
+    for name in FILES:
+        table = read_data(name)
+        gpus = [_chip(table, row) for row in table["chips"]]
+        os, arch = (table["os"], "arm64") if "os" in table else ("linux", "x86_64")
+        rows = support_by_chip(catalog, os, arch, gpus).rows
+        lines = "".join(f"| {row.kind} | {row.builds[0]} |\n" for row in rows)
+        yield f"### {table['brand']}, {os}\n\n| chip | build |\n| --- | --- |\n{lines}"
+
+
+def _chip(table: Mapping[str, Any], row: Mapping[str, Any]) -> Gpu:
+    products = f": {', '.join(row['products'])}" if row["products"] else ""
+    name = f"{row['chip']} ({row['architecture']}){products}"
+    return Gpu(0, name, vendor=table["maker"], architecture=row["architecture"])
 
 
 def _markdown(table: Support) -> str:

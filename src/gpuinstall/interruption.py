@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from subprocess import Popen
     from types import FrameType
+
+
+Result = TypeVar("Result")
 
 
 class _Run:
@@ -31,6 +35,33 @@ def install_handlers() -> None:
 def interrupted() -> bool:
     """Say whether this run is to end, for threads that wait for something else than a program."""
     return _Run.interrupted
+
+
+def within(seconds: float, call: Callable[[], Result]) -> Result:
+    """Make a call in a thread of its own: what may hold its thread for hours, such as a server that dribbles.
+
+    Raise TimeoutError after ``seconds``, or when this run is to end, and what the call raises.
+    """
+    from threading import Thread
+
+    outcome: list[Result | Exception] = []
+
+    def made() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:  # noqa: BLE001  raised again by the thread that waits
+            outcome.append(error)
+
+    thread = Thread(target=made, daemon=True)
+    thread.start()
+    deadline = monotonic() + seconds
+    while thread.is_alive() and monotonic() < deadline and not interrupted():
+        thread.join(min(0.1, max(0.0, deadline - monotonic())))
+    if not outcome:
+        raise TimeoutError
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
 
 
 @contextmanager

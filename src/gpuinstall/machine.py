@@ -100,6 +100,11 @@ class Gpu:
         }
 
     @property
+    def code_name(self) -> str | None:
+        """The name of the code that it runs, ``sm_89`` or as its maker calls it; None where it is not known."""
+        return self.compute_capability.sm if self.compute_capability else self.architecture
+
+    @property
     def label(self) -> str:
         """The name as people say it, without the vendor."""
         unknown = f"unknown {self.architecture} GPU" if self.architecture else "unknown NVIDIA GPU"

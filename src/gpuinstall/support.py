@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog.gpus import products, series_of
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
@@ -71,6 +71,13 @@ def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
     known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
     generations = {chip: catalog.drivers.generation(chip) for chip in known}
     return {f"{found.name if found else 'unknown'} {chip}": chip for chip, found in generations.items()}
+
+
+def named(kind: str) -> str:
+    """A kind of GPU by what people call its cards: ``GTX 10, P100 (6.0, 6.1)`` for ``Pascal 6.0, 6.1``."""
+    generation, _, listed = kind.partition(" ")
+    names = [name for capability in listed.split(", ") for name in series_of(capability)]
+    return f"{', '.join(names) or generation} ({listed})"
 
 
 def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:

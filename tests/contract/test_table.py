@@ -68,3 +68,12 @@ def test_the_table_reads_names_and_drivers_as_the_plan_does() -> None:
 def test_the_platform_of_the_table_is_the_one_of_what_is_named() -> None:
     assert table("--gpu", "DGX Spark", "--driver", "580")["arch"] == "aarch64"
     assert table("--gpu", "RTX 4090", "--driver", "31.0.15.3623")["os"] == "windows"
+
+
+def test_people_are_told_the_platform_the_day_and_the_signs_that_are_there() -> None:
+    nvidia = gpuinstall("table", "--gpu", "GTX 1080", "--gpu", "RTX 5090").out.splitlines()
+    other = gpuinstall("table", "--gpu", "RX 7900 XTX").out.splitlines()
+
+    assert nvidia[0].startswith("Newest PyTorch by GPU and driver: Linux x86_64, as of 20")
+    assert nvidia[-1] == "cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs"
+    assert other[-1].startswith("AMD Radeon RX 7900 XTX  "), "neither sign is in it"

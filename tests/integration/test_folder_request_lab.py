@@ -226,16 +226,19 @@ def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple
 
 def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(workshop: Workshop) -> None:
     workshop.document("lock", "torch", "numpy", "--target", "cu126", "--target", "cpu")
-    workshop.document("install", "rich")
+    done = workshop.run("install", "rich")
+    behind = "warning: pylock.cpu.toml: not of this request and these versions; gpuinstall lock makes all again"
+    assert behind in done.err.splitlines()
     stale = {lock["target"]: lock for lock in workshop.document("lock", "--check", exit_code=6)["data"]["locks"]}
     assert (stale["cu126"]["status"], stale["cpu"]["status"]) == ("fresh", "stale")
     assert stale["cpu"]["reasons"][0]["code"] == "inputs-changed"
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy", "rich"]
     assert workshop.document("lock", "--check")["status"] == "success"
-    workshop.document("remove", "rich")
+    assert behind in workshop.run("remove", "rich").err
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy"]
+    assert behind not in workshop.run("install", "--verify").err
 
 
 def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple: Path) -> None:

@@ -134,6 +134,9 @@ def test_an_arc_gets_a_proven_xpu_environment(workshop: Workshop, play: Play, tm
     assert machine["intel"] == {"level_zero": "1.13"}
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+xpu", "passed")
     assert here.entries() == {".venv", "pylock.xpu.toml"}
+    image = here.run("export", "dockerfile", "--lock", "pylock.xpu.toml").out
+    assert "--device /dev/dri --group-add $(stat -c %g /dev/dri/renderD128) torch" in image
+    assert "nvidia" not in image.lower()
     installs_plainly(here, "pylock.xpu.toml", "2.14.1+xpu")
 
 

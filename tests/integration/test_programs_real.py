@@ -14,7 +14,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from tests.lab.index import StandInIndex
-from tests.lab.true_index import true_index
+from tests.lab.true_index import elsewhere, lead, true_index
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def torch_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInInd
     folder = tmp_path_factory.mktemp("true")
     with open_session(read_sources(None, os.environ, folder), SilentReporter()) as session:
         true_index(folder, load_catalog(), session, PYTHON)
+        pages = elsewhere(session)
     with StandInIndex(folder) as index:
+        lead(index, pages)
         yield index
 
 

@@ -39,7 +39,7 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
     assert done.out == f"2.13.0+cu126 {workshop.folder / '.venv'} ['--venv', '-h']\n"
     missing = workshop.run("run", "no-such-program")
     assert missing.status == 2
-    assert "error: no-such-program cannot be run: No such file or directory" in missing.err
+    assert "error: no-such-program cannot be run: no such program in the environment or on PATH" in missing.err
     assert "gpuinstall install NAME" in missing.err
     play(RTX_5090)
     refused = workshop.run("run", "sh", "-c", "echo it ran")

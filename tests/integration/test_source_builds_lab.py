@@ -91,6 +91,7 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(work
 
 def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:
     make_wheel(stand_in_folder / "simple", "nvidia-cuda-nvcc", "13.0.88", modules={"nvidia/cu13/bin/nvcc": ""})
+    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"})  # little memory
     done = workshop.run("install", "torch", "flash-attn", "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130")
     assert done.status == 0, done.err
     said = workshop.python("import flash_attn; print(flash_attn.SAID)")

@@ -3,12 +3,14 @@
 torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
 and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
 maker's libraries) is kept for the backend that the default index itself serves. torchao, torchcodec and xformers
-are listed for every backend, in the versions that the default index has: which the true index has is not known.
+are listed for every backend, with the default index's own files: which the true index has is not known.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.metadata import Metadata
@@ -18,15 +20,18 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.web import UnreachableError
+from tests.lab.host import Answer
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.session import Session
+    from tests.lab.index import StandInIndex
 
 PLATFORM = ("linux", "x86_64")
 TAG = "manylinux_2_28_x86_64"
@@ -52,11 +57,31 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
     needs = _read_needs(session, minor)
     for build in builds:
         _make(folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}")
-    for tag in {build.backend.tag for build in builds}:
-        for (package, version), own in needs.items():
-            if package in ON_EVERY_PAGE:
-                make_wheel(folder / "whl" / tag, package, version, f"py3-none-{TAG}", **own._asdict())
+    for tag, package in product({build.backend.tag for build in builds}, ON_EVERY_PAGE):
+        make_wheel(folder / "whl" / tag, package, "0")
     return folder
+
+
+def elsewhere(session: Session) -> dict[str, str]:
+    """The pages of the packages that are on every page, by their names; they lead to the files of the default index."""
+    sources = replace(session.sources, default_index=session.default_index, find_links=())
+    return {package: "".join(map(_link, default_wheels(sources, session.client, package))) for package in ON_EVERY_PAGE}
+
+
+def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
+    """Have an index answer with these pages, whatever the backend."""
+    respond = index.torch.respond
+
+    def answered(path: str, headers: dict[str, str]) -> Answer:
+        own = pages.get(path.rstrip("/").rpartition("/")[2]) if path.endswith("/") else None
+        return Answer(200, own.encode(), "text/html") if own else respond(path, headers)
+
+    index.torch.respond = answered
+
+
+def _link(wheel: Wheel) -> str:
+    metadata = f' data-core-metadata="sha256={wheel.metadata_sha256}"' if wheel.metadata_sha256 else ""
+    return f'<a href="{wheel.url.partition("#")[0]}#sha256={wheel.sha256}"{metadata}>{wheel.filename}</a><br/>\n'
 
 
 def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, str], Needs], python_tag: str) -> None:
@@ -86,13 +111,11 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     """What each release of the family on the default index requires."""
-    from dataclasses import replace
-
     sources = replace(session.sources, default_index=session.default_index, find_links=())
     fitting = _fitting(minor)
     wheels = [
         wheel
-        for package in (*WITH_A_RELEASE, *ON_EVERY_PAGE)
+        for package in WITH_A_RELEASE
         for wheel in default_wheels(sources, session.client, package)
         if not fitting.isdisjoint(wheel.tags)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 
 import pytest
@@ -50,7 +51,7 @@ verify -> backend catalog environments errors facts failures files learned proce
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
-wheels -> errors
+wheels -> errors interruption
 words -> catalog errors machine support versions
 """  # noqa: E501
 
@@ -86,10 +87,7 @@ MAY_NAME_MAKERS = {
     "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
-    "export": {
-        "cuda",
-        "rocm",
-    },  # the kinds of images that a Dockerfile makes, and torch's name in one of its lines
+    "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
@@ -105,6 +103,15 @@ MAY_NAME_MAKERS = {
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
     "words": {"cuda"},  # the version that people give for a driver's
 }
+
+
+OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")
+
+
+def aliases(tree: ast.Module) -> list[str]:
+    """The public names of types that a module gives: Status = Literal["ok", "failed"]."""
+    given = (node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None) for node in tree.body)
+    return [name.id for name in given if isinstance(name, ast.Name) and re.match(r"[A-Z]\w*[a-z]", name.id)]
 
 
 def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used() -> None:
@@ -131,12 +138,14 @@ def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
     assert circles(below) == []
 
 
-def test_a_class_name_means_one_thing() -> None:
+def test_the_name_of_a_class_or_a_type_means_one_thing() -> None:
     meanings: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 meanings[node.name].append(name)
+        for alias in aliases(module.tree) if not OF_A_MAKER.match(name) else ():
+            meanings[alias].append(name)
 
     assert {name: where for name, where in meanings.items() if len(where) > 1} == {}
 

@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+from gpuinstall.interruption import within
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
 PREFACE = (
@@ -72,3 +75,22 @@ def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
     words = ["nohup", sys.executable, "-c", PREFACE + code]
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ)
     assert done.stdout == "ready\nTrue\n"
+
+
+def test_a_call_that_takes_too_long_is_left_alone() -> None:
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        within(0.05, lambda: time.sleep(5))
+    assert time.monotonic() - begun < 4
+
+
+def test_a_call_in_time_gives_its_answer_or_raises_its_own_error() -> None:
+    assert within(5, lambda: "an answer") == "an answer"
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 / 0)
+
+
+def test_who_waits_for_a_call_is_interrupted() -> None:
+    running = start("print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))")
+    running.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]

@@ -54,6 +54,12 @@ def brands() -> frozenset[str]:
 
 
 @cache
+def series_of(capability: str) -> tuple[str, ...]:
+    """What people call the cards of a compute capability, ``RTX 30``; nothing where it has no name of that kind."""
+    return tuple(load_gpus()["series"].get(capability, ()))
+
+
+@cache
 def product_of(device: int) -> Product | None:
     """Name the product with this PCI device id under NVIDIA's vendor id; None for one that nobody has listed."""
     table, key = load_gpus(), f"{device:04x}"

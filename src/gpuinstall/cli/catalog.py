@@ -38,7 +38,7 @@ def command() -> None:
     """Show and extend the catalogue."""
 
 
-@command.command("list", help="List the builds that are known, those that were learned with their day.")
+@command.command("list", help="List the builds that are known; a star marks those learned.")
 @_platform
 @_backend
 @framed("catalog")
@@ -55,12 +55,12 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
             screen.line(f"torch {torch:<10} {' '.join(tags)}")
         for row in (row for row in found if row["learned"]):
             _show_row(row, screen)
-        screen.line(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+        screen.prose(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
 
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": found}, show)
 
 
-@command.command("show", help="Show all that is known of a release: its code, its CUDA, where that was learned.")
+@command.command("show", help="Show what is known of a release: its code, its CUDA, its source.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -88,7 +88,7 @@ def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
     return Outcome({"date": catalog.date, "rows": found}, show)
 
 
-@command.command("learn", help="Read the newest release of each REQ in parts, and keep what it has code for.")
+@command.command("learn", help="Read which GPUs the newest release of each REQ has code for.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -181,7 +181,7 @@ def _by_torch(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _show_row(row: dict[str, Any], screen: Terminal) -> None:
     code = " ".join(row["architectures"]) or "no GPU code that it names"
-    screen.line(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}")
+    screen.prose(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}", 4)
     if row["learned"]:
         day = re.sub("T.*", "", row["learned"])
         cost = f"{readable(row['bytes'])} in {row['requests']} requests"

@@ -133,11 +133,11 @@ def last_line(found: Examination) -> str:
     """Say that all is well, or what to do first; a note with nothing to do is no fault."""
     first = next((finding for finding in found.findings if finding.blocking or finding.fix), None)
     if first is not None:
-        return f"first: {(first.fix or first.title).splitlines()[0]}"
+        return f"first: {(first.fix or first.title).splitlines()[0].partition('   #')[0]}"
     return "healthy" if found.environment else "healthy; for an environment: gpuinstall install"
 
 
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
     word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
-    terminal.line(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""))
+    terminal.prose(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""), 6)
     terminal.rows([("why", finding.why), ("do", finding.fix)])

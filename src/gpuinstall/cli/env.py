@@ -39,7 +39,7 @@ def listed(_terminal: Terminal) -> Outcome:
     def show(screen: Terminal) -> None:
         for row in rows:
             screen.line(display_path(Path(row["path"])))
-            screen.line(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}")
+            screen.prose(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}", 4)
         if not rows:
             screen.line("none; gpuinstall install makes one")
 
@@ -97,5 +97,5 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
 
 
 def _sizes(row: dict[str, Any]) -> str:
-    previous = f", and {readable(row['previous']['bytes'])} for the previous one" if row["previous"] else ""
+    previous = f", the previous one {readable(row['previous']['bytes'])}" if row["previous"] else ""
     return readable(row["bytes"]) + previous

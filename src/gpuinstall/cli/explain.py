@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpuinstall.failures.table import Advice, Lookalike
 
 SURE = 0.75
+LABEL = len("one of")
 LIKELIEST = 5
 
 
@@ -156,34 +157,31 @@ def show(
         _show_cause(terminal, cause, advice if place == 0 else ())
     for other, evidence in others:
         terminal.line(f"\n{terminal.style(other.title, 'bold')}: no fault of driver or build")
-        _rows(terminal, [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))])
+        terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
     if not causes and not others:
-        terminal.line("Nothing in this text is a failure that gpuinstall knows.")
-        terminal.line(
-            "Give it the whole output, from the command to its last line: <command> 2>&1 | gpuinstall explain"
+        terminal.prose("Nothing in this text is a failure that gpuinstall knows.")
+        terminal.rows(
+            [
+                ("do", "<command> 2>&1 | gpuinstall explain   # the whole output, from the command to its last line"),
+                ("or", f"gpuinstall doctor{words.get('at', '')} --report report.md   # on the machine itself"),
+            ],
+            LABEL,
         )
-        terminal.line(f"On the machine itself: gpuinstall doctor{words.get('at', '')} --report report.md")
     if advice and not causes:
         terminal.line("\nWhat it advises is often told, and wrong:")
-        _rows(terminal, _refuted(advice))
+        terminal.rows(_refuted(advice), LABEL)
 
 
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice, ...]) -> None:
     failure = load_failures()[cause.id]
     surety = f"{cause.confidence:.0%} sure"
-    terminal.line(f"{terminal.style(cause.title, 'bold')}   [{cause.id}, {surety}]")
+    terminal.prose(f"{cause.title}   [{cause.id}, {surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
     rows = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("one of", "\n".join(f"{load_failures()[each].title} [{each}]" for each in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
-    _rows(terminal, [*rows, *_refuted(advice), ("page", page_of(cause.id))])
+    terminal.rows([*rows, *_refuted(advice), ("page", page_of(cause.id))], LABEL)
 
 
 def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:
     return [("not", f"{each.told}: {each.why}") for each in advice]
-
-
-def _rows(terminal: Terminal, rows: Iterable[tuple[str, str]]) -> None:
-    for label, text in rows:
-        if text:
-            terminal.line(f"  {label:<6} " + text.replace("\n", "\n" + " " * 9))

@@ -103,7 +103,7 @@ def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str |
     return _reported(fleet.folder)
 
 
-@command.command("verify", help="Run kernels on every GPU of every node, and an all-reduce over the nodes.")
+@command.command("verify", help="Run kernels on every GPU of every node, and over all together.")
 @_run_dir
 @_deep
 @_alone

@@ -45,7 +45,7 @@ def read_folder_request(
     if only:
         return FolderRequest().adding(by_hand, read).following(recorded)
     for reason in changed_inputs({name: recorded.files[name] for name in recorded.files.keys() - read}, folder):
-        reporter.warn(f"the lock is not of today's files: {reason.message} (-r reads a file anew)")
+        reporter.warn(f"the lock is not of today's files: {reason.message} (-r reads a file again)")
     own = (project or PROJECT in recorded.files) and not _names_itself(
         (*recorded.requirements, *by_hand.requirements), folder
     )

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.options import InstallOptions, InstallResult
     from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
@@ -188,8 +189,22 @@ def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, ca
             error.hint = _or_for_the_cpu(error.hint)
         raise
     warn_of_unproven(session.reporter, done)
+    _warn_of_other_locks(session.reporter, done)
     status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
+
+
+def _warn_of_other_locks(reporter: Reporter, done: InstallResult) -> None:
+    """The locks of a folder are one set: say which of them a change has left behind."""
+    from gpuinstall.lock.compare import left_behind
+    from gpuinstall.lock.fit import read_locks
+
+    if done.lock_change == "written":
+        names = left_behind(done.found.lock, read_locks(done.paths.folder))
+        if names:
+            reporter.warn(
+                f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"
+            )
 
 
 def _or_for_the_cpu(hint: str | None) -> str:

@@ -67,7 +67,8 @@ def show_rolled_back(terminal: Terminal, paths: EnvironmentPaths, marker: Marker
     """Say what is in force again."""
     terminal.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
     terminal.field("Lock", f"{marker.lock}, as it was then")
-    terminal.field("Ready", f"{ready(paths.venv)}   forth again: gpuinstall install --rollback")
+    terminal.field("Undo", "gpuinstall install --rollback")
+    terminal.field("Ready", ready(paths.venv))
 
 
 def ready(venv: Path) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@click.command("lock", help="Write pylock.<target>.toml for each kind of machine; without a target, for this one.")
+@click.command("lock", help="Write pylock.<target>.toml for each kind of machine: those that lie here, or this one.")
 @options.request_options
 @options.only
 @click.option(
@@ -231,7 +231,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
         for source in each.private:
             private.setdefault(source, []).append(each.path.name)
     for source, names in private.items():
-        terminal.warn(f"{', '.join(names)}: cannot be shared as it is, only with who can reach {source}")
+        terminal.warn(f"{', '.join(names)}: only who can reach {source} can install from it")
     for one in apart:
         terminal.field("Apart", f"{one.package} {one.version} for {one.target}: {one.why}")
 
@@ -241,7 +241,7 @@ def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
     for each in checked:
         terminal.field("Lock", f"{each.lock.name} is {'stale' if each.reasons else 'fresh'}")
         for reason in each.reasons:
-            terminal.line(f"{'':11} {reason.message}")
+            terminal.prose(f"{'':11} {reason.message}", 12)
 
 
 def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:

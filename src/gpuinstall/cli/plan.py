@@ -14,6 +14,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
+from gpuinstall.cli.terminal import columns
 from gpuinstall.errors import NoBuildError
 from gpuinstall.plan import choose
 from gpuinstall.plan.companions import PAIRED
@@ -79,7 +80,7 @@ def command(
 
     def show(screen: Terminal) -> None:
         if why is not None:
-            screen.line(answer(why, plan))
+            screen.prose(answer(why, plan))
         elif everything:
             show_rejected(plan, meant, screen)
         else:
@@ -106,17 +107,27 @@ def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     if plan.choice is None or error is not None:
         terminal.fault(error or NoBuildError("refused", "no build fits"))
         return
-    title = f"torch {plan.choice.build.name} · Python {plan.choice.python}"
-    terminal.line(f"{terminal.style(title, 'bold')}        for {machine_line(machine)}")
+    _show_title(f"torch {plan.choice.build.name} · Python {plan.choice.python}", machine_line(machine), terminal)
     for reason in plan.reasons:
-        terminal.line(f"  {reason.message}")
+        terminal.prose(f"  {reason.message}", 4)
     terminal.line(f"  index  {plan.choice.index or 'the default index'}")
     if len(plan.choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
     if plan.rejected:
-        terminal.line(f"  more   {_more(plan)}")
+        terminal.prose(f"  more   {_more(plan)}", 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
+
+
+def _show_title(title: str, machine: str, terminal: Terminal) -> None:
+    """Write the choice and for whom it is, in one line where a terminal is wide enough."""
+    width = columns(terminal.out)
+    styled = terminal.style(title, "bold")
+    if width is None or len(title) + len(machine) + 12 <= width:
+        terminal.line(f"{styled}        for {machine}")
+    else:
+        terminal.line(styled)
+        terminal.prose(f"  for {machine}", 6)
 
 
 def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:

@@ -99,7 +99,7 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
 def gpu_facts(gpu: Gpu) -> Iterator[str]:
     """List what is known of one GPU."""
     yield gpu.label
-    yield _architecture(gpu) or "compute capability unknown"
+    yield gpu.code_name or "compute capability unknown"
     if gpu.memory_mib:
         yield f"{gpu.memory_mib} MiB"
     yield from filter(None, (gpu.pci_id, gpu.uuid))
@@ -108,12 +108,8 @@ def gpu_facts(gpu: Gpu) -> Iterator[str]:
 
 def _kind(gpu: Gpu) -> str:
     memory = f"{round(gpu.memory_mib / 1024)} GB" if gpu.memory_mib else None
-    facts = filter(None, (_architecture(gpu), memory))
+    facts = filter(None, (gpu.code_name, memory))
     return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(facts) or 'capability unknown'})"
-
-
-def _architecture(gpu: Gpu) -> str | None:
-    return gpu.compute_capability.sm if gpu.compute_capability else gpu.architecture
 
 
 def _driver(driver: Driver) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,5 +73,6 @@ def start(words: list[str], paths: EnvironmentPaths) -> NoReturn:
             raise click.exceptions.Exit(subprocess.call(words, env=variables))
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:
-        hint = "gpuinstall run python …, or ask for the package that brings it: gpuinstall install NAME"
-        raise UsageError("command-missing", f"{words[0]} cannot be run: {error.strerror}", hint=hint) from None
+        hint = "gpuinstall install NAME   # the package that brings it"
+        reason = "no such program in the environment or on PATH" if error.errno == ENOENT else error.strerror
+        raise UsageError("command-missing", f"{words[0]} cannot be run: {reason}", hint=hint) from None

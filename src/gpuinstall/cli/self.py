@@ -34,7 +34,7 @@ def command() -> None:
     """Manage the tool."""
 
 
-@command.command("path", help="Say where the command is, and the line that puts it on PATH.")
+@command.command("path", help="Say where gpuinstall is, and the line for PATH.")
 @framed("self")
 def path(_terminal: Terminal) -> Outcome:
     """Say where it is."""
@@ -48,7 +48,7 @@ def path(_terminal: Terminal) -> Outcome:
     return Outcome({"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show)
 
 
-@command.command("update", help="Bring gpuinstall up to date: from the clone that it was made from.")
+@command.command("update", help="Bring gpuinstall up to date, from its clone.")
 @framed("self")
 def update(terminal: Terminal) -> Outcome:
     """Update the tool."""
@@ -68,7 +68,7 @@ def update(terminal: Terminal) -> Outcome:
     return Outcome({"clone": str(clone), "version": said}, lambda _screen: None)
 
 
-@command.command("uninstall", help="Remove gpuinstall itself; the environments and locks that it made stay.")
+@command.command("uninstall", help="Remove gpuinstall; environments and locks stay.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:

@@ -11,7 +11,7 @@ from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import columns
 from gpuinstall.errors import UsageError
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_by_chip
+from gpuinstall.support import NOTHING, condensed, kinds_of, known_drivers, named, served, support, support_by_chip
 from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
@@ -47,18 +47,33 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
         "arch": table.arch,
         "rows": [{"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))} for row in table.rows],
     }
-    return Outcome(data, lambda screen: show(table, screen))
+    names = [row.kind for row in table.rows] if gpu else [named(row.kind) for row in table.rows]
+    return Outcome(data, lambda screen: show(table, names, catalog.date, screen))
 
 
-def show(table: Support, terminal: Terminal) -> None:
+def show(table: Support, names: Sequence[str], date: str, terminal: Terminal) -> None:
     """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other."""
-    head = ("GPU \\ driver", *(row.kind for row in table.rows))
+    system = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}[table.os]
+    terminal.prose(f"Newest PyTorch by GPU and driver: {system} {table.arch}, as of {date}")
+    head = ("GPU \\ driver", *names)
     cells = [(driver, *_builds(table, number)) for number, driver in enumerate(table.drivers)]
     for number, part in enumerate(_parts(head, cells, columns(terminal.out))):
         if number:
             terminal.line()
         for line in zip(*(_aligned(column) for column in (head, *part)), strict=True):
             terminal.line("  ".join(line).rstrip())
+    if remarks := "; ".join(_remarks(table)):
+        terminal.line()
+        terminal.prose(remarks)
+
+
+def _remarks(table: Support) -> Iterator[str]:
+    """What the signs in a table mean, those that are in it."""
+    shown = {build for row in table.rows for build in row.builds}
+    if any("+cu" in build for build in shown):
+        yield "cu126 is PyTorch for CUDA 12.6, and so on"
+    if NOTHING in shown:
+        yield f"{NOTHING} nothing runs"
 
 
 def _builds(table: Support, number: int) -> list[str]:

@@ -33,6 +33,8 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 DOCS = "GPUINSTALL_DOCS"
+COMMANDS = frozenset({"do", "or"})
+"""The labels behind which commands stand."""
 SCREEN = 80
 """How wide the lines are that end with a time."""
 
@@ -78,6 +80,10 @@ class Terminal:
         except OSError as error:
             raise OutputError("output", f"the result cannot be written: {error.strerror}") from None
 
+    def prose(self, text: str, indent: int = 0) -> None:
+        """Write what is to be read and not to be copied: broken between words where a terminal is too narrow."""
+        self.line(broken(text, columns(self.out), indent))
+
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
         self.line(f"{self.style(f'{label:<11}', 'bold')} {folded(text, columns(self.out))}")
@@ -86,11 +92,11 @@ class Terminal:
         """Write the one document that a command comes to."""
         self.line(json.dumps(document, indent=2))
 
-    def rows(self, rows: Iterable[tuple[str, str | None]]) -> None:
+    def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
         for label, text in rows:
             if text:
-                self.line(_hanging(label, text))
+                self.line(_hanging(f"{label:<{width}}", text, columns(self.out)))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
@@ -109,17 +115,18 @@ class Terminal:
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
-        self._say(f"{self.style('warning:', 'yellow', self.err)} {text}")
+        said = broken(f"warning: {text}", columns(self.err), len("warning: "))
+        self._say(said.replace("warning:", self.style("warning:", "yellow", self.err), 1))
 
     def progress(
         self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
     ) -> AbstractContextManager[Progress]:
-        """Follow a work: live bars in a terminal, a line every ten seconds in a log."""
+        """Follow a work: live bars in a terminal, a line every ten seconds in a log, and beside bars that are drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
         from gpuinstall.cli.progress import Tally, lines
 
-        if self.bars and self.err.isatty():
+        if self.bars and self.err.isatty() and not self.live:
             return self._drawn(label, Tally(parts, unit))
         return lines(label, Tally(parts, unit), self.step)
 
@@ -162,13 +169,15 @@ class Terminal:
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
-        self._say(f"{self.style('error:', 'red', self.err)} {error.message}{mark}")
+        width = columns(self.err)
         page = page_of(error.id) if error.id else None
+        said = broken(f"error: {error.message}{mark}", width, len("error: "))
+        self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
         for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint), ("page", page)):
             if text:
-                self._say(_hanging(label, text))
+                self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
-            self._show(_hanging("log", display_path(self.log.path)))
+            self._show(f"  log   {display_path(self.log.path)}")
 
     def _say(self, text: str) -> None:
         self.record(_ESCAPES.sub("", text).strip())
@@ -203,14 +212,14 @@ def columns(stream: TextIO) -> int | None:
 
 
 def folded(text: str, width: int | None) -> str:
-    """Break a text that a label stands before where a narrow terminal would, but only behind a comma or a dot.
+    """Break a text that a label stands before where a narrow terminal would, but only at a comma and the like.
 
     A command that is to be copied has neither, and stays in one piece.
     """
     if width is None or len(text) + 12 <= width:
         return text
     lines = [""]
-    for part in re.split(r"(?<=[,;·]) ", text):
+    for part in re.split(r"(?<=[,;:·]) | (?=and )", text):
         if lines[-1] and 12 + len(lines[-1]) + 1 + len(part) > width:
             lines.append(part)
         else:
@@ -224,5 +233,38 @@ def in_a_line(word: str) -> str:
     return word if word == first else f"{first[:60]}…"
 
 
-def _hanging(label: str, text: str) -> str:
-    return f"  {label:<5} " + text.replace("\n", "\n" + " " * 8)
+def broken(text: str, width: int | None, indent: int = 0) -> str:
+    """Break prose between words where a terminal is too narrow; what follows its first line is indented."""
+    if width is None:
+        return text
+    from textwrap import wrap
+
+    lines = (
+        wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in text.split("\n")
+    )
+    return "\n".join(part for parts in lines for part in parts)
+
+
+def _hanging(label: str, text: str, width: int | None) -> str:
+    """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
+    head = f"  {label} "
+    room = width and width - len(head)
+    parts = _told(text, room) if label.strip() in COMMANDS else broken(text, room).split("\n")
+    return head + ("\n" + " " * len(head)).join(parts)
+
+
+def _told(text: str, width: int | None) -> Iterator[str]:
+    """Commands whole; where one is too long with its remark, three spaces behind it, that stands below; prose broken.
+
+    A line that begins with a capital letter is prose.
+    """
+    for line in text.split("\n"):
+        command, gap, remark = line.partition("   ")
+        if width is None or len(line) <= width:
+            yield line
+        elif line[:1].isupper():
+            yield from broken(line, width).split("\n")
+        else:
+            yield command
+            yield from broken(remark.strip(), width, 2).split("\n") if gap else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def command(
         gpus=origin.gpus,
         deep=deep,
         surroundings=True,
-        wheels=_locked_wheels(target.parent.parent) if deep else None,
+        wheels=_locked_wheels(target.parent.parent, terminal) if deep else None,
         reporter=terminal,
     )
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
@@ -91,7 +92,7 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         return Path(found).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
-        hint = "gpuinstall install makes one; --venv DIR or --python PATH names another"
+        hint = "gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # tries another, or with --python PATH"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
 
@@ -102,7 +103,7 @@ def _no_gpu_proven(verdict: Verdict) -> VerificationError:
     return VerificationError("no-gpu-proven", "kernels ran on no GPU", seen=seen, hint=hint, data=verdict.to_dict())
 
 
-def _locked_wheels(venv: Path) -> dict[str, Path]:
+def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
     """The wheels of an environment's lock that lie in our cache, as their hashes say."""
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.files import cache_folder
@@ -116,7 +117,9 @@ def _locked_wheels(venv: Path) -> dict[str, Path]:
     with suppress(LockError):
         files = {file: cache.path(file.sha256 or "", file.name) for file in read_lock(venv / marker.lock).files}
         here = {file: path for file, path in files.items() if path.is_file()}
-        return {file.package: path for file, path in here.items() if sha256_of(path) == file.sha256}
+        with terminal.progress("Hash", {file.name: path.stat().st_size for file, path in here.items()}) as progress:
+            found = {file: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
+        return {file.package: path for file, path in here.items() if found[file] == file.sha256}
     return {}
 
 

@@ -56,7 +56,7 @@ def _show_device(terminal: Terminal, device: Device) -> None:
     for check in device.checks:
         left_out = check.name in PROGRAM_CHECKS and check.status == "skipped"
         if (left_out or check.name in WORTH_A_WORD) and check.status != "failed" and check.message:
-            terminal.line(f"  {check.name:<16} {check.message}")
+            terminal.prose(f"  {check.name:<16} {check.message}", 19)
 
 
 def _detail(device: Device) -> str:
@@ -73,9 +73,9 @@ def _detail(device: Device) -> str:
 
 def _show_fault(terminal: Terminal, fault: DeviceFault) -> None:
     mark = f"   [{fault.cause}]" if fault.cause else ""
-    terminal.line(f"  {', '.join(fault.names)}: {fault.message}{mark}")
+    terminal.prose(f"  {', '.join(fault.names)}: {fault.message}{mark}", 4)
     if fault.title:
-        terminal.line(f"    why   {fault.title}")
+        terminal.prose(f"    why   {fault.title}", 10)
     for label, command in zip(("do   ", "or   ", "or   "), fault.fix, strict=False):
         terminal.line(f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10))
 

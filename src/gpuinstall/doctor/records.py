@@ -45,7 +45,7 @@ def changed_by_hand(venv: Path) -> Iterator[Finding]:
         added = " ".join(sorted(installed.keys() - lock.names))
         fix = f"gpuinstall install --replace {added}   # keeps what was added" if added else ""
         fix += "\n" * bool(added) + "gpuinstall install --replace   # as it was locked"
-        yield Finding("environment", "changed-by-hand", title, "something else than gpuinstall changed it", fix)
+        yield Finding("environment", "changed-by-hand", title, "something other than gpuinstall changed it", fix)
 
 
 def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:

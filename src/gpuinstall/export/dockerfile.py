@@ -63,6 +63,12 @@ _NEEDS_KFD = """
 # Not proven on a card yet: gpuinstall verify inside says whether kernels run.
 #"""
 
+_NEEDS_RENDER_NODE = """
+# The host's kernel drives the GPUs (i915 or xe); the container is given their nodes and the group that may open them.
+# The image wants Level Zero's loader and the compute runtime: https://dgpu-docs.intel.com
+# Not proven on a card yet: gpuinstall verify inside says whether kernels run.
+#"""
+
 _JUPYTER = """\
 # To have these locked too: gpuinstall lock torch jupyterlab
 RUN --mount=type=cache,target=/root/.cache/uv uv pip install --python {venv} jupyterlab
@@ -93,6 +99,7 @@ _ACCESS = {
     "cpu": GpuAccess(),
     "cuda": GpuAccess(" --gpus all", _NEEDS, " NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
     "rocm": GpuAccess(" --device /dev/kfd --device /dev/dri", _NEEDS_KFD, group=" --group-add $(stat -c %g /dev/kfd)"),
+    "xpu": GpuAccess(" --device /dev/dri", _NEEDS_RENDER_NODE, group=" --group-add $(stat -c %g /dev/dri/renderD128)"),
 }
 
 _SHOW = 'CMD ["python", "-c", "import torch; print(torch.__version__, torch.cuda.device_count())"]'
@@ -183,7 +190,7 @@ def _platform(lock: Lock) -> str:
 def _backend(lock: Lock) -> Backend:
     """The backend of a lock; raise UsageError for one whose GPUs no container is known to be given."""
     backend = backend_of(lock)
-    compiled = backend.kind == "rocm" and not all(package.wheels for package in lock.pylock.packages)
+    compiled = backend.kind in {"rocm", "xpu"} and not all(package.wheels for package in lock.pylock.packages)
     if backend.kind not in _ACCESS or compiled:
         what = "what it compiles" if compiled else "that"
         message = f"{lock.name} is for {backend}, and no image is known here for {what}"

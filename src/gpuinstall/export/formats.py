@@ -32,5 +32,5 @@ FORMATS = (
     ExportFormat("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
-    ExportFormat("pixi", "Write pixi's pixi.toml: Python by conda, the rest as it is locked.", pixi),
+    ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = Path(__file__).with_name("data")
-GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "symptoms")
+GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "makers", "symptoms")
 
 
 @dataclass(frozen=True)

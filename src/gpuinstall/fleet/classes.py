@@ -11,6 +11,9 @@ from gpuinstall.machine import MAKERS, Machine
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
+_OF_A_GPU = ("index", "name", "compute_capability", "vendor", "architecture", "memory_mib", "mig")
+"""What tells GPUs apart for a choice."""
+
 
 @dataclass(frozen=True)
 class NodeClass:
@@ -22,7 +25,7 @@ class NodeClass:
     @property
     def gpus(self) -> str:
         """The GPUs as people name them: ``8 × H100 80GB HBM3 (sm_90)``."""
-        kinds = Counter((gpu.label, gpu.compute_capability and gpu.compute_capability.sm) for gpu in self.machine.gpus)
+        kinds = Counter((gpu.label, gpu.code_name) for gpu in self.machine.gpus)
         return ", ".join(f"{count} × {name} ({chip or 'unknown'})" for (name, chip), count in kinds.items()) or "no GPU"
 
     @property
@@ -61,10 +64,7 @@ def _kind(document: Mapping[str, Any]) -> Hashable:
         driver.get("cuda"),
         str(document.get("environment")),
         _minors(document.get("pythons")),
-        tuple(
-            (gpu.get("index"), gpu.get("name"), gpu.get("compute_capability"), gpu.get("memory_mib"), gpu.get("mig"))
-            for gpu in document.get("gpus") or ()
-        ),
+        tuple(tuple(gpu.get(key) for key in _OF_A_GPU) for gpu in document.get("gpus") or ()),
         tuple(
             (problem.get("code"), tuple(problem.get("gpus") or ()))
             for problem in document.get("problems") or ()

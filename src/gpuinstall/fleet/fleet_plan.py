@@ -174,7 +174,7 @@ def family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
 
 def nccl_of(build: Build) -> str | None:
     """The collective library that a build asks for, where its metadata were read; None: it is seen in the lock."""
-    from gpuinstall.fleet.collectives import load_collectives
+    from gpuinstall.fleet.nccl_versions import load_collectives
 
     return load_collectives().get((str(build.torch), build.backend.tag))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.files import remove, write_atomically
-from gpuinstall.fleet.collectives import locked_nccl
 from gpuinstall.fleet.lock_groups import LockGroup
+from gpuinstall.fleet.nccl_versions import locked_nccl
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
 from gpuinstall.lock.fit import Misfit, fit

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.fleet.record import NodeRecord
 
-State = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
+Standing = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
 RETRIED = frozenset({"network", "unreachable", "transfer", "too-slow", "standstill", "busy"})
 """What may be another time: a server that was slow, another run in the way."""
 
@@ -23,7 +23,7 @@ class NodeState:
     """What became of one step on one node; the rest says of a failure what, why and how to repair it."""
 
     node: str
-    state: State
+    state: Standing
     code: str | None = None
     message: str | None = None
     hint: str | None = None

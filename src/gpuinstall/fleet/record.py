@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuinstall.errors import GpuInstallError
 
 SCHEMA = "gpuinstall.node/1"
-Outcome = Literal["started", "ok", "failed"]
+NodeOutcome = Literal["started", "ok", "failed"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class NodeRecord:
     node: str
     step: str
     attempt: int = 1
-    status: Outcome = "started"
+    status: NodeOutcome = "started"
     code: str | None = None
     message: str | None = None
     hint: str | None = None

@@ -75,7 +75,7 @@ class PublishLock:
 
 
 LockSource: TypeAlias = Refuse | OwnLock | UseLock | Resolve
-Step: TypeAlias = BuildEnvironment | Verify | Swap | PublishLock
+InstallStep: TypeAlias = BuildEnvironment | Verify | Swap | PublishLock
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Decision:
 
     existing: ExistingEnvironment
     lock: LockSource
-    steps: tuple[Step, ...] = ()
+    steps: tuple[InstallStep, ...] = ()
     misfits: tuple[Misfit, ...] = ()
 
     @property
@@ -128,7 +128,7 @@ def decide(
     return Decision(existing, OwnLock(found, _newer(plan, found)), proof, misfits)
 
 
-def _replacing(choice: Choice, options: InstallOptions) -> tuple[Step, ...]:
+def _replacing(choice: Choice, options: InstallOptions) -> tuple[InstallStep, ...]:
     return BuildEnvironment(choice.python), Verify(options.paths.staging), Swap()
 
 

@@ -19,6 +19,7 @@ from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
+from gpuinstall.lock.fit import OTHER_REQUEST
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.resolver import ResolverProject
 
@@ -114,11 +115,19 @@ def price(decision: Decision, options: InstallOptions, catalog: Catalog, session
             name = source.newer.build.name
             session.reporter.step("Newer", f"torch {name} would run here too: gpuinstall install --upgrade")
         return PricedLock(source.found.plan, source.found.choice, source.found)
-    for misfit in decision.misfits:
-        session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+    _say_misfits(decision, session)
     if isinstance(source, Resolve):
         return resolve_lock(decision.existing, options, catalog, session)
     return price_lock(source.found, decision.existing, options, session)
+
+
+def _say_misfits(decision: Decision, session: Session) -> None:
+    """Say why locks that lie here are not taken, those that were made for another request in one line."""
+    others = [misfit for misfit in decision.misfits if misfit.reason.code != OTHER_REQUEST]
+    if len(others) < len(decision.misfits) and isinstance(decision.lock, Resolve):
+        session.reporter.step("Lock", "a new one, because the request has changed")
+    for misfit in others:
+        session.reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:

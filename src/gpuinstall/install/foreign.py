@@ -18,7 +18,7 @@ from gpuinstall.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-Kind = Literal["venv", "conda", "embedded", "colab", "system"]
+EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
 
 SECONDS = 60.0
 _LOOK = """
@@ -52,7 +52,7 @@ class ForeignEnvironment:
 
     python: Path
     version: str
-    kind: Kind
+    kind: EnvironmentKind
     prefix: Path
     paths: Mapping[str, Path]
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
     return environment
 
 
-def _kind(found: Mapping[str, Any]) -> Kind:
+def _kind(found: Mapping[str, Any]) -> EnvironmentKind:
     if found["venv"]:
         return "venv"
     if found["managed"]:

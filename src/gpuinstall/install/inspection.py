@@ -116,8 +116,9 @@ def _not_ours(paths: EnvironmentPaths) -> UsageError:
     return UsageError(
         "not-ours",
         f"{paths.venv} is {kind}",
-        hint=f"the same with --replace (it stays in {paths.previous}), or with --venv DIR\n"
-        "the same with --into puts torch into it, and leaves what else is there",
+        hint="the same with --venv DIR   # another folder\n"
+        "the same with --into   # puts torch into it, and leaves what else is there\n"
+        f"the same with --replace   # it is kept in {paths.previous}",
     )
 
 
@@ -127,6 +128,6 @@ def _users_packages(paths: EnvironmentPaths, extra: tuple[str, ...]) -> UsageErr
         "users-packages",
         f"{paths.venv} holds packages that its lock does not: {', '.join(extra)}",
         why="they were installed by hand and would be lost with the environment that is replaced",
-        hint=f"gpuinstall install --replace {names}   takes them into the request\n"
-        f"the same with --replace goes on without them; they remain in {paths.previous}",
+        hint=f"gpuinstall install --replace {names}   # takes them into the request\n"
+        f"the same with --replace   # goes on without them; they remain in {paths.previous}",
     )

@@ -67,7 +67,7 @@ def _decided(existing: ExistingEnvironment, options: InstallOptions, catalog: Ca
 
 def _install(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
     if not decision.existing.made_here:
-        session.reporter.warn(f"{options.paths.venv} was not made here, whatever it says: it is built anew")
+        session.reporter.warn(f"{options.paths.venv} was not made here, whatever it says: it is built again")
     if not decision.changes_nothing:
         options = _preflighted(options, session)
         decision = _decided(decision.existing, options, catalog)

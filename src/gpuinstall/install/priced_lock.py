@@ -61,7 +61,8 @@ class PricedLock:
         if self.was_empty:
             yield "Changes", f"+ {len(self.changes)} packages"
         else:
-            yield from (("" if position else "Changes", str(each)) for position, each in enumerate(self.changes))
+            said = list(map(str, self.changes)) or ["none, the same versions"]
+            yield from (("" if position else "Changes", each) for position, each in enumerate(said))
         fetched = "" if find_python(self.choice.python) else f"; uv fetches Python {self.choice.python} too"
         yield "Download", f"{self.bill}{fetched}"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.foreign import ForeignEnvironment
 
 SCHEMA = "gpuinstall.undo/1"
-State = Literal["saving", "saved", "restoring", "proven"]
+UndoState = Literal["saving", "saved", "restoring", "proven"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class UndoRecord:
 
     root: Path
     folder: Path
-    state: State
+    state: UndoState
     new: tuple[str, ...]
     old: tuple[str, ...]
 
-    def at(self, state: State) -> UndoRecord:
+    def at(self, state: UndoState) -> UndoRecord:
         """Go on to a state, and write it down first."""
         gone_on = UndoRecord(self.root, self.folder, state, self.new, self.old)
         document = {key: value for key, value in asdict(gone_on).items() if key in {"state", "new", "old"}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs
-from gpuinstall.lock.inputs import changed_inputs
+from gpuinstall.lock.inputs import changed_inputs, plain
 from gpuinstall.lock.integrity import faults, misdescribed
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, machine_for_target
@@ -99,13 +99,20 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
     if not same_inputs(lock, request):
-        asked = " ".join(request.requirements)
-        reasons.append(Reason("inputs-changed", f"it was made for {' '.join(lock.inputs)}, and {asked} is asked for"))
+        reasons.append(Reason("inputs-changed", _changed(lock, request)))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     judged += [fit(lock, machine, request, catalog) for machine in machines if _of(machine, target)]
     reasons += [each.reason for each in judged if isinstance(each, Misfit)]
     return tuple(dict.fromkeys(reasons))
+
+
+def _changed(lock: Lock, request: Request) -> str:
+    """Say what has come to the request and gone from it since a lock was made."""
+    before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
+    now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints))}
+    moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
+    return f"the request has changed since: {', '.join(moved)}"
 
 
 def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:

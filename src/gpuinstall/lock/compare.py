@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.lock.inputs import plain
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.write import Written
 
-Kind = Literal["added", "removed", "changed", "other-file"]
+DifferenceKind = Literal["added", "removed", "changed", "other-file"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class VersionChange:
     """What became of one package; ``old`` and ``new`` are versions."""
 
     package: str
-    kind: Kind
+    kind: DifferenceKind
     old: str | None = None
     new: str | None = None
 
@@ -80,6 +82,16 @@ def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
         name: by_target for name, by_target in held.items() if len(set(by_target.values())) > 1 and name not in meant
     }
     return {name: [f"{version} for {target}" for target, version in each.items()] for name, each in different.items()}
+
+
+def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
+    """The names of locks of ours that were made for another request than ``lock``, or hold other versions than it."""
+    asked = plain(lock.inputs), plain(lock.constraints)
+    return [
+        other.name
+        for other in others
+        if other.evidence and ((plain(other.inputs), plain(other.constraints)) != asked or held_apart([lock, other]))
+    ]
 
 
 def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock, LockedFile
-    from gpuinstall.reporter import Progress, Reporter
+    from gpuinstall.reporter import Meter, Progress, Reporter
     from gpuinstall.session import Session
     from gpuinstall.web import Client
     from gpuinstall.web.wheel_cache import WheelCache
@@ -51,10 +51,14 @@ class Hashes:
 
 
 def known_hashes(
-    files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], cache: WheelCache, client: Client
+    files: Sequence[LockedFile],
+    catalogued: Callable[[], Mapping[str, str]],
+    cache: WheelCache,
+    client: Client,
+    reporter: Reporter,
 ) -> Hashes:
     """Find every hash that costs no transfer; ``catalogued`` gives the official index's, by the name of the file."""
-    known = {file.url: sha256 for file in files if (sha256 := file.sha256 or _local(file))}
+    known = {file.url: file.sha256 for file in files if file.sha256} | _local_hashes(files, reporter)
     official = [file for file in files if file.url not in known and _is_official(file)]
     published = catalogued() if official else {}
     known |= {file.url: published[file.name] for file in official if file.name in published}
@@ -141,13 +145,14 @@ def local_path(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Path, meter: Meter = lambda _count: None) -> str:
     """Hash a file; raise InstallationError where it cannot be read."""
     digest = hashlib.sha256()
     try:
         with open_regular(path) as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
+                meter(len(chunk))
         return digest.hexdigest()
     except OSError as error:
         raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
@@ -157,9 +162,12 @@ def _is_official(file: LockedFile) -> bool:
     return (urlsplit(file.url).hostname or "").endswith(OFFICIAL_HOSTS)
 
 
-def _local(file: LockedFile) -> str | None:
-    path = local_path(file.url)
-    return sha256_of(path) if path else None
+def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, str]:
+    """Hash the files that lie on this machine and have no hash, by address."""
+    here = {file: path for file in files if not file.sha256 and (path := local_path(file.url))}
+    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in here.items()}
+    with reporter.progress("Hash", parts) as progress:
+        return {file.url: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
 
 
 def _ask(client: Client, cache: WheelCache, file: LockedFile) -> CachedWheel | Head:

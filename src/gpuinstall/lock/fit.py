@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import Choice
     from gpuinstall.request import Request
 
+OTHER_REQUEST = "other-request"
+"""The code of a lock that was made for another request."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -192,7 +195,7 @@ def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Re
     missing += [f"{name} (its marker never holds)" for name in left_out if lock.evidence]
     allowed = map(parse_requirement, request.constraints)
     missing += [f"{constraint.text} (a constraint)" for constraint in allowed if _breaks(lock, constraint)]
-    return Reason("other-request", f"it does not hold {', '.join(missing)}") if missing else None
+    return Reason(OTHER_REQUEST, f"it does not hold {', '.join(missing)}") if missing else None
 
 
 def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:

@@ -78,7 +78,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
-        ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client)
+        ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client, session.reporter)
         document = resolve_project(project, session)
         if tools := build_tools(document):
             document = resolve_project(replace(project, requirements=(*requirements, *tools)), session)
@@ -87,7 +87,8 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     check_provenance(files, pages)
     _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
-    hashes = ahead.result().of(files) | known_hashes(others, _published, session.cache, session.client)
+    more = known_hashes(others, _published, session.cache, session.client, session.reporter)
+    hashes = ahead.result().of(files) | more
     return Resolution(planned, target, document, files, hashes)
 
 

@@ -226,7 +226,7 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuI
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package = missing[1]
         return InstallationError(
-            "package-not-found", f"no source has a package called {package}", why=cause, hint="check the name"
+            "package-not-found", f"no index here has a package called {package}", hint="check the name"
         )
     return None
 

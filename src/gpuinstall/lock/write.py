@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
-Status = Literal["written", "unchanged"]
+LockStatus = Literal["written", "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Written:
 
     path: Path
     lock: Lock
-    status: Status
+    status: LockStatus
     changes: tuple[VersionChange, ...] = ()
     apart: Mapping[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.gpus import LeftOut
     from gpuinstall.vendors.protocol import Rules
 
-Cover = tuple[int, ...]
+GpuPositions = tuple[int, ...]
 """A set of GPUs, by their positions among those of the context."""
 
 _STAGES = (
@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
     build: Build
     python: str
     codes: tuple[Code | Reason, ...] = ()
-    covers: Cover = ()
+    covers: GpuPositions = ()
 
     def choice(self, context: PlanContext) -> Choice:
         """Write it as what to install, and from where."""
@@ -152,7 +152,7 @@ def has_code(build: Build, context: PlanContext) -> bool:
     return all(isinstance(code, Code) or code.code in of_the_driver for code in codes_of(build, context))
 
 
-def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
+def best_cover(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
     """Choose the GPUs to serve where no build runs on every one.
 
     First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the
@@ -161,7 +161,7 @@ def best_cover(covers: Iterable[Cover], context: PlanContext) -> Cover:
     return max(set(covers), key=lambda cover: worth(cover, context), default=())
 
 
-def worth(cover: Cover, context: PlanContext) -> tuple[object, ...]:
+def worth(cover: GpuPositions, context: PlanContext) -> tuple[object, ...]:
     """Sort sets of GPUs: the better to serve, the higher."""
     chosen = [context.gpus[position] for position in cover]
     return (

@@ -15,7 +15,7 @@ from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
-    from gpuinstall.plan.candidates import Candidate, Cover
+    from gpuinstall.plan.candidates import Candidate, GpuPositions
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
@@ -133,7 +133,7 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
     return _would_give("fewer-gpus", cover, candidates, context)
 
 
-def _would_give(code: str, cover: Cover, candidates: list[Candidate], context: PlanContext) -> Reason:
+def _would_give(code: str, cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Reason:
     gpus = [context.gpus[position] for position in cover]
     names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
     indices = ",".join(str(gpu.index) for gpu in gpus)
@@ -141,7 +141,7 @@ def _would_give(code: str, cover: Cover, candidates: list[Candidate], context: P
     return Reason(code, f"--gpus {indices} ({names}) would give torch {found.build.name}")
 
 
-def _best_for(cover: Cover, candidates: list[Candidate], context: PlanContext) -> Candidate:
+def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Candidate:
     return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context)
 
 

@@ -121,8 +121,8 @@ def _disagreement(culprits: list[str], nearest: Rejection | None, context: PlanC
         sides.append(_other_side(nearest, context))
     listed = f"{', '.join(sides[:-1])} and {sides[-1]}"
     if nearest is None or nearest.code in {"other-torch", "other-backend"}:
-        return Reason(nearest.code if nearest else "no-build", f"{listed} disagree: no build has it")
-    return Reason(nearest.code, f"{listed} disagree: {nearest.build.name}: {nearest.message}")
+        return Reason(nearest.code if nearest else "no-build", f"{listed} do not go together: no build has it")
+    return Reason(nearest.code, f"{listed} do not go together: {nearest.build.name}: {nearest.message}")
 
 
 def _other_side(nearest: Rejection | None, context: PlanContext) -> str:

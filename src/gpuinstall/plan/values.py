@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
 
-__all__ = ["Choice", "Plan", "Reason", "Rejection", "Run", "Settled", "Status", "error_of"]
+__all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Rejection", "Run", "Settled", "error_of"]
 
 SCHEMA = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
@@ -25,7 +25,7 @@ PROGRAM_HELD_BACK = "program-held-back"
 PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 """The codes of what is to be said of the programs that were asked for."""
 
-Status = Literal["ok", "partial", "cpu", "refused"]
+PlanStatus = Literal["ok", "partial", "cpu", "refused"]
 
 
 class Rejection(NamedTuple):
@@ -79,7 +79,7 @@ class Plan:
     are asked for may choose from.
     """
 
-    status: Status
+    status: PlanStatus
     choice: Choice | None
     gpus: tuple[Run, ...] = ()
     reasons: tuple[Reason, ...] = ()

@@ -10,15 +10,19 @@ import csv
 import hashlib
 import zipfile
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.files import open_regular
+from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+    from gpuinstall.reporter import Meter, Reporter
 
     Listed = dict[str, str]
     """The digest of each file of a package, by its path, as RECORD writes it."""
@@ -26,20 +30,36 @@ if TYPE_CHECKING:
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 
 
-def altered_files(site: Path, family: Collection[str], wheels: Mapping[str, Path]) -> Iterator[str]:
+def altered_files(
+    site: Path, family: Collection[str], wheels: Mapping[str, Path], reporter: Reporter | None = None
+) -> Iterator[str]:
     """Name the files below ``site`` that are not what was installed; ``wheels`` are those that were locked, as here."""
-    for info in sorted(site.glob("*.dist-info")):
-        name = canonicalize_name(info.name.partition("-")[0])
-        if name not in family:
-            continue
-        listed = _read_record(info / "RECORD")
-        if name in wheels and not listed:
-            yield f"{info.name}/RECORD"
-        if name in wheels:
-            yield from _strange(listed, _wheel_record(wheels[name]))
-        yield from (path for path, digest in listed.items() if not _is(site / path, digest))
-        if name == "torch":
-            yield from _added(site / "torch", site, listed)
+    packages = {
+        info: _read_record(info / "RECORD") for info in sorted(site.glob("*.dist-info")) if _name(info) in family
+    }
+    sizes = {_name(info): sum(map(_size, (site / path for path in listed))) for info, listed in packages.items()}
+    with (reporter or SilentReporter()).progress("Files", sizes) as progress:
+        for info, listed in packages.items():
+            name = _name(info)
+            if name in wheels and not listed:
+                yield f"{info.name}/RECORD"
+            if name in wheels:
+                yield from _strange(listed, _wheel_record(wheels[name]))
+            meter = partial(progress, name)
+            yield from (path for path, digest in listed.items() if not _is(site / path, digest, meter))
+            if name == "torch":
+                yield from _added(site / "torch", site, listed)
+
+
+def _name(info: Path) -> str:
+    """The package whose ``.dist-info`` folder it is."""
+    return canonicalize_name(info.name.partition("-")[0])
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def _strange(listed: Listed, original: Listed) -> Iterator[str]:
@@ -72,12 +92,13 @@ def _parse(record: str) -> Listed:
     return {path: digest.removeprefix("sha256=") for path, digest, *_ in rows if not path.startswith(("..", "/"))}
 
 
-def _is(path: Path, digest: str) -> bool:
+def _is(path: Path, digest: str, meter: Meter) -> bool:
     found = hashlib.sha256()
     try:
         with open_regular(path) as file:
             while chunk := file.read(1 << 20):
                 found.update(chunk)
+                meter(len(chunk))
     except OSError:
         return False
     return base64.urlsafe_b64encode(found.digest()).decode().rstrip("=") == digest

@@ -75,7 +75,7 @@ def verify_environment(
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
-        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {})
+        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
     if not for_cpu:
         devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
@@ -109,7 +109,8 @@ def _has_gpus(machine: Machine) -> bool:
 
 def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
     if tried := [target.name for target in targets if target.unproven is None]:
-        reporter.wait(f"running kernels on {', '.join(tried)}")
+        counted = (f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items())
+        reporter.wait(f"running kernels on {', '.join(counted)}")
     parts = Counter[str]()
     for target in targets:
         parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first
@@ -143,10 +144,13 @@ def _deepened(
     return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
 
 
-def _with_files(devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path]) -> list[Device]:
+def _with_files(
+    devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path], reporter: Reporter
+) -> list[Device]:
     """Fail every device where the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
-    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, wheels)) if torch else []
+    family = load_catalog().family
+    altered = list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
     if not altered:
         return devices
     message = f"{len(altered)} files are not those that were installed: {', '.join(altered[:3])}"

@@ -16,7 +16,7 @@ CPU = "CPU"
 NO_GPU = "no NVIDIA GPU"
 
 CheckStatus = Literal["passed", "failed", "skipped"]
-Status = Literal["passed", "failed", "unproven"]
+VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Device:
     unproven: str | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> VerdictStatus:
         """Failed beats unproven beats passed."""
         if any(check.status == "failed" for check in self.checks):
             return "failed"
@@ -110,7 +110,7 @@ class Verdict:
     devices: tuple[Device, ...]
 
     @property
-    def status(self) -> Status:
+    def status(self) -> VerdictStatus:
         """Failed beats unproven beats passed."""
         found = {device.status for device in self.devices}
         if "failed" in found:

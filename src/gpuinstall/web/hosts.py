@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -10,7 +9,7 @@ from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.interruption import interrupted
+from gpuinstall.interruption import interrupted, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +60,7 @@ class HostGate:
         """Send a request; raise UnreachableError where the host does not answer, or did not before."""
         while True:
             usual = self._patience.window
-            response = self._try(partial(_within, usual if self._answered else min(FIRST_ANSWER_S, usual), send))
+            response = self._try(partial(within, usual if self._answered else min(FIRST_ANSWER_S, usual), send))
             self._answered = True
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
@@ -101,27 +100,6 @@ def _sleep(seconds: float) -> None:
     until = monotonic() + seconds
     while monotonic() < until and not interrupted():
         sleep(min(0.1, max(0.0, until - monotonic())))
-
-
-def _within(seconds: float, send: Callable[[], Response]) -> Response:
-    outcome: list[Response | Exception] = []
-
-    def call() -> None:
-        try:
-            outcome.append(send())
-        except Exception as error:  # noqa: BLE001  raised again by the thread that waits
-            outcome.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    deadline = monotonic() + seconds
-    while thread.is_alive() and monotonic() < deadline and not interrupted():
-        thread.join(0.1)
-    if not outcome:
-        raise TimeoutError
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
 
 
 _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"

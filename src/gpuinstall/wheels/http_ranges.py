@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
 from contextlib import closing
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
 
+from gpuinstall.interruption import within
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Mapping
+    from collections.abc import Collection, Generator, Mapping
 
     from requests import Response
 
@@ -74,7 +74,9 @@ class HttpRanges:
     def _send(self, start: int, end: int) -> Response:
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         try:
-            return _within(self._left(), lambda: self._ask(self._url, headers, login=self._login))
+            return within(self._left(), lambda: self._ask(self._url, headers, login=self._login))
+        except TimeoutError:
+            raise _too_slow() from None
         except (OSError, ValueError) as error:  # requests reads addresses of redirects even where it follows none
             raise _broken(self._url) from error
 
@@ -127,26 +129,6 @@ def _keep_open(response: Response) -> None:
 
 def _total(response: Response) -> int:
     return int(response.headers["Content-Range"].rpartition("/")[2])
-
-
-def _within(seconds: float, send: Callable[[], Response]) -> Response:
-    """Send in a thread of its own: a server that dribbles out its headers would hold ours for hours."""
-    outcome: list[Response | Exception] = []
-
-    def call() -> None:
-        try:
-            outcome.append(send())
-        except Exception as error:  # noqa: BLE001  raised again by the thread that waits
-            outcome.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise _too_slow()
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
 
 
 def _host(url: str) -> str:

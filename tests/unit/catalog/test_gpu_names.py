@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_product
-from gpuinstall.catalog.gpus import brands, products
+from gpuinstall.catalog.gpus import brands, load_gpus, products
 from gpuinstall.errors import GpuInstallError, NoBuildError, UsageError
+from gpuinstall.support import kinds_of
 from gpuinstall.versions import ComputeCapability
 
 
@@ -339,3 +341,17 @@ def test_what_stands_beside_an_arm_processor_is_known() -> None:
 def test_a_chip_s_capability_is_the_one_of_its_products() -> None:
     assert find_product("GB10").capability == ComputeCapability(12, 1)
     assert find_product("GB10B").capability == ComputeCapability(11, 0)
+
+
+def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called() -> None:
+    listed = load_gpus()["series"]
+    names = {text: [one.name for one in products() if str(one.capability) == text] for text in listed}
+
+    assert [(text, word) for text, words in listed.items() for word in words if not _is_called(word, names[text])] == []
+    unnamed = {str(chip) for chip in kinds_of(load_catalog()).values()} - listed.keys()
+    assert unnamed <= {"3.0", "3.5", "5.0", "10.7", "11.0"}
+
+
+def _is_called(series: str, products: list[str]) -> bool:
+    """Say whether a product is of a series: RTX 30 of RTX 3090, GTX 900 of GTX 980."""
+    return any(series.rstrip("0") in name for name in products)

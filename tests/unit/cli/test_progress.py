@@ -20,7 +20,8 @@ from gpuinstall.cli import progress
 from gpuinstall.cli.progress import Tally, short
 from gpuinstall.cli.table import show
 from gpuinstall.cli.terminal import Terminal, folded
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support
+from gpuinstall.errors import UsageError
+from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,15 +114,21 @@ def test_a_wheel_is_called_by_its_package_and_version() -> None:
 def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     catalog = load_catalog()
     shown = condensed(served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))))
+    names = [named(row.kind) for row in shown.rows]
     with screen(width) as (stream, drawn):
-        show(shown, Terminal(out=stream))
-    lines = [line for line in drawn if line.strip()]
+        show(shown, names, catalog.date, Terminal(out=stream))
+    lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= width
-    assert all(line.startswith(("GPU", *(row.kind for row in shown.rows))) for line in lines)
-    assert {line.count("Ada 8.9") for line in lines} == {0, 1}
+    text = " ".join(lines)
+    assert text.startswith(f"Newest PyTorch by GPU and driver: Linux x86_64, as of {catalog.date} GPU")
+    assert text.endswith("cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs")
+    table = [line for line in lines if line.startswith(("GPU", *names))]
+    assert len(table) % (1 + len(names)) == 0
+    assert [line.split("  ")[0] for line in table[1 : 1 + len(names)]] == names
+    assert "RTX 40 (8.9)" in names
     piped = StringIO()
-    show(shown, Terminal(out=piped))
-    assert len(piped.getvalue().splitlines()) == 1 + len(shown.rows)
+    show(shown, names, catalog.date, Terminal(out=piped))
+    assert len(piped.getvalue().splitlines()) == 4 + len(shown.rows)
 
 
 def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole() -> None:
@@ -138,3 +145,31 @@ def test_a_program_within_a_command_line_is_shown_by_its_beginning() -> None:
     out = StringIO()
     Terminal(err=out, verbose=True).started(["python", "-c", "import os\nprint(os)\n"])
     assert out.getvalue() == "            $ python -c 'import os…'\n"
+
+
+def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below() -> None:
+    error = UsageError(
+        "users-packages",
+        "the environment holds packages that its lock does not, and they would be lost",
+        why="they were installed by hand and would be lost with the environment that is replaced",
+        hint="gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request\n"
+        "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu",
+    )
+    with screen(60) as (stream, drawn):
+        Terminal(err=stream).fault(error)
+        Terminal(err=stream).warn("a warning that is longer than what a terminal of sixty columns takes in")
+    assert [line.rstrip() for line in drawn if line.strip()] == [
+        "error: the environment holds packages that its lock does",
+        "       not, and they would be lost",
+        "  why   they were installed by hand and would be lost with",
+        "        the environment that is replaced",
+        "  do    gpuinstall install --replace cowsay --venv a/long/path",
+        "        # takes them into the request",
+        "        Nothing was downloaded. For the CPU build instead:",
+        "        gpuinstall install --backend cpu",
+        "warning: a warning that is longer than what a terminal of",
+        "         sixty columns takes in",
+    ]
+    piped = StringIO()
+    Terminal(err=piped).fault(error)
+    assert len(piped.getvalue().splitlines()) == 4, "a line for each, in a log"

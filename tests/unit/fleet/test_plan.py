@@ -56,6 +56,20 @@ def test_nodes_that_a_choice_cannot_tell_apart_are_one_class() -> None:
     assert found[0].label == "8 × H100 SXM (sm_90) · driver 580.95.05"
 
 
+def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
+    gpus = [{"index": 0, "name": "AMD Radeon Graphics", "vendor": "amd", "compute_capability": None}]
+    least = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
+    documents = [
+        (f"n{number}", {**least, "gpus": [{**gpus[0], "architecture": chip}]})
+        for number, chip in enumerate(("gfx1100", "gfx1151", "gfx1100"))
+    ]
+
+    assert [(one.gpus, one.nodes) for one in classify(documents)] == [
+        ("1 × AMD Radeon Graphics (gfx1100)", ("n0", "n2")),
+        ("1 × AMD Radeon Graphics (gfx1151)", ("n1",)),
+    ]
+
+
 def test_one_lock_serves_all_where_one_can() -> None:
     assert locks(planned(H100, A100, V100)) == {"2.7.1+cu118": "n1,n2,n3,n4,n5,n6"}
 

@@ -153,4 +153,4 @@ def test_a_cuda_backend_on_macos_is_a_contradiction() -> None:
     made = plan(machine(driver=None, os="macos", arch="arm64"), backend="cu126")
 
     assert made.exit_code == 3
-    assert "backend cu126 and macos arm64 disagree" in made.reasons[0].message
+    assert "backend cu126 and macos arm64 do not go together" in made.reasons[0].message

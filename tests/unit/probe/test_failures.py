@@ -13,8 +13,10 @@ import pytest
 from gpuinstall.probe.probe import read_machine
 from tests.lab.recorded import (
     GTX_1080,
+    PCI,
     RTX_4090,
     RTX_5090,
+    bus,
     card,
     healthy,
     libcuda,
@@ -26,6 +28,7 @@ from tests.lab.recorded import (
     platform,
     recording,
 )
+from tests.lab.topology import Node, topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +46,11 @@ SECURE_BOOT = {"/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e
 WSL = {"platform.json": platform(release="5.15.153.1-microsoft-standard-WSL2"), "/dev/dxg": "open\n"}
 COMPAT = "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"
 LAPTOP = {"/sys/class/dmi/id/chassis_type": "10\n", "/lib/modprobe.d/blacklist-nvidia.conf": "blacklist nvidia\n"}
+
+RADEON, RAPHAEL = Node(110000, 0x744C, 24), Node(100306, 0x164E)
+ARC = card(3, "8086:e20b", "xe") | {f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n", "/dev/dri/renderD130": "open\n"}
+NO_LEVEL_ZERO = {"level-zero.txt": 'status 0\n{"library": null, "error": "libze_loader.so.1: No such file"}\n'}
+LEVEL_ZERO = {"level-zero.txt": 'status 0\n{"library": "libze_loader.so.1", "status": 0, "devices": []}\n'}
 
 
 class Made(NamedTuple):
@@ -185,6 +193,32 @@ MADE: dict[str, tuple[Made, ...]] = {
         Made(card(1, driver=None) | NO_DRIVER | LAPTOP, "gpu-switched-off"),
         Made(NO_DRIVER | LAPTOP, "gpu-switched-off", blocking=False),
     ),
+    "F106": (
+        Made(NO_DRIVER | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(0,)),
+        Made(NO_DRIVER | topology(RADEON, render="denied"), "kfd-not-permitted", gpus=(0,)),
+        Made(healthy() | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(1,)),
+    ),
+    "F107": (
+        Made(
+            NO_DRIVER | topology(RADEON),
+            "gfx-override-set",
+            blocking=False,
+            variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+        ),
+    ),
+    "F109": (Made(NO_DRIVER | topology(RAPHAEL, RADEON), "integrated-gpu-left-out", gpus=(0,)),),
+    "F110": (Made(NO_DRIVER | card(3, "1002:744c", None), "amdgpu-not-loaded"),),
+    "F113": (
+        Made(
+            WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""}, "not-in-wsl", blocking=False
+        ),
+    ),
+    "F115": (
+        Made(NO_DRIVER | ARC | NO_LEVEL_ZERO, "level-zero-missing", gpus=(0,)),
+        Made(NO_DRIVER | ARC | LEVEL_ZERO, "level-zero-without-gpu", gpus=(0,)),
+        Made(NO_DRIVER | ARC | LEVEL_ZERO | {"/dev/dri/renderD130": "denied\n"}, "render-not-permitted", gpus=(0,)),
+    ),
+    "F118": (Made({"platform.json": platform("Darwin", "x86_64", "24.5.0", "1")}, "python-under-rosetta"),),
 }
 
 CASES = [pytest.param(entry, made, id=f"{entry}-{made.code}") for entry, all_made in MADE.items() for made in all_made]

@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify.files import altered_files
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from gpuinstall.reporter import Progress, Unit
 
 FAMILY = {"torch", "torchvision"}
 MODULES: dict[str, str | bytes] = {"torch/__init__.py": "answer = 42", "torch/lib/libtorch.so": b"code"}
@@ -59,3 +65,31 @@ def test_a_pipe_in_the_place_of_a_file_is_another_file(site: Path) -> None:
     (site / "torch/__init__.py").unlink()
     os.mkfifo(site / "torch/__init__.py")
     assert list(altered_files(site, FAMILY, {})) == ["torch/__init__.py"]
+
+
+class Counting(SilentReporter):
+    """Keeps what it is told of a work: its parts, and what was done of each."""
+
+    def __init__(self) -> None:
+        self.works: dict[str, tuple[dict[str, int | None], Counter[str]]] = {}
+
+    @contextmanager
+    def progress(self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes") -> Iterator[Progress]:
+        """Count."""
+        assert unit == "bytes"
+        self.works[label] = dict(parts), Counter()
+
+        def advance(part: str, count: int) -> None:
+            self.works[label][1][part] += count
+
+        yield advance
+
+
+def test_what_is_read_is_counted_to_the_last_byte(site: Path) -> None:
+    reporter = Counting()
+    assert list(altered_files(site, FAMILY, {}, reporter)) == []
+    parts, done = reporter.works["Files"]
+
+    assert parts.keys() == {"torch"}
+    assert (parts["torch"] or 0) > 0
+    assert dict(done) == parts

@@ -62,7 +62,7 @@ class Lock:
     @property
     def python(self) -> str | None:
         """The one Python minor that it is for, ``X.Y``, where it says so."""
-        one_minor = re.fullmatch(r"==(\d+\.\d+)\.\*", str(self.pylock.requires_python or ""))
+        one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", str(self.pylock.requires_python or ""))
         return one_minor[1] if one_minor else None
 
     @cached_property

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
 
-pytestmark = pytest.mark.network
-
 
 class Companion(NamedTuple):
     """A wheel, and what it has code for as its libraries were read whole."""
@@ -71,6 +69,7 @@ BUILDS = {
     for build in load_catalog().builds
     if build.on_default_index and build.toolkit and build.confidence != "unverified"
 }
+OF_THE_NETWORK = {"http-status", "too-slow", "transfer"}
 WITH_TRAP = "2.9.1+cu128-linux_x86_64"
 NEWEST = max((name for name in BUILDS if "x86_64" in name), key=lambda name: BUILDS[name].torch)
 
@@ -149,16 +148,23 @@ def _learn(index: Index, name: str, show: Show) -> None:
 
 @pytest.mark.parametrize("name", [NEWEST, WITH_TRAP])
 def test_a_wheel_of_torch_says_what_the_catalogue_says(index: Index, name: str, show: Show) -> None:
-    _learn(index, name, show)
+    try:
+        _learn(index, name, show)
+    except WheelError as error:
+        if error.code not in OF_THE_NETWORK:
+            raise
+        pytest.skip(f"the default index was not to be had: {error.message}")
 
 
 @pytest.mark.heavy
+@pytest.mark.network
 @pytest.mark.parametrize("name", sorted(set(BUILDS) - {NEWEST, WITH_TRAP}))
 def test_every_other_wheel_of_torch_says_so_too(index: Index, name: str, show: Show) -> None:
     _learn(index, name, show)
 
 
 @pytest.mark.heavy
+@pytest.mark.network
 def test_three_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None:
     started = time.monotonic()
     wheel = index.wheel("torch", str(BUILDS[NEWEST].torch), "linux_x86_64")
@@ -168,6 +174,7 @@ def test_three_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None
 
 
 @pytest.mark.heavy
+@pytest.mark.network
 @pytest.mark.parametrize("one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}")
 def test_the_code_of_a_companion(index: Index, one: Companion, show: Show) -> None:
     started = time.monotonic()
@@ -201,6 +208,7 @@ class Remembered:
 
 
 @pytest.mark.heavy
+@pytest.mark.network
 def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index: Index) -> None:
     ranges = Remembered(index.ranges("torchaudio", "2.9.1", "linux_x86_64"))
     right = read_companion(WheelReader(ranges), "torchaudio").architectures

@@ -56,8 +56,10 @@ def test_a_second_run_leaves_it_alone(project: Workshop) -> None:
 
 
 def installed(python: Path) -> set[str]:
-    listed = process.run([uv.uv(), "pip", "freeze", "--python", python])
-    return set(listed.out.split())
+    """What is there beside pip, which is no part of a lock."""
+    listed = process.run([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
+    assert listed.ok, listed.err
+    return set(listed.out.splitlines())
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ MULTIPLY = "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.one
 
 
 def installed(python: Path) -> dict[str, str]:
-    listed = process.run([uv.uv(), "pip", "freeze", "--quiet", "--python", python]).out.split()
+    listed = process.run([uv.uv(), "pip", "freeze", "--quiet", "--exclude", "pip", "--python", python]).out.split()
     return {name: version for name, _, version in (line.partition("==") for line in listed)}
 
 

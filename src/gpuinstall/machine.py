@@ -21,7 +21,7 @@ SYSTEMS = ("linux", "windows", "macos")
 ARCHITECTURES = ("x86_64", "aarch64", "arm64")
 LIBRARIES = ("glibc", "musl")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
-MAKERS = ("amd", "intel", "apple")
+MAKERS_WITH_FACTS = ("amd", "intel", "apple")
 """Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
 MOST_GPUS = 1024
 
@@ -246,7 +246,7 @@ class Machine:
             problems=tuple(map(Problem.read, fields.each("problems"))),
             distribution=fields.text("distribution"),
             signs=fields.texts("signs"),
-            makers={maker: facts.body for maker in MAKERS if (facts := fields.fields(maker))},
+            makers={maker: facts.body for maker in MAKERS_WITH_FACTS if (facts := fields.fields(maker))},
         )
 
     def to_dict(self) -> dict[str, Any]:

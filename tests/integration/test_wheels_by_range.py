@@ -69,7 +69,7 @@ BUILDS = {
     for build in load_catalog().builds
     if build.on_default_index and build.toolkit and build.confidence != "unverified"
 }
-OF_THE_NETWORK = {"http-status", "too-slow", "transfer"}
+OF_THE_NETWORK = {"too-slow", "transfer"}
 WITH_TRAP = "2.9.1+cu128-linux_x86_64"
 NEWEST = max((name for name in BUILDS if "x86_64" in name), key=lambda name: BUILDS[name].torch)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.machine import MAKERS, Machine
+from gpuinstall.machine import MAKERS_WITH_FACTS, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -70,7 +70,7 @@ def _kind(document: Mapping[str, Any]) -> Hashable:
             for problem in document.get("problems") or ()
             if problem.get("blocking")
         ),
-        *(str(document[maker]) for maker in MAKERS if maker in document),
+        *(str(document[maker]) for maker in MAKERS_WITH_FACTS if maker in document),
     )
 
 

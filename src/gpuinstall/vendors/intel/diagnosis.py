@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.vendors.intel.evidence import IntelEvidence
 
-GUIDE = "https://dgpu-docs.intel.com"
-
 
 def faults(evidence: IntelEvidence) -> Iterator[Problem]:
     """Say why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'ray>=2.40'"),
-]
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'ray>=2.40'")
 NAMES = ("r1", "r2", "r3", "r4")
 HOLD = """
 import sys

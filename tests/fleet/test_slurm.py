@@ -161,7 +161,7 @@ def test_what_slurm_cannot_do_is_one_line(cluster: SlurmCluster, arguments: tupl
 def test_a_folder_that_the_nodes_do_not_share_is_found_before_anything_is_installed(cluster: SlurmCluster) -> None:
     done = cluster.run("fleet", "up", "--engine", "slurm", "--nodes", "n[1-2]", "--run-dir", "/root/own", "--json")
 
-    assert (done.status, '"code": "run-folder-not-shared"' in done.out) == (2, True)
+    assert (done.status, '"code": "run-folder-not-shared"' in done.out) == (2, True), done.out + done.err
 
 
 def test_a_run_inside_an_allocation_takes_its_nodes(cluster: SlurmCluster) -> None:

@@ -127,6 +127,14 @@ class SlurmCluster:
         )
         return Finished((script.name,), int(status), out, err)
 
+    def hear(self, script: Path, text: str, seconds: float = 300) -> None:
+        """Wait until what was started has said ``text``."""
+        said = script.with_name(f"{script.name}.err")
+        deadline = time.monotonic() + seconds
+        while not (said.exists() and text in said.read_text("utf-8")):
+            assert time.monotonic() < deadline, f"{text} was never said"
+            time.sleep(0.1)
+
     def kill(self, node: str) -> None:
         """End every process of a node at once."""
         (self.share / f"kill-{node}").touch()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PLAIN_S = 10.0
 MOST_ROWS = 20
+LONGEST = 300
 _STYLES = {"ok": "green", "failed": "red", "lost": "red", "never started": "yellow", "stale": "yellow"}
 
 
@@ -57,6 +58,10 @@ class StepView:
             step, said = self._last
             self._terminal.step(step.partition("-")[0].capitalize(), said)
             self._last = None
+
+    def said(self, text: str) -> None:
+        """Say at once who spoiled a round: the others may take long."""
+        self._terminal.step("Together", shortened(text, LONGEST))
 
     def _draw(self, step: str, states: Mapping[str, NodeState], done: int) -> None:
         from rich.live import Live

@@ -71,6 +71,12 @@ def test_a_log_gets_a_line_now_and_then_where_something_has_changed(monkeypatch:
     ]
 
 
+def test_who_spoiled_a_round_is_said_at_once() -> None:
+    out = StringIO()
+    StepView(Terminal(err=out)).said("n3: rank 2 hung: no answer in 6 s")
+    assert out.getvalue() == "Together    n3: rank 2 hung: no answer in 6 s\n"
+
+
 def test_who_wants_no_words_gets_the_last_line_alone() -> None:
     out = StringIO()
     view = StepView(Terminal(err=out, quiet=True))

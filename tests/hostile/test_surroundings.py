@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from base64 import b64encode
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,15 +39,20 @@ def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
-@contextmanager
-def small_disk(place: Path, size: str) -> Iterator[None]:
+def small_disk(place: Path, size: str) -> AbstractContextManager[None]:
     """Mount a file system of that size."""
+    return mounted(place, "tmpfs", f"size={size}")
+
+
+@contextmanager
+def mounted(place: Path, kind: str, options: str) -> Iterator[None]:
+    """Mount a file system of that kind."""
     place.mkdir(parents=True, exist_ok=True)
     if os.getuid() or shutil.which("mount") is None:
-        pytest.skip("mounting a small file system needs root")
-    made = process.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place])
+        pytest.skip("mounting a file system needs root")
+    made = process.run(["mount", "-t", kind, "-o", options, kind, place])
     if not made.ok:
-        pytest.skip(f"no small file system can be mounted here: {made.err.strip()}")
+        pytest.skip(f"no {kind} can be mounted here: {made.err.strip()}")
     try:
         yield
     finally:
@@ -193,6 +198,24 @@ def test_an_environment_that_is_a_mount_point_is_refused(here: Workshop) -> None
     with small_disk(here.folder / ".venv", "1m"):
         (here.folder / ".venv" / "kept").write_text("mine", encoding="utf-8")
         assert here.document("install", exit_code=2)["errors"][0]["code"] == "mount-point"
+
+
+@pytest.mark.heavy
+def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_beside_it(
+    here: Workshop, tmp_path: Path
+) -> None:
+    assert here.run("install", "torch==2.13.0", "--no-keep").status == 0
+    for name in ("upper", "work", "image"):
+        (tmp_path / name).mkdir()
+    layers = f"redirect_dir=off,lowerdir={here.folder},upperdir={tmp_path / 'upper'},workdir={tmp_path / 'work'}"
+    with mounted(tmp_path / "image", "overlay", layers):
+        above = replace(here, folder=tmp_path / "image")
+        before = above.entries()
+        assert above.document("install", "torch==2.14.1", exit_code=4)["errors"][0]["code"] == "not-replaceable"
+        assert above.entries() == before
+        python = above.folder / ".venv" / "bin" / "python"
+        assert process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip() == "2.13.0+cpu"
+        assert above.run("install", "torch==2.14.1", "--venv", ".venv-second").status == 0
 
 
 @pytest.mark.heavy

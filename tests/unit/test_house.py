@@ -16,7 +16,7 @@ ARROWS = """
 __main__ -> cli interruption
 api -> environments install learned lock probe reporter request session sources verify
 backend ->
-catalog -> backend errors versions web
+catalog -> backend errors files versions web
 config -> errors files
 doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -218,7 +219,6 @@ def test_a_folder_that_a_node_does_not_see_is_found_before_anything_is_done(node
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("survey", "--engine", "ray"), "no-ray"),
         (("survey", "--engine", "slurm"), "no-srun"),
         (("survey", "--engine", "local", "--nodes", "n9"), "no-such-node"),
         (("survey", "--engine", "local", "--nodes", "n["), "hostlist-malformed"),
@@ -232,6 +232,24 @@ def test_what_cannot_be_done_is_one_line(nodes: Nodes, arguments: tuple[str, ...
 
     assert error["code"] == code
     assert "\n" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ("raise ModuleNotFoundError", "no-ray"),
+        ("is_initialized = bool\ndef init(**_): raise ConnectionError('none found')", "no-ray-cluster"),
+    ],
+)
+def test_without_ray_and_without_its_cluster_each_way_out_is_named(nodes: Nodes, found: str, code: str) -> None:
+    (nodes.folder / "path").mkdir()
+    (nodes.folder / "path" / "ray.py").write_text(found, encoding="utf-8")
+    variables = {**nodes.workshop.variables, "PYTHONPATH": str(nodes.folder / "path")}
+    there = replace(nodes, workshop=replace(nodes.workshop, variables=variables))
+    error = there.document("survey", "--engine", "ray", exit_code=2)["errors"][0]
+
+    assert error["code"] == code
+    assert {"no-ray": "pip install", "no-ray-cluster": "ray start --head"}[code] in error["hint"]
 
 
 def test_a_step_that_comes_too_early_names_the_one_before_it(nodes: Nodes) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tests.torture.bounded import Case, apart
 from tests.torture.readers import fuzzed, known_readers
 
 if TYPE_CHECKING:
@@ -15,3 +20,27 @@ SECONDS = 0.2
 def test_every_reader_takes_a_damaged_document_or_says_why_not(tmp_path: Path) -> None:
     cases = [fuzzed(tmp_path, SECONDS, name) for name in known_readers(tmp_path)]
     assert [case.fault for case in cases if case.fault] == []
+
+
+def test_an_attack_whose_process_dies_or_does_not_end_is_broken_and_the_others_go_on() -> None:
+    attacks = (("killed", _killed, 30), ("endless", _endless, 1), ("sound", _sound, 30))
+    with ThreadPoolExecutor() as threads:
+        killed, endless, sound = threads.map(lambda attack: apart(*attack), attacks)
+    assert f"ended with -{signal.SIGKILL:d} after" in killed.fault
+    assert (killed.name, endless.name) == ("killed", "endless")
+    assert f"ended with -{signal.SIGKILL:d} after 1 s" in endless.fault
+    assert sound == Case("held")
+
+
+def _killed() -> Case:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Case("held")
+
+
+def _endless() -> Case:
+    time.sleep(60)
+    return Case("held")
+
+
+def _sound() -> Case:
+    return Case("held")

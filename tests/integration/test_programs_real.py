@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from packaging.version import Version
 
+from gpuinstall import process
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import parse
 from gpuinstall.reporter import SilentReporter
@@ -20,6 +22,8 @@ from tests.lab.workshop import Workshop
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from gpuinstall.process import Finished
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
@@ -37,11 +41,19 @@ def torch_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInInd
         yield index
 
 
+class ShippedWorkshop(Workshop):
+    """One whose commands choose from the shipped catalogue, which has every torch that programs ask for."""
+
+    def run(self, *arguments: str) -> Finished:
+        """Run ``gpuinstall`` with ``arguments``."""
+        return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
+
+
 @pytest.fixture
 def workshop(torch_index: StandInIndex, tmp_path: Path) -> Workshop:
     (tmp_path / "project").mkdir()
     variables = {"GPUINSTALL_TORCH_INDEX": torch_index.torch_index, "PIP_FIND_LINKS": ""}
-    return Workshop(tmp_path / "project", tmp_path / "caches", variables)
+    return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
 
 
 def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(workshop: Workshop) -> None:

@@ -10,6 +10,7 @@ from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -84,6 +85,10 @@ class Nodes:
     def run(self, command: str, *arguments: str) -> Finished:
         """Run a command of the fleet as a person does."""
         return self._local.run("fleet", command, *self._where, *arguments)
+
+    def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command of the fleet as a person does."""
+        return self._local.start("fleet", command, *self._where, *arguments)
 
     def states(self, step: str, data: Mapping[str, Any]) -> dict[str, str]:
         """What a report says of a step, by node."""

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ class SlurmCluster:
         return self.folder / "share"
 
     def __enter__(self) -> Self:
+        self._only = (self.folder / "lock").open("w")
+        flock(self._only, LOCK_EX)  # one cluster at a time: tests that run side by side would end each other's
         shutil.rmtree(self.share, ignore_errors=True)
         for name in ("gpus", "scratch", "do", "project"):
             (self.share / name).mkdir(parents=True)
@@ -77,6 +80,7 @@ class SlurmCluster:
         (self.share / "stop").touch()
         self._running.kill()
         self._running.wait()
+        self._only.close()
 
     def run(self, command: str, *arguments: str, seconds: float = 600) -> Finished:
         """Run ``gpuinstall COMMAND …`` on the controller, and wait."""
@@ -122,6 +126,14 @@ class SlurmCluster:
             script.with_name(f"{script.name}.{kind}").read_text("utf-8") for kind in ("out", "err", "status")
         )
         return Finished((script.name,), int(status), out, err)
+
+    def hear(self, script: Path, text: str, seconds: float = 300) -> None:
+        """Wait until what was started has said ``text``."""
+        said = script.with_name(f"{script.name}.err")
+        deadline = time.monotonic() + seconds
+        while not (said.exists() and text in said.read_text("utf-8")):
+            assert time.monotonic() < deadline, f"{text} was never said"
+            time.sleep(0.1)
 
     def kill(self, node: str) -> None:
         """End every process of a node at once."""

@@ -10,11 +10,13 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
 
 MEMORY_BYTES = 300_000_000
 UV_MEMORY_BYTES = 540_000_000
@@ -89,12 +91,34 @@ def judged(name: str, ended: Ended, allowed: set[int], more: str = "") -> Case:
     return Case(name, f"{said}: {''.join(last)}" if said else "", ended.seconds, ended.peak)
 
 
+def apart(name: str, attack: Callable[[], Case], seconds: float) -> Case:
+    """Make an attack in a process of its own; it is broken where that dies, or does not end in time."""
+    start, context = time.monotonic(), get_context("spawn")
+    heard, told = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(told, attack), daemon=True)
+    process.start()
+    told.close()
+    case: Case | None = None
+    with heard, suppress(EOFError):
+        if heard.poll(seconds):
+            case = heard.recv()
+        else:
+            process.kill()
+    process.join()
+    took = time.monotonic() - start
+    return case or Case(name, f"its process ended with {process.exitcode} after {took:.0f} s, and said nothing", took)
+
+
+def _tell(told: Connection, attack: Callable[[], Case]) -> None:
+    told.send(attack())
+
+
 def _wait(pid: int, deadline: float) -> tuple[int | None, Peak]:
     """Wait for a program; its memory is read while it runs, as the system counts that of who started it too."""
     peak = Peak()
     while True:
         for each in _tree(pid):
-            peak |= _highest(each)
+            peak |= highest(each)
         ended, status, _ = os.wait4(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), peak
@@ -114,7 +138,8 @@ def _tree(pid: int) -> Iterator[int]:
                 yield from _tree(int(child))
 
 
-def _highest(pid: int) -> Peak:
+def highest(pid: int) -> Peak:
+    """Read the most memory that a process has had, without what its parent had (which getrusage counts too)."""
     with suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()
         if found := re.search(r"VmHWM:\s+(\d+) kB", status):

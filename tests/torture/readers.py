@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
@@ -29,7 +28,7 @@ from gpuinstall.request import Request
 from gpuinstall.requirements_file import read_inputs
 from gpuinstall.sources.indexes import parse_pip_file, parse_uv_table
 from tests.frozen import frozen_catalog
-from tests.torture.bounded import Case, Peak
+from tests.torture.bounded import Case, apart, highest
 from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ PAGES: dict[str, Callable[..., object]] = {
 """Without their memory, which would keep every page."""
 SECONDS = 5.0
 """The longest that one document may take, of the processor's time."""
+GRACE = 60.0
+"""How much later than asked for a reader's process may end."""
 WEIRD = (
     "\0",
     "\n",
@@ -71,9 +72,12 @@ LOG = "RuntimeError: CUDA error: no kernel image is available for execution on t
 
 def readers(place: Place, seconds: float) -> Iterator[Case]:
     """Damage documents for so many seconds for each reader, in a process of its own for each."""
-    one = partial(fuzzed, place.folder, seconds)
-    with get_context("spawn").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        yield from pool.imap(one, known_readers(place.folder))
+
+    def one(name: str) -> Case:
+        return apart(name, partial(fuzzed, place.folder, seconds, name), seconds + GRACE)
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield from threads.map(one, known_readers(place.folder))
 
 
 def fuzzed(folder: Path, seconds: float, name: str) -> Case:
@@ -93,8 +97,7 @@ def fuzzed(folder: Path, seconds: float, name: str) -> Case:
         took = time.process_time() - start
         tried, worst = tried + 1, max(worst, took)
         fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Case(f"{name}, {tried} documents", fault, worst, Peak(peak))
+    return Case(f"{name}, {tried} documents", fault, worst, highest(os.getpid()))
 
 
 def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PLAIN_S = 10.0
 MOST_ROWS = 20
+LONGEST = 300
 _STYLES = {"ok": "green", "failed": "red", "lost": "red", "never started": "yellow", "stale": "yellow"}
 
 
@@ -58,8 +59,11 @@ class StepView:
             self._terminal.step(step.partition("-")[0].capitalize(), said)
             self._last = None
 
+    def said(self, text: str) -> None:
+        """Say at once who spoiled a round: the others may take long."""
+        self._terminal.step("Together", shortened(text, LONGEST))
+
     def _draw(self, step: str, states: Mapping[str, NodeState], done: int) -> None:
-        from rich.console import Console
         from rich.live import Live
         from rich.table import Table
 
@@ -70,7 +74,7 @@ class StepView:
         for name, nodes in list(groups.items())[:MOST_ROWS]:
             table.add_row(f"{len(nodes)} {name}", shortened(compress(nodes)))
         if self._live is None:
-            self._live = Live(console=Console(file=self._terminal.err), transient=True, auto_refresh=False)
+            self._live = Live(console=self._terminal.console(self._terminal.err), transient=True, auto_refresh=False)
             self._live.start()
         self._live.update(table, refresh=True)
 
@@ -93,7 +97,6 @@ def show_plan(terminal: Terminal, document: Mapping[str, Any]) -> None:
 
 def show_report(terminal: Terminal, report: FleetReport) -> None:
     """Print nodes that fared alike as one row, those that need somebody first."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -102,7 +105,7 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
         cells = [row.steps.get(step) for step in STEPS]
         texts = [Text(str(cell), style=_STYLES.get(cell.state, "")) if cell else Text("") for cell in cells]
         table.add_row(shortened(compress(nodes)), str(len(nodes)), *texts)
-    Console(file=terminal.out, no_color=not terminal.colored(terminal.out), highlight=False).print(table)
+    terminal.console(terminal.out).print(table)
     for row, nodes in report.alike():
         if row.worst.state != "ok":
             terminal.line(f"{terminal.style('error:', 'red')} {shortened(compress(nodes))}: {row.worst.message}")

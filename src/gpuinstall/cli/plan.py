@@ -190,13 +190,12 @@ def _live(wish: LockRequest, session: Session) -> Plan:
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("torch", "backend", "why not", box=None, pad_edge=False)
     for rejection in plan.rejected:
         table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
-    Console(file=terminal.out, no_color=not terminal.colored(terminal.out)).print(table)
+    terminal.console(terminal.out).print(table)
 
 
 def _normal(question: str) -> str:

@@ -37,6 +37,8 @@ COMMANDS = frozenset({"do", "or"})
 """The labels behind which commands stand."""
 SCREEN = 80
 """How wide the lines are that end with a time."""
+PIPE = 10_000
+"""How wide a table may be where nobody reads in a terminal."""
 
 
 class OutputError(InternalError):
@@ -130,14 +132,18 @@ class Terminal:
             return self._drawn(label, Tally(parts, unit))
         return lines(label, Tally(parts, unit), self.step)
 
-    @contextmanager
-    def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
+    def console(self, stream: TextIO) -> Console:
+        """What rich draws on: as wide as the terminal; a line for each row where nobody reads in one."""
         from rich.console import Console
 
+        width = columns(stream) or PIPE
+        return Console(file=stream, width=width, no_color=not self.colored(stream), highlight=False)
+
+    @contextmanager
+    def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
         from gpuinstall.cli.progress import bars
 
-        width = os.get_terminal_size(self.err.fileno()).columns or None
-        console = Console(file=self.err, width=width, no_color=not self.colored(self.err), highlight=False)
+        console = self.console(self.err)
         self.live.append(console)
         try:
             with bars(label, tally, console) as progress:

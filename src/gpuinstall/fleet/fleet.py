@@ -50,6 +50,9 @@ class Watcher(Protocol):
     def end(self) -> None:
         """Leave the screen to what comes."""
 
+    def said(self, text: str) -> None:
+        """Say what is found while more is tried."""
+
 
 @dataclass(frozen=True)
 class Fleet:
@@ -125,7 +128,9 @@ class Fleet:
             replace(group, nodes=tuple(node for node in group.nodes if node in here)) for group in self.folder.groups()
         ]
         start = time.monotonic()
-        document = prove_together(self.folder, groups, self.folder.records("survey", nodes), self._round)
+        document = prove_together(
+            self.folder, groups, self.folder.records("survey", nodes), self._round, self.watcher.said
+        )
         self.folder.write_document("together", document | {"seconds": round(time.monotonic() - start, 3)})
 
     def states(self, step: str) -> dict[str, NodeState]:

@@ -14,7 +14,7 @@ from gpuinstall.errors import UsageError, VerificationError
 from gpuinstall.facts.children import time_limit
 from gpuinstall.fleet.hostlist import compress, expand
 from gpuinstall.fleet.node import environment_of
-from gpuinstall.fleet.search import Findings, result_of, search
+from gpuinstall.fleet.search import Culprit, Findings, described, result_of, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,16 +82,23 @@ def prove_together(
     groups: Sequence[LockGroup],
     surveys: Mapping[str, NodeRecord],
     run: Callable[[Round], Mapping[str, NodeRecord]],
+    said: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Try each group of nodes that may share a job; ``run`` takes a round to its nodes and brings their records."""
+    """Try each group of nodes that may share a job; ``run`` takes a round to its nodes and brings their records.
+
+    Who spoiled a round is ``said`` at once, before the others are tried again.
+    """
     counter = iter(range(1, 1_000_000))
 
     def attempt(nodes: Nodes) -> GroupResult:
         told = Round(next(counter), {node: _devices(surveys[node]) for node in nodes}, backend)
         folder.write_document(told.step, told.to_dict())
         found = run(told)
-        said = {node: record.data.get("ranks") or record.message or "no answer" for node, record in found.items()}
-        return result_of(nodes, said)
+        answers = {node: record.data.get("ranks") or record.message or "no answer" for node, record in found.items()}
+        result = result_of(nodes, answers)
+        if result.suspects:
+            said(described([Culprit((node,), why) for node, why in result.suspects.items()]))
+        return result
 
     results = []
     for nodes in shared_jobs(groups):

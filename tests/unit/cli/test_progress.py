@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
-import struct
-import termios
-from contextlib import contextmanager, suppress
 from io import StringIO
-from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,37 +13,13 @@ from gpuinstall.cli.table import show
 from gpuinstall.cli.terminal import Terminal, folded
 from gpuinstall.errors import UsageError
 from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
+from tests.lab.screen import screen
 
 WHEELS = {
     "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl": 850_000_000,
     "nvidia_cudnn_cu12-9.14.0.64-py3-none-manylinux_2_27_x86_64.whl": 571_000_000,
     "sympy-1.14.0-py3-none-any.whl": 6_000_000,
 }
-
-
-@contextmanager
-def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
-    """A terminal of so many columns; what was drawn on it is in the list afterwards."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    raw, drawn = bytearray(), list[str]()
-
-    def read() -> None:
-        with suppress(OSError):  # Linux says so that nobody writes any more
-            while chunk := os.read(ours, 4096):
-                raw.extend(chunk)
-
-    reader = Thread(target=read)
-    reader.start()
-    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
-        yield stream, drawn
-    reader.join()
-    os.close(ours)
-    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode()).replace("\r", "\n").split("\n")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

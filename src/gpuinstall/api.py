@@ -53,6 +53,7 @@ def install(
     upgrade: bool = False,
     replacing: bool = False,
     torch_index: str | None = None,
+    only_binary: bool = False,
     offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> InstallResult:
@@ -69,7 +70,7 @@ def install(
     asked = replace(request, preferred_pythons=preferred)
     folder = _whole(request, paths.folder, paths.venv)
     options = InstallOptions(paths, meant, here, asked, folder, upgrade=upgrade, replace=replacing)
-    with _session(paths.folder, torch_index, reporter, offline=offline) as (session, catalog):
+    with _session(paths.folder, torch_index, reporter, only_binary=only_binary, offline=offline) as (session, catalog):
         return installation.install(options, catalog, session)
 
 
@@ -79,6 +80,7 @@ def install_into(
     *,
     machine: Machine | None = None,
     torch_index: str | None = None,
+    only_binary: bool = False,
     offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
@@ -88,7 +90,10 @@ def install_into(
     """
     meant, here = _machines(machine, request, reporter)
     options = into.IntoOptions(Path(python).absolute(), meant, here, request)
-    with _session(Path(python).absolute().parent, torch_index, reporter, offline=offline) as (session, catalog):
+    with _session(Path(python).absolute().parent, torch_index, reporter, only_binary=only_binary, offline=offline) as (
+        session,
+        catalog,
+    ):
         return into.install_into(options, catalog, session)
 
 
@@ -100,6 +105,7 @@ def lock(
     machine: Machine | None = None,
     upgrade: bool = False,
     torch_index: str | None = None,
+    only_binary: bool = False,
     offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[Written]:
@@ -108,7 +114,7 @@ def lock(
     Locks there that serve stay, unless ``upgrade`` is set. Raise a GpuInstallError.
     """
     place = Path(folder).absolute()
-    with _session(place, torch_index, reporter, offline=offline) as (session, catalog):
+    with _session(place, torch_index, reporter, only_binary=only_binary, offline=offline) as (session, catalog):
         known = with_locked_builds(catalog, place, session)
         named = [LockRequest.for_target(Target.parse(target), request, known) for target in targets]
         wanted = named or [LockRequest(machine or read_machine(reporter), request, known, builds_here=machine is None)]
@@ -142,10 +148,10 @@ def _machines(machine: Machine | None, request: Request, reporter: Reporter) -> 
 
 @contextmanager
 def _session(
-    folder: Path, torch_index: str | None, reporter: Reporter, *, offline: bool
+    folder: Path, torch_index: str | None, reporter: Reporter, *, only_binary: bool, offline: bool
 ) -> Iterator[tuple[Session, Catalog]]:
     """Open what a run uses, with the configuration of this machine, and that of pip and uv that counts in a folder."""
     sources = read_sources(torch_index or os.environ.get(TORCH_INDEX), os.environ, folder)
     catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
-    with open_session(sources, reporter, offline=offline) as session:
+    with open_session(sources, reporter, offline=offline, only_binary=only_binary) as session:
         yield replace(session, folder=folder), catalog

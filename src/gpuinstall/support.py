@@ -138,7 +138,7 @@ def _merged(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _merged_rows(rows: Iterable[Row]) -> list[Row]:
     merged: list[Row] = []
     for row in rows:
-        generation, capability = row.kind.rsplit(" ", 1)
+        generation, _, capability = row.kind.rpartition(" ")
         last = merged[-1] if merged else None
         if last and last.kind.startswith(f"{generation} ") and last.builds == row.builds:
             merged[-1] = Row(f"{last.kind}, {capability}", row.builds)

@@ -230,8 +230,9 @@ def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]
     assert plan(*arguments)["exit_code"] == 2
 
 
-def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work() -> None:
-    error = plan("--gpu", "RTX 5090")["errors"][0]
+@pytest.mark.parametrize("gpu", ["RTX 5090", "5090", "sm_120"])
+def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work(gpu: str) -> None:
+    error = plan("--gpu", gpu)["errors"][0]
 
     assert error["code"] == "driver-missing"
     assert "get 580" in error["hint"]

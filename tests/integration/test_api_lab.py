@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 EACH = """
-from gpuinstall import Request, install, lock, machine_in_words, verify
+import subprocess, sys
+from gpuinstall import Request, install, install_into, lock, machine_in_words, verify
 from gpuinstall.errors import UsageError, VerificationError
 made = install("env")
 assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"
@@ -37,6 +38,8 @@ try:
     install("locks")
 except UsageError as error:
     assert error.code == "not-ours"
+subprocess.run([sys.executable, "-m", "venv", "--without-pip", "theirs"], check=True)
+assert install_into("theirs/bin/python", Request(("torch",))).verdict["status"] == "passed"
 """
 
 

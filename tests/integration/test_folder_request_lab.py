@@ -229,9 +229,18 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(wor
     done = workshop.run("install", "rich")
     behind = "warning: pylock.cpu.toml: not of this request and these versions; gpuinstall lock makes all again"
     assert behind in done.err.splitlines()
-    stale = {lock["target"]: lock for lock in workshop.document("lock", "--check", exit_code=6)["data"]["locks"]}
+    checked = workshop.document("lock", "--check", exit_code=6)
+    stale = {lock["target"]: lock for lock in checked["data"]["locks"]}
     assert (stale["cu126"]["status"], stale["cpu"]["status"]) == ("fresh", "stale")
     assert stale["cpu"]["reasons"][0]["code"] == "inputs-changed"
+    assert [error["hint"] for error in checked["errors"]] == ["gpuinstall lock"]
+    assert workshop.run("lock", "--check").out.splitlines()[-1] == "  do    gpuinstall lock"
+    assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
+    other = (
+        "pylock.cpu.toml was made for torch numpy, and torch numpy rich is asked for; gpuinstall lock makes all again"
+    )
+    assert f"warning: {other}" in workshop.run("sync", "--target", "cpu", "--venv", "other").err.splitlines()
+    assert "warning" not in workshop.run("sync").err
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy", "rich"]
     assert workshop.document("lock", "--check")["status"] == "success"
@@ -250,6 +259,9 @@ def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple
     assert reasons.keys() == {"versions-differ"}
     assert "numpy" in reasons["versions-differ"]
     assert "disagree" in later.run("doctor").out
+    assert later.run("lock", "--check", "--offline").out.splitlines()[-1] == "  do    gpuinstall lock"
+    later.document("lock")
+    assert later.document("lock", "--check", "--offline")["status"] == "success"
 
 
 def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(workshop: Workshop) -> None:

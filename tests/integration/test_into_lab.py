@@ -144,6 +144,12 @@ def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> 
     assert files(system) == before
 
 
+@pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"])
+def test_what_means_nothing_there_is_refused(workshop: Workshop, option: str) -> None:
+    error = workshop.document("install", "--into", "--venv", "theirs", option, exit_code=2)["errors"][0]
+    assert error["message"] == f"--into does not go with {option.partition('=')[0]}"
+
+
 def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     venv = plain_venv(workshop)

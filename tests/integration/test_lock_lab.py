@@ -234,10 +234,12 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(work
     assert stale["data"]["locks"][0]["reasons"] == [
         {"code": "inputs-changed", "message": "requirements.txt has changed since it was made"}
     ]
-    assert stale["errors"][0]["hint"] == "gpuinstall lock --upgrade -r requirements.txt"
+    assert stale["errors"][0]["hint"] == "gpuinstall lock -r requirements.txt"
+    assert "first: gpuinstall lock -r requirements.txt" in workshop.run("doctor").out.splitlines()
     file.unlink()
-    gone = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
-    assert [reason["code"] for reason in gone] == ["inputs-gone"]
+    gone = workshop.document("lock", "--check", "--offline", exit_code=6)
+    assert [reason["code"] for reason in gone["data"]["locks"][0]["reasons"]] == ["inputs-gone"]
+    assert gone["errors"][0]["hint"] == "gpuinstall lock --only numpy torch   # or put the file back"
     assert workshop.document("lock", "torch", "numpy", "--check", "--offline")["status"] == "success"
     only = ("lock", "--only", "torch", "numpy", "--target", "cpu")
     assert workshop.document(*only)["data"]["locks"][0]["status"] == "written"
@@ -245,6 +247,9 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(work
     file.write_text("torch\n", encoding="utf-8")
     workshop.document(*words)
     assert lock.read_text(encoding="utf-8") == before
+    file.write_text("torch\ncowsay\n", encoding="utf-8")
+    workshop.document("lock", "-r", "requirements.txt")
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
 def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Workshop) -> None:

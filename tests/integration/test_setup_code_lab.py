@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import process, uv
+from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import make_project, make_silent_sdist
 from tests.lab.wheels import make_wheel
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
+FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 ASKED = ("plain", "--backend", "cpu")
 
@@ -75,6 +80,32 @@ def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
     (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
         assert workshop.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary"
+    assert not ran.exists()
+
+
+def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_removed(
+    workshop: Workshop, ran: Path
+) -> None:
+    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, "theirs"], cwd=workshop.folder)
+    assert made.ok, made.err
+    into = ("install", "--into", "--venv", "theirs", *ASKED)
+    assert workshop.document(*into, "--only-binary", exit_code=3)["errors"][0]["code"] == "only-binary"
+    assert workshop.run("lock", *ASKED, "filelock").status == 0
+    ran.unlink()
+    (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
+    forgetful = replace(workshop, caches=workshop.caches.with_name("empty"))
+    for command in (into, ("remove", "filelock")):
+        assert forgetful.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary", command
+    assert not ran.exists()
+
+
+def test_only_binary_is_had_from_python_too(workshop: Workshop, ran: Path) -> None:
+    call = 'lock(".", Request(("plain",), backend="cpu"), targets=["cpu"], only_binary=True)'
+    code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, lock\ntry:\n    {call}\n"
+    code += "except GpuInstallError as error:\n    print(error.code)"
+    variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
+    done = process.run([sys.executable, "-c", code], env=variables, cwd=workshop.folder)
+    assert done.out == "only-binary\n", done.err
     assert not ran.exists()
 
 

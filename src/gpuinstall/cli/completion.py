@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import (
+    BashComplete,
     CompletionItem,
     ShellComplete,
+    ZshComplete,
     add_completion_class,
     get_completion_class,
     split_arg_string,
@@ -21,6 +23,30 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
 
 VARIABLE = "_GPUINSTALL_COMPLETE"
+
+
+@add_completion_class
+class QuotingBashComplete(BashComplete):
+    """What click's lacks: bash puts a value into the line as it is, and one with a blank would be several words."""
+
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)",
+        """[[ ${COMP_WORDS[COMP_CWORD]} == [\\"\\']* ]] || printf -v value %%q "$value"
+            COMPREPLY+=("$value")""",
+    )
+
+
+@add_completion_class
+class StartingZshComplete(ZshComplete):
+    """What click's lacks: a new zsh has not started completion; and it takes away a word that no value begins with."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    compdef ", "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef "
+    ).replace(
+        "compadd -U -V unsorted -a completions",
+        """compadd -U -V unsorted -a completions
+        (( $#completions == 1 )) || [[ -n $compstate[unambiguous] ]] || compstate[insert]=""",
+    )
 
 
 @add_completion_class

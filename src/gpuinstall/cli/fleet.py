@@ -228,7 +228,9 @@ def _session(
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    return open_session(read_sources(named, os.environ, Path.cwd(), configured=configured), terminal, offline=offline)
+    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
+    only_binary = options.read_project_config().only_binary
+    return open_session(sources, terminal, offline=offline, only_binary=only_binary)
 
 
 def _reported(folder: RunFolder) -> Outcome:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuinstall.cli import install_options, options
-from gpuinstall.cli.install_into import IntoRun, check_not_a_path, put_into
+from gpuinstall.cli.install_into import IntoRun, check_not_a_path, kernel_elsewhere, put_into
 from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -19,6 +19,7 @@ from gpuinstall.environments.jupyter import PACKAGE
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from gpuinstall.catalog import Catalog
@@ -76,21 +77,33 @@ def command(
     """Install."""
     from gpuinstall.session import open_session
 
-    if jupyter and (rollback or into):
-        raise UsageError("jupyter-elsewhere", "--jupyter is for an environment that gpuinstall makes or changes here")
+    moved = {"--only": only, "--replace": replacing, "--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
+        more = {"a requirement": request.has_requirements, "--into": into, "--dry-run": dry_run, "--jupyter": jupyter}
+        _check_alone("--rollback", more | moved)
         return _roll_back(terminal, Path(venv), wait)
+    only_binary = only_binary or options.read_project_config().only_binary
     if into:
-        return put_into(terminal, request, machine, IntoRun(Path(venv), dry_run, wait, code_check, offline))
+        _check_alone("--into", moved)
+        if jupyter:
+            raise kernel_elsewhere(request.python, Path(venv))
+        run = IntoRun(Path(venv), dry_run, wait, code_check, only_binary, offline)
+        return put_into(terminal, request, machine, run)
     check_not_a_path(request.python)
     if jupyter:
         request = request._replace(requirements=(*request.requirements, PACKAGE))
     prepared = prepare(terminal, request, machine, Path(venv), only=only, offline=offline)
     wanted = replace(prepared.options, replace=replacing, upgrade=upgrade, moving=_names(packages), verify=verify)
     wanted = replace(wanted, keep=keep, fallback=fallback, jupyter=jupyter, wait=wait)
-    only_binary = only_binary or options.read_project_config().only_binary
     session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)
+
+
+def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
+    """Raise UsageError where an option is given that means nothing in another mode, and would be passed over."""
+    if given := [name for name, is_given in others.items() if is_given]:
+        message = f"{mode} does not go with {', '.join(given)}"
+        raise UsageError("options-apart", message, hint=f"gpuinstall install {mode}")
 
 
 class Prepared(NamedTuple):

@@ -31,6 +31,7 @@ class IntoRun(NamedTuple):
     dry_run: bool
     wait: float
     code_check: bool
+    only_binary: bool
     offline: bool
 
 
@@ -50,6 +51,13 @@ def check_not_a_path(python: str | None) -> None:
         )
 
 
+def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
+    """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
+    named = shlex.quote((python or "") if is_path(python) else str(interpreter(venv)))
+    hint = f"{named} -m pip install ipykernel, then {named} -m ipykernel install --user --name NAME"
+    return UsageError("jupyter-elsewhere", "--jupyter is for the environments that gpuinstall makes", hint=hint)
+
+
 def put_into(
     terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, run: IntoRun
 ) -> Outcome:
@@ -67,7 +75,10 @@ def put_into(
     sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
     wanted = IntoOptions(python, meant, here, replace(asked, managed_pythons=False), run.wait)
-    with open_session(sources, terminal, offline=run.offline, code_check=run.code_check) as session:
+    opened = open_session(
+        sources, terminal, offline=run.offline, code_check=run.code_check, only_binary=run.only_binary
+    )
+    with opened as session:
         done = (dry_run_into if run.dry_run else install_into)(wanted, catalog, session)
     return Outcome(done.to_dict(), lambda screen: show(screen, done))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ import click
 from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.requirements_file import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,11 +204,7 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
 
 def _stale(checked: CheckedLock) -> LockError:
     reasons = "; ".join(reason.message for reason in checked.reasons)
-    unnamed = [reason.code for reason in checked.reasons] == ["no-target"]
-    files = "".join(f" -r {shlex.quote(name)}" for name in checked.lock.requirements_files if name != PROJECT)
-    message = f"{checked.lock.name} is stale: {reasons}"
-    hint = "gpuinstall lock --prune" if unnamed else f"gpuinstall lock --upgrade{files}"
-    return LockError("lock-stale", message, hint=hint)
+    return LockError("lock-stale", f"{checked.lock.name} is stale: {reasons}", hint=checked.command)
 
 
 def _diff(old: Path, new: Path) -> Outcome:
@@ -237,11 +231,13 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
 
 
 def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
-    """Write one line a lock: fresh, or stale and why."""
+    """Write one line a lock: fresh, or stale and why; then what makes them fresh."""
     for each in checked:
         terminal.field("Lock", f"{each.lock.name} is {'stale' if each.reasons else 'fresh'}")
         for reason in each.reasons:
             terminal.prose(f"{'':11} {reason.message}", 12)
+    for command in dict.fromkeys(each.command for each in checked if each.reasons):
+        terminal.line(f"  do    {command}")
 
 
 def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @install_options.replacing
 @install_options.keep
 @install_options.wait
+@options.only_binary
 @options.offline
 @framed("remove")
 def command(
@@ -36,6 +37,7 @@ def command(
     replacing: bool,
     keep: bool,
     wait: float,
+    only_binary: bool,
     offline: bool,
 ) -> Outcome:
     """Remove packages."""
@@ -44,6 +46,6 @@ def command(
     nothing, here = options.RequestOptions(torch_index=torch_index), options.MachineOptions()
     prepared = prepare(terminal, nothing, here, Path(venv), without=names, offline=offline)
     wanted = replace(prepared.options, replace=replacing, keep=keep, wait=wait)
-    return carry_out(
-        open_session(prepared.sources, terminal, offline=offline), wanted, prepared.catalog, dry_run=dry_run
-    )
+    only_binary = only_binary or options.read_project_config().only_binary
+    session = open_session(prepared.sources, terminal, offline=offline, only_binary=only_binary)
+    return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)

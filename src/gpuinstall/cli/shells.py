@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,27 +38,30 @@ def activation(venv: str, shell: str, *, windows: bool) -> str:
     name = {"fish": "activate.fish", "nu": "activate.nu", "powershell": "activate.ps1", "cmd": "activate.bat"}
     file = ("\\Scripts\\" if windows else "/bin/").join((venv, name.get(shell, "activate")))
     if shell == "powershell":
-        return file if _is_plain(file) else f"& {_quoted(file)}"
+        return file if _is_plain(file) else f"& {_quoted(file, shell)}"
     if shell == "cmd":
         return f'"{file}"' if " " in file else file
     verb = {"nu": "overlay use", "sh": "."}.get(shell, "source")
-    return f"{verb} {_quoted(file) if shell in {'fish', 'nu'} else quote(file)}"
+    return f"{verb} {_quoted(file, shell)}"
 
 
 def on_path(folder: str, shell: str) -> str:
     """The line that puts a folder on PATH, for this window alone or, where the shell has one, for good."""
+    if shell == "cmd":
+        return f"set PATH={folder};%PATH%"
     lines = {
-        "fish": f"fish_add_path {_quoted(folder)}",
-        "nu": f"$env.PATH = ($env.PATH | prepend {_quoted(folder)})",
-        "powershell": f"$env:PATH = {_quoted(folder)} + [IO.Path]::PathSeparator + $env:PATH",
-        "cmd": f"set PATH={folder};%PATH%",
+        "fish": "fish_add_path {}",
+        "nu": "$env.PATH = ($env.PATH | prepend {})",
+        "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
     }
-    return lines.get(shell, f"export PATH={quote(folder)}:$PATH")
+    return lines.get(shell, "export PATH={}:$PATH").format(_quoted(folder, shell))
 
 
-def _quoted(text: str) -> str:
-    return text if _is_plain(text) else "'" + text.replace("'", "''") + "'"
+def _quoted(text: str, shell: str) -> str:
+    from gpuinstall.export.shell import quoted
+
+    return text if shell in {"fish", "nu"} and _is_plain(text) else quoted(text, shell)
 
 
 def _is_plain(text: str) -> bool:
-    return all(character.isalnum() or character in "/\\.:_-~" for character in text)
+    return all(character.isalnum() or character in "/\\.:_-" for character in text)

@@ -60,6 +60,7 @@ def command(
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.learned.known import known_catalog
+    from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
@@ -83,6 +84,8 @@ def command(
     with open_session(sources, terminal, offline=offline, only_binary=only_binary) as session:
         done = install(wanted, known_catalog(), session)
     warn_of_unproven(terminal, done)
+    if unlike := recorded_request(paths.folder).declaring(config.requirements or ()).unlike(done.found.lock):
+        terminal.warn(f"{unlike}; gpuinstall lock makes all again")
     return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
 
 

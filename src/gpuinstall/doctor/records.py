@@ -11,7 +11,7 @@ from gpuinstall.errors import LockError, UsageError
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-from gpuinstall.lock.inputs import changed_inputs, plain
+from gpuinstall.lock.inputs import changed_inputs, command_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,11 +54,11 @@ def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
     recorded = recorded_request(folder)
     asked = recorded.declaring(declared) if declared else recorded
     for lock in locks:
-        if lock.inputs and plain(lock.inputs) != plain(asked.requirements):
-            title = f"{lock.name} was made for {' '.join(lock.inputs)}, and {' '.join(asked.requirements)} is asked for"
+        if title := asked.unlike(lock):
             yield Finding("project", "lock-stale", title, None, "gpuinstall lock")
     for reason in changed_inputs(asked.files, folder):
-        yield Finding("project", "lock-stale", f"a lock is stale: {reason.message}", None, "gpuinstall lock --check")
+        fix = command_again({reason.code}, asked.files, asked.requirements)
+        yield Finding("project", "lock-stale", f"a lock is stale: {reason.message}", None, fix)
     if apart := held_apart(locks):
         title = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
         yield Finding("project", "locks-disagree", title, "they were not made together", "gpuinstall lock")

@@ -64,14 +64,20 @@ def lines(said: Mapping[str, str], shell: Shell) -> str:
     return "".join(f"{_assignment(name, value, shell)}\n" for name, value in said.items())
 
 
-def _assignment(name: str, value: str, shell: Shell) -> str:
+def quoted(text: str, shell: str) -> str:
+    """Write a text as one word of a shell, whatever it holds."""
     if shell == "fish":
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"set -gx {name} '{escaped}'"
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     if shell == "powershell":
-        escaped = value.replace("'", "''")
-        return f"$env:{name} = '{escaped}'"
-    return f"export {name}={shlex.quote(value)}"
+        return "'" + text.replace("'", "''") + "'"
+    if shell == "nu":
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return shlex.quote(text)
+
+
+def _assignment(name: str, value: str, shell: Shell) -> str:
+    forms = {"fish": "set -gx {} {}", "powershell": "$env:{} = {}"}
+    return forms.get(shell, "export {}={}").format(name, quoted(value, shell))
 
 
 def _closed(sources: Sources) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs
-from gpuinstall.lock.inputs import changed_inputs, plain
+from gpuinstall.lock.inputs import changed_inputs, command_again, plain
 from gpuinstall.lock.integrity import faults, misdescribed
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, machine_for_target
@@ -37,6 +37,14 @@ class CheckedLock:
     path: Path
     lock: Lock
     reasons: tuple[Reason, ...]
+
+    @property
+    def command(self) -> str:
+        """What makes it fresh."""
+        codes = {reason.code for reason in self.reasons}
+        if codes == {"no-target"}:
+            return "gpuinstall lock --prune"
+        return command_again(codes, self.lock.requirements_files, self.lock.inputs)
 
     def to_dict(self) -> dict[str, Any]:
         """Write its entry in the document of ``lock --check --json``."""

@@ -91,6 +91,12 @@ class FolderRequest:
         known = bool(recorded.requirements)
         return replace(self, revision=recorded.revision + (known and not same))
 
+    def unlike(self, lock: Lock) -> str | None:
+        """Say that a lock was made for something else than this, where it was."""
+        if not lock.inputs or plain(lock.inputs) == plain(self.requirements):
+            return None
+        return f"{lock.name} was made for {' '.join(lock.inputs)}, and {' '.join(self.requirements)} is asked for"
+
     def _check_removable(self, name: str) -> None:
         if name == "torch":
             hint = "gpuinstall env remove   removes the environment"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.plan.requirement import Asked
     from gpuinstall.requirements_file import RequirementsFile
+
+
+_MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})
+"""The reasons for which a plain ``lock`` makes a lock again, within the versions that it holds."""
 
 
 def plain(requirements: Iterable[str]) -> tuple[str, ...]:
@@ -69,6 +74,18 @@ def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterat
             yield Reason("inputs-gone", f"it was made from {name}, which is not there")
         elif _lines_today(str(folder / name)) != {line.removeprefix("-c ") for line in before}:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
+
+
+def command_again(codes: Collection[str], files: Iterable[str], requirements: Iterable[str]) -> str:
+    """The command after which the locks of a folder are fresh, by the codes of the reasons why one is not.
+
+    ``files`` and ``requirements`` are what they were made from.
+    """
+    if "inputs-gone" in codes:
+        return f"gpuinstall lock --only {shlex.join(requirements)}   # or put the file back"
+    upgrade = [] if _MADE_AGAIN.issuperset(codes) else ["--upgrade"]
+    read = [word for name in files if name != PROJECT for word in ("-r", name)]
+    return shlex.join(["gpuinstall", "lock", *upgrade, *read])
 
 
 def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:

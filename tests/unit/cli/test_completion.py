@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,18 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.cli.shells import COMPLETED
+
+SHOWN = "gpuinstall() { printf '<%s>' \"$@\"; }"
+SHELLS = {
+    "bash": (["bash", "--norc", "-i"], 'eval "$(gpuinstall completion bash)"', SHOWN),
+    "zsh": (["zsh", "-f", "-i"], 'eval "$(gpuinstall completion zsh)"', SHOWN),
+    "fish": (
+        ["fish", "--no-config", "-i"],
+        "gpuinstall completion fish | source",
+        "function gpuinstall; printf '<%s>' $argv; end",
+    ),
+}
+"""How each starts without settings, what a person evaluates, and a command in place of ours that shows its words."""
 
 
 def completed(**asked: str) -> list[str]:
@@ -49,20 +62,48 @@ def test_powershell_hands_over_the_line_and_the_word() -> None:
     assert "'GeForce RTX 5090'" in completed(**asked, COMP_WORD="5090")
 
 
-def test_bash_itself_completes(tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash on this machine")
-    (tmp_path / "script").write_bytes(
-        process.run([sys.executable, "-m", "gpuinstall", "completion", "bash"]).out.encode()
-    )
-    asked = f"""
-        source {tmp_path}/script
-        COMP_WORDS=(gpuinstall lock --target cu130-w) COMP_CWORD=3
-        $(complete -p gpuinstall | sed 's/.*-F \\([^ ]*\\).*/\\1/') gpuinstall
-        echo "${{COMPREPLY[@]}}"
-    """
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("lock --target cu130-w", "<lock><--target><cu130-windows-x86_64>"),
+        ("plan --gpu 4090\\ la", "<plan><--gpu><GeForce RTX 4090 Laptop GPU>"),
+        ("plan --gpu '4090 la", "<plan><--gpu><GeForce RTX 4090 Laptop GPU>"),
+        ("plan --gpu 'a6000", "<plan><--gpu><RTX A6000>"),
+    ],
+)
+def test_the_shell_itself_completes_and_a_value_is_one_word(shell: str, typed: str, words: str, tmp_path: Path) -> None:
+    assert words in on_tab(shell, typed, tmp_path)
+
+
+def test_a_word_that_is_in_many_values_and_begins_none_stays(tmp_path: Path) -> None:
+    for shell in filter(shutil.which, ("bash", "zsh")):  # fish offers a choice of them
+        assert "<plan><--gpu><60>" in on_tab(shell, "plan --gpu 60", tmp_path)
+
+
+def on_tab(shell: str, typed: str, home: Path) -> str:
+    """What a new shell without any settings shows after a command line, TAB and Enter, each word in ``<>``."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    words, load, shown = SHELLS[shell]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    here = {**os.environ, "PATH": path}
-    done = subprocess.run([bash, "-c", asked], env=here, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["cu130-windows-x86_64"], done.stderr
+    here = {**os.environ, "PATH": path, "HOME": str(home), "ZDOTDIR": str(home), "TERM": "dumb"}
+    terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", *words]
+    with subprocess.Popen(terminal, env=here, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        said_until(running, f"{load}; {shown}; echo rea'dy'\n", "ready")
+        seen = said_until(running, f"gpuinstall {typed}\t\necho do'ne'\n", "done")
+        running.kill()
+    return seen
+
+
+def said_until(running: subprocess.Popen[bytes], keys: str, sign: str) -> str:
+    assert running.stdin
+    assert running.stdout
+    running.stdin.write(keys.encode())
+    running.stdin.flush()
+    seen = b""
+    while sign.encode() not in seen and select.select([running.stdout], [], [], 10)[0]:
+        chunk = os.read(running.stdout.fileno(), 65536)
+        assert chunk, seen
+        seen += chunk
+    return seen.decode("utf-8", "replace")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         ("zsh", "source 'my env/bin/activate'"),
         ("sh", ". 'my env/bin/activate'"),
         ("fish", "source 'my env/bin/activate.fish'"),
-        ("nu", "overlay use 'my env/bin/activate.nu'"),
+        ("nu", 'overlay use "my env/bin/activate.nu"'),
         ("powershell", "& 'my env/bin/activate.ps1'"),
     ],
 )
@@ -39,6 +40,10 @@ def test_on_windows_too(shell: str, plain: str, spaced: str) -> None:
     assert activation("my env", shell, windows=True) == spaced
 
 
+def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run() -> None:
+    assert on_path("C:\\tools", "powershell") == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
+
+
 def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> None:
     assert this_shell({"SHELL": "/bin/bash"}, "fish") == "fish"
     assert this_shell({"SHELL": "/usr/bin/zsh"}, "make") == "zsh"
@@ -51,11 +56,13 @@ def test_the_line_for_path_finds_the_command(shell: str, tmp_path: Path) -> None
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")
-    folder = tmp_path / "a folder"
+    folder = tmp_path / "it's a folder"
     folder.mkdir()
     (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", encoding="utf-8")
     (folder / "gpuinstall-here").chmod(0o755)
     line = on_path(str(folder), shell)
 
-    done = subprocess.run([program, "-c", f"{line}; gpuinstall-here"], capture_output=True, text=True, check=False)
+    home = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}  # where fish keeps it for good
+    words = [program, "-c", f"{line}; gpuinstall-here"]
+    done = subprocess.run(words, env=home, capture_output=True, text=True, check=False)
     assert done.stdout == "found\n", done.stderr

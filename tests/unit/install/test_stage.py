@@ -9,6 +9,7 @@ import pytest
 import tomli
 
 from gpuinstall import process, uv
+from gpuinstall.cli.shells import activation
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.install.stage import build_commands, failure, indexes_of, private, settle_activate
 from gpuinstall.lock.lock import parse
@@ -98,15 +99,6 @@ def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
     assert "\n" not in error.message
 
 
-SHELLS = [
-    ("sh", [".", "{}/bin/activate"]),
-    ("dash", [".", "{}/bin/activate"]),
-    ("bash", ["source", "{}/bin/activate"]),
-    ("zsh", ["source", "{}/bin/activate"]),
-    ("fish", ["source", "{}/bin/activate.fish"]),
-]
-
-
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment built in one place, with a script, and moved to another whose name has a blank and a quote."""
@@ -119,12 +111,12 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return final
 
 
-@pytest.mark.parametrize(("shell", "command"), SHELLS)
-def test_activate_is_right_after_the_move(shell: str, command: list[str], moved: Path) -> None:
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "zsh", "fish"])
+def test_the_line_that_people_are_given_activates_it_after_the_move(shell: str, moved: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    activate = f'{command[0]} "{command[1].format(moved)}"'
-    done = process.run([shell, "-c", f'{activate}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
+    line = activation(str(moved), "sh" if shell == "dash" else shell, windows=False)
+    done = process.run([shell, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
     assert done.ok, done.err
     assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
 

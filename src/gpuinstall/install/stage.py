@@ -27,7 +27,6 @@ from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.units import readable
 from gpuinstall.wheels import FileRanges, WheelError, WheelReader
 
 if TYPE_CHECKING:
@@ -91,12 +90,7 @@ def _fetch(found: Fit, bill: Bill | None, options: InstallOptions, session: Sess
     files = [file for file in _files(found, options) if file.url in size]
     absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
     if absent:
-        start = monotonic()
-        came = fetch_hashed(absent, session)
-        seconds = monotonic() - start
-        files_fetched = f"{len(absent)} file{'s' if len(absent) > 1 else ''}"
-        said = f"{files_fetched}, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
-        session.reporter.step("Fetched", said, seconds)
+        fetch_hashed(absent, session)
     near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
     return [path for path in near if path]
 

@@ -82,6 +82,21 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
 
 
+def test_the_wheels_that_are_kept_may_be_removed_and_only_another_environment_needs_them(
+    workshop: Workshop, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    workshop.document("install", "torch==2.14.1")
+    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "wheels")
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+    assert workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    error = workshop.document("install", "--venv", "second", "--offline", exit_code=4)["errors"][0]
+    assert (error["code"], error["hint"]) == ("offline", "run the same without --offline")
+    assert workshop.document("install", "--venv", "second")["data"]["bytes"] > 0
+    assert workshop.document("install", "--venv", "third", "--offline")["data"]["bytes"] == 0
+
+
 def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:

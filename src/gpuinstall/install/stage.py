@@ -248,7 +248,7 @@ def failure(message: str) -> InstallationError:
     if failed := build_failure(message):
         return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    why = " ".join(line for line in lines if line and not line.startswith("warning:"))
+    why = " ".join(line for line in lines if line and not line.startswith(("warning:", "Using Python ")))
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
         said = f"{package[1] if package else 'a file'} is not the file that was locked"

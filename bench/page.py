@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,13 @@ from gpuinstall import load_catalog
 from gpuinstall.page import page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from packaging.version import Version
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.catalog import KindOfBuilds
 
 LARGEST = 400_000
 ANSWER_S = 0.1
@@ -46,8 +51,17 @@ def rows() -> Iterator[Row]:
 def _without_newest(catalog: Catalog) -> Catalog:
     newest = max(catalog.releases)
     releases = {torch: release for torch, release in catalog.releases.items() if torch != newest}
-    builds = tuple(build for build in catalog.builds if build.torch != newest)
-    return replace(catalog, releases=releases, builds=builds)
+    further = {kind: partial(_other_than, newest, read) for kind, read in catalog.further.items()}
+    return replace(catalog, releases=releases, builds=_of_others(catalog.builds, newest), further=further)
+
+
+def _other_than(newest: Version, read: Callable[[], KindOfBuilds]) -> KindOfBuilds:
+    found = read()
+    return found._replace(builds=_of_others(found.builds, newest))
+
+
+def _of_others(builds: Iterable[Build], newest: Version) -> tuple[Build, ...]:
+    return tuple(build for build in builds if build.torch != newest)
 
 
 def _asked(text: str) -> Iterator[Row]:

@@ -417,7 +417,17 @@ DOCUMENTS = (
         "Table",
         "`gpuinstall table --json`.",
         ("table",),
-        {**SYSTEM, "rows": "an object for each kind of GPU: `gpu`, and for each range of drivers the build, or a dash"},
+        {
+            **SYSTEM,
+            "rows": "an object for each kind of GPU: `gpu`, and for each range of drivers the build, or a dash",
+            "others": "without `--gpu` and `--driver`: one for each chip of the makers whose builds ask for no driver",
+            "others[].gpu": "the chip's name",
+            "others[].maker": "its maker",
+            "others[].architecture": "the name of the code that it runs",
+            "others[].products": "the cards with it",
+            "others[].os": "the system",
+            "others[].build": "the newest build there, or a dash",
+        },
     ),
     Document(
         "Page",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.authored import read_data
-from gpuinstall.catalog.other_gpus import FILES
-from gpuinstall.machine import Gpu
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_by_chip
+from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_of_others
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.other_gpus import OtherChip
     from gpuinstall.support import Support
 
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
@@ -41,19 +40,15 @@ def support_page(catalog: Catalog) -> str:
 
 def _of_other_makers(catalog: Catalog) -> Iterator[str]:
     """Write a table for each maker whose builds ask for no driver, chip by chip."""
-    for name in FILES:
-        table = read_data(name)
-        gpus = [_chip(table, row) for row in table["chips"]]
-        os, arch = (table["os"], "arm64") if "os" in table else ("linux", "x86_64")
-        rows = support_by_chip(catalog, os, arch, gpus).rows
-        lines = "".join(f"| {row.kind} | {row.builds[0]} |\n" for row in rows)
-        yield f"### {table['brand']}, {os}\n\n| chip | build |\n| --- | --- |\n{lines}"
+    found = support_of_others(catalog, "linux", "x86_64")
+    for (brand, os), rows in groupby(found, key=lambda row: (row.chip.brand, row.os)):
+        lines = "".join(f"| {_named(row.chip)} | {row.build} |\n" for row in rows)
+        yield f"### {brand}, {os}\n\n| chip | build |\n| --- | --- |\n{lines}"
 
 
-def _chip(table: Mapping[str, Any], row: Mapping[str, Any]) -> Gpu:
-    products = f": {', '.join(row['products'])}" if row["products"] else ""
-    name = f"{row['chip']} ({row['architecture']}){products}"
-    return Gpu(0, name, vendor=table["maker"], architecture=row["architecture"])
+def _named(chip: OtherChip) -> str:
+    products = f": {', '.join(chip.products)}" if chip.products else ""
+    return f"{chip.name} ({chip.architecture}){products}"
 
 
 def _markdown(table: Support) -> str:

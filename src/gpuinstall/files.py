@@ -51,12 +51,17 @@ def read_document(path: Path, folder: Path | None = None) -> str:
 
 def read_json(path: Path, folder: Path | None = None) -> Any:
     """Read a JSON document as ``read_document`` does; raise ValueError where it is none."""
+    return parse_json(read_document(path, folder))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; raise ValueError where it is malformed, or nested deeper than anybody would."""
     import json
 
     try:
-        return json.loads(read_document(path, folder))
+        return json.loads(text)
     except RecursionError:
-        raise ValueError(f"{path.name} is nested too deep") from None
+        raise ValueError("it is nested too deep") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.gpus import products, series_of
+from gpuinstall.catalog.other_gpus import other_chips
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.other_gpus import OtherChip
     from gpuinstall.versions import ComputeCapability
 
 NOTHING = "–"
@@ -26,6 +28,14 @@ class Row(NamedTuple):
 
     kind: str
     builds: tuple[str, ...]
+
+
+class OfChip(NamedTuple):
+    """A chip whose builds ask for no driver, and the newest of them on one system."""
+
+    chip: OtherChip
+    os: str
+    build: str
 
 
 class Support(NamedTuple):
@@ -57,6 +67,14 @@ def support_of(catalog: Catalog, machine: Machine, drivers: tuple[DriverVersion,
 
     row = Row(", ".join(gpu.label for gpu in machine.gpus), tuple(map(newest, drivers)))
     return Support(machine.os, machine.arch, tuple(str(driver) for driver in drivers), (row,))
+
+
+def support_of_others(catalog: Catalog, os: str, arch: str) -> Iterator[OfChip]:
+    """Choose for every chip of the makers whose builds ask for no driver, some of which are in one system only."""
+    for chip in other_chips():
+        platform = (chip.os, "arm64") if chip.os else (os, arch)
+        gpu = Gpu(0, chip.name, vendor=chip.maker, architecture=chip.architecture)
+        yield OfChip(chip, platform[0], support_by_chip(catalog, *platform, [gpu]).rows[0].builds[0])
 
 
 def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -> Support:

@@ -1,7 +1,7 @@
 """A watch over a program that works with servers: ended where it stands still, or takes memory without end.
 
-What a program does is read from Linux' /proc: the processor's time of it and of all that it started, what it has
-written, what it waits for. Elsewhere its own time limits are all there is.
+What a program does is read from Linux' /proc: the processor's time of it and of all that it started, its memory, what
+it has read and written, what it waits for. Elsewhere its own time limits are all there is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.patience import SILENCE
+from gpuinstall.patience import AT_ONCE, SILENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 500_000_000
 """Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
+UNSAVED_BYTES, FOR_EACH_BYTE = 200_000_000, 2
+"""What uv may hold beyond its cache, and for each byte that it reads from there or writes there.
+
+Of sound requests 68 MB was the most that was seen (awscli, whose old wheels are read by range); a page without an end
+is all beyond.
+"""
 BUSY = 0.01
 """The share of a processor that a program has which does something."""
 _EVERY_S = 0.025
@@ -58,7 +64,8 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> It
             "standstill",
             f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
             why="a package index answers in drops, or without end",
-            hint=f"run the same again, or name another index; {SILENCE} (seconds) gives a server more time",
+            hint="run the same again, or name another index; "
+            f"{SILENCE} (seconds) gives a server more time, {AT_ONCE}=4 takes less memory",
         )
 
 
@@ -70,7 +77,7 @@ def metered(program: Popen[str], written: Meter) -> Iterator[None]:
     def count() -> None:
         before = 0
         while not done.wait(_EVERY_S):
-            now = max(before, _written(program.pid) or 0)
+            now = max(before, _moved(program.pid, "wchar") or 0)
             written(now - before)
             before = now
 
@@ -86,8 +93,8 @@ def metered(program: Popen[str], written: Meter) -> Iterator[None]:
 def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
     before, mark = _work(program.pid), monotonic()
     while not done.wait(_EVERY_S):
-        if _memory(program.pid) > MEMORY_BYTES:
-            reasons.append(f"took more than {MEMORY_BYTES // 1_000_000} MB of memory")
+        if _memory(program.pid) > (most := _most_memory(program.pid)):
+            reasons.append(f"took more than {most // 1_000_000} MB of memory")
         elif monotonic() - mark < patience.standstill:
             continue
         elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
@@ -108,15 +115,15 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 def _work(pid: int) -> _Work | None:
     """Read what a program has done; None where the system does not tell."""
-    written = _written(pid)
+    written = _moved(pid, "wchar")
     return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
 
 
-def _written(pid: int) -> int | None:
-    """The bytes that a program has written; None where the system does not tell."""
-    with suppress(OSError):
-        found = re.search(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text())
-        return int(found[1]) if found else None
+def _moved(pid: int, *ways: str) -> int | None:
+    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None where it is not told."""
+    with suppress(OSError, KeyError):
+        counted = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
+        return sum(int(counted[way]) for way in ways)
     return None
 
 
@@ -143,6 +150,12 @@ def _memory(pid: int) -> int:
         found = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
         return int(found[1]) * 1024 if found else 0
     return 0
+
+
+def _most_memory(pid: int) -> int:
+    """The bytes that a program may take: what a server sends is not counted as read from a file."""
+    moved = _moved(pid, "rchar", "wchar")
+    return MEMORY_BYTES if moved is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * moved)
 
 
 def _waits_for_another(pid: int) -> bool:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_product, is_another_makers
+from gpuinstall.catalog.gpu_names import another_maker, find_product
 from gpuinstall.catalog.other_gpus import NamedGpu, find_other
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
@@ -40,7 +40,7 @@ def machine_in_words(
 def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
     """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
     others = {name: other for name in gpus if (other := _other(name))}
-    system = os or next((other.os for other in others.values() if other.os), None)
+    system = os or next((other.chip.os for other in others.values() if other.chip.os), None)
     system = system or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
     if arch or system == "macos":
         return system, arch or "arm64"
@@ -67,15 +67,16 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
     if exact := _ARCHITECTURE.fullmatch(name.lower()):
         return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")
     if other := _other(name):
-        said = f"{other.brand} {other.name}"
-        return Gpu(index, said, found_via="words", vendor=other.maker, architecture=other.architecture)
+        chip = other.chip
+        said = f"{chip.brand} {other.name}"
+        return Gpu(index, said, found_via="words", vendor=chip.maker, architecture=chip.architecture)
     product = find_product(name)
     return Gpu(index, f"NVIDIA {product.name}", compute_capability=product.capability, found_via="words")
 
 
 def _other(name: str) -> NamedGpu | None:
     """Find a GPU of another maker; what its names look like is known without reading them all."""
-    return find_other(name) if is_another_makers(name) else None
+    return find_other(name) if another_maker(name) else None
 
 
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:

@@ -64,7 +64,7 @@ def opened(started: Browser, place: Path) -> Browser:
 
 
 def address(platform: Platform, machine: Machine, python: str | None, packages: list[str]) -> str:
-    words = [("gpu", gpu.compute_capability.sm) for gpu in machine.gpus if gpu.compute_capability]
+    words = [("gpu", gpu.code_name or "") for gpu in machine.gpus]
     driver = str(machine.driver.version) if machine.driver else "none"
     words += [("driver", driver), ("os", platform.key), ("python", python or ""), ("with", ",".join(packages[1:]))]
     return urlencode(words)
@@ -188,10 +188,70 @@ def test_the_keyboard_alone_suffices(opened: Browser) -> None:
         ("rtx 4060 laptop", "8.9"),
         ("4060 la", "8.9"),
         ("v100", "7.0"),
+        ("7900 xtx", "gfx1100"),
+        ("mi300x", "gfx942"),
+        ("b580", "xe 20.1"),
+        ("m3 max", "metal"),
     ],
 )
 def test_a_card_is_found_by_the_name_that_people_use(opened: Browser, said: str, chip: str) -> None:
     assert opened.run(f"data.kinds[search({json.dumps(said)})[0].kind]") == chip
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("Radeon RX 7900 XTX", "torch 2.14.1+rocm7.2"),
+        ("Radeon RX 6600 XT", "No build fits"),
+        ("Arc B580", "torch 2.15.0+xpu"),
+        ("M3 Max", "torch 2.15.0+cpu"),
+    ],
+)
+def test_a_card_of_another_maker_needs_no_driver_and_survives_the_address(
+    opened: Browser, place: Path, name: str, title: str
+) -> None:
+    opened.run("document.getElementById('search').focus()")
+    opened.type(name)
+    opened.press(*ENTER)
+    shown = opened.run("[state.cards[0].name, document.querySelector('#answer h2').textContent]")
+    said = opened.run("written()")
+    opened.open(f"{place.as_uri()}#{said}")
+
+    assert (shown[0], shown[1].partition(" · ")[0]) == (name, title)
+    assert opened.run("[state.cards[0].name, document.querySelector('#answer h2').textContent]") == shown
+    assert "{" not in opened.run("document.getElementById('answer').textContent")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind"),
+    [
+        ({"name": "AMD Radeon RX 7600", "vendor": "amd", "architecture": "gfx1102"}, "gfx1102"),
+        ({"name": "Intel Graphics", "vendor": "intel", "architecture": "xe 20.1.4"}, "xe 20.1"),
+        ({"name": "Apple M3", "vendor": "apple", "architecture": "metal 3"}, "metal"),
+    ],
+)
+def test_a_probe_document_of_another_maker_is_read(opened: Browser, gpu: dict[str, str], kind: str) -> None:
+    document = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
+    found = pasted(opened, json.dumps({**document, "gpus": [{**gpu, "index": 0, "compute_capability": None}]}))
+
+    assert [opened.run("data.kinds")[card["kind"]] for card in found["cards"]] == [kind]
+
+
+def test_beside_a_card_of_nvidias_the_processors_graphics_are_left_out_with_a_word(opened: Browser) -> None:
+    gpus = [
+        {"index": 0, "name": "NVIDIA GeForce RTX 4090", "compute_capability": "8.9"},
+        {"index": 1, "name": "AMD Raphael", "compute_capability": None, "vendor": "amd", "architecture": "gfx1036"},
+    ]
+    document = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": gpus}
+    found = pasted(opened, json.dumps({**document, "driver": {"version": "580.95.05"}}))
+
+    assert [card["name"] for card in found["cards"]] == ["GeForce RTX 4090"]
+    assert "for one maker" in found["said"]
+    assert opened.run("document.querySelector('#answer h2').textContent").startswith("torch ")
+
+
+def test_a_name_of_two_makers_is_the_one_whose_brand_is_said(opened: Browser) -> None:
+    assert opened.run("[cardOf('M4'), data.kinds[cardOf('Tesla M4').kind]]") == [None, "5.2"]
 
 
 def test_the_address_has_all_that_was_said(opened: Browser, place: Path) -> None:

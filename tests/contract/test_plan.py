@@ -133,7 +133,7 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
         ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
         ("cu126", "torch 2.14.1+cu126 is chosen"),
         ("cu127", "there is no build cu127 for this platform"),
-        ("cpu", "the CPU build is taken where there is no NVIDIA GPU"),
+        ("cpu", "the CPU build is taken where there is no GPU to use"),
     ],
 )
 def test_why_answers_the_one_question(question: str, answer: str) -> None:

@@ -76,4 +76,29 @@ def test_people_are_told_the_platform_the_day_and_the_signs_that_are_there() -> 
 
     assert nvidia[0].startswith("Newest PyTorch by GPU and driver: Linux x86_64, as of 20")
     assert nvidia[-1] == "cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs"
-    assert other[-1].startswith("AMD Radeon RX 7900 XTX  "), "neither sign is in it"
+    assert other[-3].startswith("AMD Radeon RX 7900 XTX  ")
+    assert other[-1] == "not proven on a card yet", "neither sign is in it"
+
+
+def test_other_makers_chips_have_the_builds_that_plan_gives_their_cards() -> None:
+    others = {row["architecture"]: row for row in table()["others"]}
+
+    for architecture in ("gfx942", "gfx1031", "gfx1100", "xe 20.1", "metal"):
+        row = others[architecture]
+        planned = json.loads(gpuinstall("plan", "--gpu", row["products"][0], "--json").out)["data"]["build"]
+        assert row["build"] == (f"{planned['torch']}+{planned['backend']}" if planned else "–"), architecture
+
+
+def test_other_makers_chips_are_those_of_the_system_asked_for() -> None:
+    builds = {row["architecture"]: row["build"] for row in table("--os", "windows")["others"]}
+
+    assert (builds["gfx1100"], builds["xe 20.1"], "metal" in builds) == ("–", "2.15.0+xpu", False)
+    assert table("--driver", "580")["others"] == []
+
+
+def test_people_see_the_other_makers_chips_that_something_runs_on_and_that_nothing_is_proven() -> None:
+    lines = gpuinstall("table").out.splitlines()
+
+    assert any(line.startswith("Radeon RX 7900 XTX") and line.endswith("2.14.1 rocm7.2  Linux") for line in lines)
+    assert not any("gfx1031" in line for line in lines)
+    assert "Other makers' GPUs ask for no driver; none of these builds was proven on a card yet" in lines

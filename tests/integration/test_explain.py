@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,9 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.learned.store import LearnedStore
+from tests.frozen import GPUINSTALL
 from tests.lab.forked import gpuinstall
+from tests.torture.bounded import run
 from tests.unit.learned.test_store import ROW
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
@@ -52,6 +56,22 @@ def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str,
 
     assert json.loads(program.out)["data"]["causes"][0]["page"] == page
     assert f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
+@pytest.mark.parametrize(("size", "kind"), [(100_000_000, "lines"), (50_000_000, "one line")])
+def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_and_little_memory(
+    tmp_path: Path, size: int, kind: str
+) -> None:
+    steps = "".join(f"10:00:{n % 60:02} epoch {n // 100} cuda:0 step {n} loss 0.{n}\n" for n in range(200_000))
+    noise = steps if kind == "lines" else base64.b64encode(random.Random(1).randbytes(3_000_000)).decode()
+    half = noise * (size // len(noise) // 2 + 1)
+    (tmp_path / "log").write_text(f"{half}{NO_KERNEL}{half}", encoding="utf-8")
+    ended = run([*GPUINSTALL, "explain", "--json", "log"], os.environ, tmp_path, seconds=30)
+    assert json.loads(ended.out)["data"]["causes"][0]["id"] == "F37"
+    assert (tmp_path / "log").stat().st_size > size
+    assert ended.peak.ours < 100_000_000
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])

@@ -180,7 +180,7 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     done = workshop.run("install", "--backend", "cu126")
     assert done.status == 0, done.err
-    assert "Proof       unproven: no NVIDIA GPU" in done.out
+    assert "Proof       unproven: no usable GPU" in done.out
     assert "warning: unproven" in done.err
     data = workshop.document("install", "--backend", "cu126")["data"]
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("unproven", "none")

@@ -172,6 +172,23 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(workshop: Workshop, p
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
 
 
+def test_one_command_records_a_card_of_each_maker_and_the_recording_is_the_same_machine(
+    workshop: Workshop, play: Play, tmp_path: Path, level_zero: Path
+) -> None:
+    played = play(NO_NVIDIA)
+    arc = {
+        "LD_LIBRARY_PATH": os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"])),
+        "LAB_LEVEL_ZERO": f"0 Intel(R)_Arc(TM)_B580_Graphics|8086|e20b|{0x05004004}|0|{12 << 30}",
+    }
+    both = lay(tmp_path / "machine", {**RX_7900_XTX, **ARC_B580})
+    here = replace(workshop, variables={**workshop.variables, **arc, **both})
+    recorded = here.document("probe", "--record", "card")["data"]
+    again = workshop.document("probe", "--machine", "card")["data"]
+
+    assert {gpu["architecture"] for gpu in again["gpus"]} == {"gfx1100", "xe 20.1.4"}
+    assert [again[part] for part in ("gpus", "amd", "intel")] == [recorded[part] for part in ("gpus", "amd", "intel")]
+
+
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(
     workshop: Workshop, play: Play, tmp_path: Path
 ) -> None:

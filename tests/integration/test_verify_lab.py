@@ -171,7 +171,7 @@ def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify: Verify) -> 
     verdict = verify({}, NONE)
     assert verdict.status == "unproven"
     assert [check.status for check in verdict.devices[0].checks] == ["passed", "skipped"]
-    assert verdict.devices[0].unproven == "there is no NVIDIA GPU here to run kernels on"
+    assert verdict.devices[0].unproven == "there is no GPU here that torch could use"
 
 
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify: Verify) -> None:
@@ -199,6 +199,23 @@ def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(verify: Verif
     rocm = environment(tmp_path / "env", "rocm6.4")
     assert the_fault(verify({}, python=rocm).devices[0])[::2] == ("build", "F24")
     assert verify({}, NONE, python=rocm).status == "unproven"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "entry"),
+    [
+        (Gpu(0, "AMD Radeon RX 7900 XTX", vendor="amd", architecture="gfx1100"), "F99"),
+        (Gpu(0, "Intel Arc B580", vendor="intel", architecture="xe 20.1.4"), "F116"),
+    ],
+    ids=["amd", "intel"],
+)
+def test_a_build_that_leaves_another_makers_gpu_idle_fails_with_that_makers_entry(
+    verify: Verify, cuda: Path, cpu: Path, gpu: Gpu, entry: str
+) -> None:
+    machine = Machine("linux", "x86_64", gpus=(gpu,))
+    faults = [the_fault(verify({}, machine, python=python).devices[0]) for python in (cuda, cpu)]
+
+    assert [fault[::2] for fault in faults] == [("build", entry)] * 2
 
 
 @pytest.mark.parametrize("line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"])

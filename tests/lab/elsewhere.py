@@ -35,6 +35,14 @@ class Overlaid(ThisMachine):
         """List both."""
         return tuple(sorted({*super().names(path, start), *_played().names(path, start)}))
 
+    def is_folder(self, path: str) -> bool:
+        """Say so of either."""
+        return super().is_folder(path) or _played().folder.joinpath(recorded_name(path)).is_dir()
+
+    def link(self, path: str) -> str | None:
+        """Read a played link, else the machine's own."""
+        return _played().link(path) or super().link(path)
+
     def access(self, path: str) -> Access | None:
         """Say what a played node allows."""
         return _played().access(path) or super().access(path)
@@ -53,10 +61,11 @@ def overlay() -> None:
     """Let this process read the played files, where it was told of some."""
     if not os.environ.get(FOLDER):
         return
+    from gpuinstall.facts import record
     from gpuinstall.probe import probe
     from gpuinstall.vendors.amd import preflight, topology
 
-    vars(probe)["ThisMachine"] = Overlaid
+    vars(probe)["ThisMachine"] = vars(record)["ThisMachine"] = Overlaid
     if _played().access(topology.KFD):
         preflight.kfd_version = lambda path=topology.KFD: KFD_VERSION  # noqa: ARG005
 

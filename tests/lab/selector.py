@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.machine import Driver, Environment, Machine
 from gpuinstall.page import page
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
 from gpuinstall.page.table import Table
@@ -52,13 +52,21 @@ def drivers(platform: Platform, chance: random.Random) -> DriverVersion:
 
 
 def any_machine(platforms: tuple[Platform, ...], chance: random.Random) -> tuple[Platform, Machine, int, int]:
+    """A machine that the page has an answer for: with one or two kinds of NVIDIA's GPUs, or one of another maker's."""
     platform, kinds = chance.choice(platforms), kinds_of_gpus(frozen_catalog())
-    if platform.os == "macos":
-        return platform, Machine(platform.os, platform.arch), chance.randrange(3), chance.randrange(3)
+    nvidias = [kind for kind in kinds if kind.capability and platform.os != "macos"]
+    others = [kind for kind in kinds if not kind.capability]
     several = platform.mixed and chance.random() < 0.5
-    here = sorted(chance.sample(kinds, 2 if several else 1), reverse=True) * chance.choice([1, 1, 2])
-    cards = [Gpu(index, f"Card {kind.sm}", compute_capability=kind) for index, kind in enumerate(sorted(here)[::-1])]
-    driver = Driver(drivers(platform, chance)) if chance.random() < 0.95 else None
+    if several:
+        drawn = chance.sample(nvidias, 2)
+    elif chance.random() < 0.3:
+        drawn = [chance.choice(others)]
+    else:
+        drawn = [chance.choice(nvidias)] if nvidias else []
+    here = sorted(drawn * chance.choice([1, 1, 2]), key=kinds.index)
+    cards = [kind.gpu(index, f"Card {kind.sm}") for index, kind in enumerate(here)]
+    driven = platform.os != "macos" and all(kind.capability for kind in drawn)
+    driver = Driver(drivers(platform, chance)) if driven and chance.random() < 0.95 else None
     environment = Environment(wsl=platform.wsl)
     machine = Machine(platform.os, platform.arch, environment=environment, driver=driver, gpus=tuple(cards))
     return platform, machine, 0 if several else chance.randrange(3), chance.randrange(3)

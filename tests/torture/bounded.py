@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 MEMORY_BYTES = 300_000_000
-UV_MEMORY_BYTES = 540_000_000
-"""What a uv is ended at, and what it may take before that is seen."""
 SECONDS = 120.0
 EVERY_S = 0.02
 
@@ -38,8 +36,8 @@ class Peak:
     @property
     def fault(self) -> str:
         """What is too much."""
-        said = f"{self.ours // 1_000_000} MB" if self.ours > MEMORY_BYTES else ""
-        return said or (f"{self.uv // 1_000_000} MB of uv" if self.uv > UV_MEMORY_BYTES else "")
+        most = max(self.ours, self.uv)
+        return f"{most // 1_000_000} MB" if most > MEMORY_BYTES else ""
 
 
 @dataclass(frozen=True)

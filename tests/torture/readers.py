@@ -15,7 +15,7 @@ from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.failures.classify import classify
-from gpuinstall.files import parse_toml
+from gpuinstall.files import parse_json, parse_toml
 from gpuinstall.lock.fit import fit
 from gpuinstall.lock.inputs import parse_dependencies
 from gpuinstall.lock.integrity import faults
@@ -126,7 +126,7 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
             '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),
-        "a machine": (lambda text: Machine.from_dict(json.loads(text)), MACHINE, toml),
+        "a machine": (lambda text: Machine.from_dict(parse_json(text)), MACHINE, toml),
         "a log": (classify, LOG, ()),
     }
 

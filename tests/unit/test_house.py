@@ -16,7 +16,7 @@ ARROWS = """
 __main__ -> cli interruption
 api -> environments install learned lock probe reporter request session sources verify
 backend ->
-catalog -> backend errors versions web
+catalog -> backend errors files versions web
 config -> errors files
 doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
@@ -86,7 +86,7 @@ MAY_NAME_MAKERS = {
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
     "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
-    "doctor": {"cuda", "nvidia"},  # the variables and packages of a person's environment
+    "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
     "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.other_gpus import other_chips
 from gpuinstall.errors import UsageError
 from gpuinstall.words import driver_in_words, machine_in_words
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.other_gpus import OtherChip
 
 
 def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError:
@@ -122,3 +128,17 @@ def test_the_platform_is_what_was_said_or_what_the_gpu_and_the_driver_s_number_h
 
 def test_the_processor_that_was_said_is_kept() -> None:
     assert machine_in_words(("DGX Spark",), "580", None, "x86_64").arch == "x86_64"
+
+
+@pytest.mark.parametrize("chip", other_chips(), ids=lambda chip: chip.architecture)
+def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand(chip: OtherChip) -> None:
+    found = [machine_in_words((f"{chip.brand} {name}",)).gpus[0] for name in chip.products]
+
+    assert [(gpu.vendor, gpu.architecture) for gpu in found] == [(chip.maker, chip.architecture)] * len(found)
+
+
+def test_a_name_that_is_nvidias_and_apples_is_not_guessed() -> None:
+    error = refused("M4", driver="535")
+
+    assert (error.code, error.hint) == ("gpu-ambiguous", 'say "Tesla M4" for NVIDIA\'s, "Apple M4" for Apple\'s')
+    assert machine_in_words(("M3",)).os == "macos"

@@ -21,10 +21,11 @@ _SAME_CHIP = {("linux", "arm64"): "aarch64", ("macos", "aarch64"): "arm64", ("wi
 
 
 class KindOfBuilds(NamedTuple):
-    """The builds of one kind, and the authored rows about the chips that they are for."""
+    """The builds of one kind, the authored rows about the chips that they are for, and the sources of both."""
 
     builds: tuple[Build, ...]
     chips: Mapping[str, Any]
+    evidence: Mapping[str, tuple[str, str]]
 
 
 class Release(NamedTuple):
@@ -101,7 +102,8 @@ class Catalog:
         others = {other: read for other, read in self.further.items() if other != kind}
         found = self.further[kind]()
         chips = {**self.chips, kind: found.chips}
-        return replace(self, builds=(*self.builds, *found.builds), further=others, chips=chips)
+        evidence = {**self.evidence, **found.evidence}
+        return replace(self, builds=(*self.builds, *found.builds), further=others, chips=chips, evidence=evidence)
 
     def only(self, *builds: Build) -> Catalog:
         """Return the catalogue with these builds alone, of whatever kind: no others are read."""

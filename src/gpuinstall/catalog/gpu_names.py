@@ -52,11 +52,7 @@ def find_product(name: str) -> Product:
     The product has the name as it was said where that leads to several of one capability.
     """
     found = _found(name)
-    maker = _other_maker(name)
-    if maker and found:
-        hint = f"say {_quoted(found[0].name)} for NVIDIA's"
-        raise UsageError("gpu-ambiguous", f"{name!r} is a name of NVIDIA's and of {maker.maker}'s", hint=hint)
-    if maker:
+    if maker := another_maker(name):
         message = f"{name!r} is {maker.maker}'s, and no GPU that builds are known for"
         raise NoBuildError("gpu-not-supported", message, hint=maker.instead)
     if not found:
@@ -67,9 +63,17 @@ def find_product(name: str) -> Product:
     return found[0] if len(names) == 1 else found[0]._replace(name=_as_said(name))
 
 
-def is_another_makers(name: str) -> bool:
-    """Say whether a name is one that another maker gives its GPUs."""
-    return _other_maker(name) is not None
+def another_maker(name: str) -> OtherMaker | None:
+    """Find the other maker that gives its GPUs such a name; raise UsageError where it is just one of NVIDIA's too."""
+    text = _spaced(name)
+    words = _words(text)
+    if words != tuple(text.split()):
+        return None
+    maker = next((maker for maker in other_makers() if re.search(maker.names, text)), None)
+    if maker and (found := _of_that_name(words)):
+        hint = f"say {_quoted(found[0].name)} for NVIDIA's, {_quoted(f'{maker.maker} {name}')} for {maker.maker}'s"
+        raise UsageError("gpu-ambiguous", f"{name!r} is a name of NVIDIA's and of {maker.maker}'s", hint=hint)
+    return maker
 
 
 def _found(name: str) -> list[Product]:
@@ -90,14 +94,17 @@ def _readings(text: str) -> Iterator[tuple[str, ...]]:
 def _matching(words: tuple[str, ...]) -> list[Product]:
     """Find the products with just this name, else of this model, else those whose name has it in it."""
     model = "".join(_bare(words))
-    if len(model) < 2:
-        return []
-    squeezed = "".join(words)
-    exact = [one.product for one in _listed() if one.name == squeezed]
-    same = exact or [one.product for one in _listed() if one.model == model]
-    if same or not re.search(r"\d", model):
+    same = _of_that_name(words)
+    if same or len(model) < 2 or not re.search(r"\d", model):
         return same
     return _containing(words) or _containing(_bare(words)) or _with_letter(model)
+
+
+def _of_that_name(words: tuple[str, ...]) -> list[Product]:
+    """Find the products with just this name, else of this model."""
+    squeezed, model = "".join(words), "".join(_bare(words))
+    exact = [one.product for one in _listed() if one.name == squeezed and len(model) > 1]
+    return exact or [one.product for one in _listed() if one.model == model and len(model) > 1]
 
 
 def _containing(words: tuple[str, ...]) -> list[Product]:
@@ -154,13 +161,6 @@ def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
 def _runs(words: tuple[str, ...]) -> frozenset[str]:
     ends = range(1, len(words) + 1)
     return frozenset("".join(words[start:end]) for end in ends for start in range(end))
-
-
-def _other_maker(name: str) -> OtherMaker | None:
-    text = _spaced(name)
-    if _words(text) != tuple(text.split()):
-        return None
-    return next((maker for maker in other_makers() if re.search(maker.names, text)), None)
 
 
 def _as_said(name: str) -> str:

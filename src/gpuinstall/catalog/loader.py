@@ -48,7 +48,7 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
             for version in row["versions"].split()
         },
         settled_python=builds["settled_python"]["version"],
-        evidence={key: (row["source"], row["date"]) for key, row in builds["evidence"].items()},
+        evidence=_evidence(builds),
         further={kind: partial(_further, rows, kind) for kind in FURTHER},
     )
 
@@ -56,8 +56,13 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
 def _further(rows: Rows, kind: str) -> KindOfBuilds:
     if kind not in rows.further:
         table = authored.read_data(f"builds_{kind}.toml")
-        rows.further[kind] = KindOfBuilds(tuple(rows.of_kind(table)), authored.read_data(table["chips"]))
+        chips = authored.read_data(table["chips"])
+        rows.further[kind] = KindOfBuilds(tuple(rows.of_kind(table)), chips, _evidence(table))
     return rows.further[kind]
+
+
+def _evidence(table: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {key: (row["source"], row["date"]) for key, row in table["evidence"].items()}
 
 
 def _release(row: dict[str, Any], torch: Version) -> Release:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.errors import UsageError
@@ -14,45 +14,55 @@ _IDLE = frozenset({"arc", "radeon", "instinct", "rx", "graphics", "gpu", "tm", "
 """Words that tell no products apart, and neither does their maker's name."""
 
 
-class NamedGpu(NamedTuple):
-    """A product, whose it is in documents and for people, the name of its code; ``os``: it is in such machines only."""
+class OtherChip(NamedTuple):
+    """A chip, its maker in documents and for people, the name of its code; ``os``: it is in such machines only."""
 
     name: str
     maker: str
     brand: str
     architecture: str
+    products: tuple[str, ...]
     os: str | None = None
+
+
+class NamedGpu(NamedTuple):
+    """A product by its name, or a chip by the name of its code."""
+
+    name: str
+    chip: OtherChip
 
 
 def find_other(name: str) -> NamedGpu | None:
     """Find a GPU by the name of a product or of its code; None where nothing has it, UsageError where several do."""
     said = _words(name)
-    exact = [gpu for gpu in _listed() if said in (_words(gpu.name), (gpu.architecture,))]
+    exact = [gpu for gpu in _listed() if said in (_words(gpu.name), (gpu.chip.architecture,))]
     found = exact or [gpu for gpu in _listed() if said and "".join(said) == "".join(_words(gpu.name))]
-    if len({gpu.architecture for gpu in found}) > 1:
-        names = " or ".join(f'--gpu "{gpu.name}" ({gpu.architecture})' for gpu in found)
+    if len({gpu.chip.architecture for gpu in found}) > 1:
+        names = " or ".join(f'--gpu "{gpu.name}" ({gpu.chip.architecture})' for gpu in found)
         raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {names}")
     return found[0] if found else None
 
 
 @cache
-def _listed() -> tuple[NamedGpu, ...]:
+def other_chips() -> tuple[OtherChip, ...]:
+    """List the chips of all these makers, each maker's together."""
     return tuple(
-        NamedGpu(name, table["maker"], table["brand"], row["architecture"], table.get("os"))
-        for table in _tables()
+        OtherChip(
+            row["chip"], table["maker"], table["brand"], row["architecture"], tuple(row["products"]), table.get("os")
+        )
+        for table in map(authored.read_data, FILES)
         for row in table["chips"]
-        for name in (*row["products"], row["architecture"])
     )
 
 
 @cache
-def _tables() -> tuple[dict[str, Any], ...]:
-    return tuple(map(authored.read_data, FILES))
+def _listed() -> tuple[NamedGpu, ...]:
+    return tuple(NamedGpu(name, chip) for chip in other_chips() for name in (*chip.products, chip.architecture))
 
 
 @cache
 def _idle() -> frozenset[str]:
-    return _IDLE | {table["brand"].lower() for table in _tables()}
+    return _IDLE | {chip.brand.lower() for chip in other_chips()}
 
 
 def _words(name: str) -> tuple[str, ...]:

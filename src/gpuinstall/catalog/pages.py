@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
+from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -198,17 +198,17 @@ def _html_link(address: str, anchor: Mapping[str, str]) -> _Link:
 
 def _json_links(text: str, url: str) -> Iterator[_Link]:
     try:
-        files = json.loads(text)["files"]
+        files = parse_json(text)["files"]
         links = [_json_link(url, file) for file in files if not file.get("yanked")]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _malformed(url) from error
     yield from (link for link in links if link is not None)
 
 
 def _json_names(text: str, url: str) -> list[str]:
     try:
-        names = [project["name"] for project in json.loads(text)["projects"]]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        names = [project["name"] for project in parse_json(text)["projects"]]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _malformed(url) from error
     return [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import operator
 import os
 import sys
@@ -16,6 +15,7 @@ import click
 from gpuinstall.cli import values
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_json
 from gpuinstall.machine import Machine
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
@@ -172,8 +172,8 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
 def read_machine_document(name: str) -> Machine:
     """Read a Machine document from a file, or from stdin (``-``); raise UsageError where there is none."""
     try:
-        return Machine.from_dict(json.loads(_stdin() if name == "-" else Path(name).read_bytes()))
-    except (OSError, ValueError, RecursionError) as error:
+        return Machine.from_dict(parse_json(_stdin() if name == "-" else Path(name).read_bytes()))
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
         message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes a right one)"

@@ -152,7 +152,7 @@ def answer(question: str, plan: Plan) -> str:
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
     if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
-        return "the CPU build is taken where there is no NVIDIA GPU, or with --backend cpu"
+        return "the CPU build is taken where there is no GPU to use, or with --backend cpu"
     return f"there is no build {question} for this platform"
 
 

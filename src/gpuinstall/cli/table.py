@@ -11,7 +11,18 @@ from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import columns
 from gpuinstall.errors import UsageError
-from gpuinstall.support import NOTHING, condensed, kinds_of, known_drivers, named, served, support, support_by_chip
+from gpuinstall.support import (
+    ANY_DRIVER,
+    NOTHING,
+    condensed,
+    kinds_of,
+    known_drivers,
+    named,
+    served,
+    support,
+    support_by_chip,
+    support_of_others,
+)
 from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
@@ -20,13 +31,15 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Gpu
-    from gpuinstall.support import Support
+    from gpuinstall.support import OfChip, Support
     from gpuinstall.versions import ComputeCapability
 
     Column = tuple[str, ...]
 
+SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 
-@click.command("table", help="Show which build runs where: GPU generation by driver branch.")
+
+@click.command("table", help="Show which build runs where: NVIDIA's GPUs by driver branch, other makers' by chip.")
 @click.option("--gpu", multiple=True, metavar="NAME", shell_complete=values.gpus, help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), help="The system (linux).")
@@ -42,29 +55,53 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     else:
         whole = support(catalog, *platform, _kinds(gpu, catalog), drivers)
         table = condensed(whole if gpu or driver else served(whole))
+    further = () if gpu or driver else support_of_others(catalog, *platform)
+    every = [row for row in further if os in {None, row.os}]
     data = {
         "os": table.os,
         "arch": table.arch,
         "rows": [{"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))} for row in table.rows],
+        "others": [
+            {"gpu": row.chip.name, "maker": row.chip.maker, "architecture": row.chip.architecture}
+            | {"products": list(row.chip.products), "os": row.os, "build": row.build}
+            for row in every
+        ],
     }
     names = [row.kind for row in table.rows] if gpu else [named(row.kind) for row in table.rows]
-    return Outcome(data, lambda screen: show(table, names, catalog.date, screen))
+    return Outcome(data, lambda screen: show(table, names, every, catalog.date, screen))
 
 
-def show(table: Support, names: Sequence[str], date: str, terminal: Terminal) -> None:
-    """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other."""
-    system = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}[table.os]
-    terminal.prose(f"Newest PyTorch by GPU and driver: {system} {table.arch}, as of {date}")
+def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal) -> None:
+    """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other.
+
+    Of the ``others``, those that something runs on come below it.
+    """
+    terminal.prose(f"Newest PyTorch by GPU and driver: {SYSTEMS[table.os]} {table.arch}, as of {date}")
     head = ("GPU \\ driver", *names)
     cells = [(driver, *_builds(table, number)) for number, driver in enumerate(table.drivers)]
     for number, part in enumerate(_parts(head, cells, columns(terminal.out))):
         if number:
             terminal.line()
-        for line in zip(*(_aligned(column) for column in (head, *part)), strict=True):
-            terminal.line("  ".join(line).rstrip())
+        _show_lines((head, *part), terminal)
+    if shown := [row for row in others if row.build != NOTHING]:
+        terminal.line()
+        terminal.prose("Other makers' GPUs ask for no driver; none of these builds was proven on a card yet")
+        builds = tuple(row.build.replace("+", " ") for row in shown)
+        _show_lines((tuple(map(_called, shown)), builds, tuple(SYSTEMS[row.os] for row in shown)), terminal)
     if remarks := "; ".join(_remarks(table)):
         terminal.line()
         terminal.prose(remarks)
+
+
+def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
+    for line in zip(*map(_aligned, columns), strict=True):
+        terminal.line("  ".join(line).rstrip())
+
+
+def _called(row: OfChip) -> str:
+    """A chip by its first products."""
+    products = (*row.chip.products[:2], *(["…"] if len(row.chip.products) > 2 else []))
+    return f"{', '.join(products) or row.chip.name} ({row.chip.architecture})"
 
 
 def _remarks(table: Support) -> Iterator[str]:
@@ -74,6 +111,8 @@ def _remarks(table: Support) -> Iterator[str]:
         yield "cu126 is PyTorch for CUDA 12.6, and so on"
     if NOTHING in shown:
         yield f"{NOTHING} nothing runs"
+    if ANY_DRIVER in table.drivers:
+        yield "not proven on a card yet"
 
 
 def _builds(table: Support, number: int) -> list[str]:

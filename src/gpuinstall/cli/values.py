@@ -11,12 +11,16 @@ if TYPE_CHECKING:
 
     import click
 
+    from gpuinstall.catalog.build import Build
+
 
 def gpus(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Names of GPUs that hold what was typed."""
     from gpuinstall.catalog.gpus import products
+    from gpuinstall.catalog.other_gpus import other_chips
 
-    return _items(dict.fromkeys(product.name for product in products()), typed, anywhere=True)
+    names = (*(product.name for product in products()), *(name for chip in other_chips() for name in chip.products))
+    return _items(dict.fromkeys(names), typed, anywhere=True)
 
 
 def backends(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -26,18 +30,23 @@ def backends(_context: click.Context, _option: click.Parameter, typed: str) -> l
 
 def targets(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Kinds of machine to lock for."""
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.lock.target import Target
 
-    builds = load_catalog().builds
-    named = dict.fromkeys(str(Target(one.backend.tag, one.os, one.arch)) for one in builds)
+    named = dict.fromkeys(str(Target(one.backend.tag, one.os, one.arch)) for one in _builds())
     return _items(sorted(named), typed)
 
 
 def _tags() -> list[str]:
+    return sorted({build.backend.tag for build in _builds()})
+
+
+def _builds() -> tuple[Build, ...]:
+    """Those of every maker that can be installed."""
     from gpuinstall.catalog import load_catalog
 
-    return sorted({build.backend.tag for build in load_catalog().builds})
+    catalog = load_catalog()
+    further = (build for read in catalog.further.values() for build in read().builds)
+    return tuple(build for build in (*catalog.builds, *further) if build.absent is None)
 
 
 def _items(values: Iterable[str], typed: str, *, anywhere: bool = False) -> list[CompletionItem]:

@@ -16,7 +16,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
-from gpuinstall.files import write_text
+from gpuinstall.files import parse_json, write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -169,10 +169,10 @@ def _read_bench(path: Path) -> Bench:
     from gpuinstall.verify.bench import Bench
 
     try:
-        return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return Bench.from_dict(parse_json(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UsageError("bench-malformed", f"{path} is not a JSON file written by --save") from None
 
 

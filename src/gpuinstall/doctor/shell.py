@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.failures.problems import FixContext
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
+ROCM_LIBRARY = re.compile(r"lib(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|rccl)\b.*\.so")
 ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}
 TOOLKIT = "F49"
 DECIDES_OVER_BUILDS = (
@@ -34,7 +35,7 @@ DECIDES_OVER_BUILDS = (
 
 @dataclass(frozen=True)
 class ShellVariables:
-    """``libraries``: the CUDA libraries by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH.
+    """``libraries``: those of CUDA and ROCm by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH.
 
     ``toolkit`` is the major of the CUDA toolkit in CUDA_HOME.
     """
@@ -56,12 +57,15 @@ def read_shell(environ: Mapping[str, str]) -> ShellVariables:
 
 
 def library_path(evidence: DoctorEvidence) -> Iterator[Finding]:
-    """LD_LIBRARY_PATH leads to CUDA libraries."""
-    for folder, names in evidence.shell.libraries.items():
-        if names:
-            title = f"LD_LIBRARY_PATH leads to CUDA libraries of a toolkit: {folder}"
+    """LD_LIBRARY_PATH leads to libraries that the build brings itself."""
+    for folder, present in evidence.shell.libraries.items():
+        for_rocm = "+rocm" in evidence.torch
+        kind, pattern = ("ROCm", ROCM_LIBRARY) if for_rocm else ("CUDA", CUDA_LIBRARY)
+        if names := tuple(filter(pattern.match, present)):
+            title = f"LD_LIBRARY_PATH leads to {kind} libraries of a toolkit: {folder}"
             why = f"{names[0]} there is loaded in place of the wheel's own"
-            yield _finding("library-path-poisoned", title, why, evidence.context, _entry(names))
+            entry = "F114" if for_rocm else _entry(names)
+            yield _finding("library-path-poisoned", title, why, evidence.context, entry)
 
 
 def python_path(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -119,7 +123,8 @@ def _toolkit(home: str | None) -> str | None:
 
 def _libraries(folder: str) -> tuple[str, ...]:
     try:
-        return tuple(sorted(path.name for path in Path(folder).iterdir() if CUDA_LIBRARY.match(path.name)))
+        names = (path.name for path in Path(folder).iterdir())
+        return tuple(sorted(name for name in names if CUDA_LIBRARY.match(name) or ROCM_LIBRARY.match(name)))
     except OSError:
         return ()
 

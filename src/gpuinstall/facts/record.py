@@ -7,7 +7,6 @@ import json
 import platform
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.folders import home_folder
@@ -15,6 +14,7 @@ from gpuinstall.facts.source import ENVIRONMENT, Access, ThisMachine, recorded_n
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from gpuinstall.reporter import Reporter
 
@@ -50,7 +50,7 @@ class Recorder:
         names = self.machine.names(path, start)
         for name in names:
             target = self.folder / recorded_name(f"{path}/{name}")
-            if not Path(path, name).is_dir() and not target.exists():
+            if not self.machine.is_folder(f"{path}/{name}") and not target.exists():
                 self._kept(recorded_name(f"{path}/{name}"), "")
         return names
 

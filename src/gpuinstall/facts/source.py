@@ -71,6 +71,10 @@ class ThisMachine:
         except OSError:
             return ()
 
+    def is_folder(self, path: str) -> bool:
+        """Say whether something is a folder."""
+        return Path(path).is_dir()
+
     def link(self, path: str) -> str | None:
         """Read a link."""
         try:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.page.classes import Platform, Span
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.page.classes import Kind, Platform, Span
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice, Rejection
-    from gpuinstall.versions import ComputeCapability
 
-    Kinds = tuple[ComputeCapability, ...]
+    Kinds = tuple[Kind, ...]
 
 PACKAGES = (("torch",), ("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
 _SHOWN_REJECTIONS = 4
@@ -48,7 +48,8 @@ class Answers:
         return {
             "date": self.catalog.date,
             "branches": [branch for branch, _ in self.catalog.drivers.branches],
-            "kinds": [str(kind) for kind in kinds],
+            "kinds": [kind.code for kind in kinds],
+            "homes": {number: kind.os for number, kind in enumerate(kinds) if kind.os},
             "pythons": self.pythons,
             "packages": PACKAGES,
             "platforms": platforms,
@@ -62,13 +63,16 @@ class Answers:
         spans = () if platform.os == "macos" else spans_of(platform, self.catalog.drivers)
         without = {"": self._class(platform, (), None)}
         rows = {}
-        for number, kind in enumerate(kinds if spans else ()):
-            without[str(number)] = self._class(platform, (kind,), None)
-            rows[str(number)] = [self._class(platform, (kind,), span) for span in spans]
+        driven = tuple(kind for kind in kinds if kind.capability)
+        for number, kind in enumerate(kinds):
+            if spans or not kind.capability:
+                without[str(number)] = self._class(platform, (kind,), None)
+            if kind.capability and spans:
+                rows[str(number)] = [self._class(platform, (kind,), span) for span in spans]
         if platform.mixed:
-            rows |= self._mixed(platform, kinds, spans, rows)
-            for pair in combinations(range(len(kinds)), 2):
-                without[",".join(map(str, pair))] = self._class(platform, tuple(kinds[each] for each in pair), None)
+            rows |= self._mixed(platform, driven, spans, rows)
+            for pair in combinations(range(len(driven)), 2):
+                without[",".join(map(str, pair))] = self._class(platform, tuple(driven[each] for each in pair), None)
         return {
             "key": platform.key,
             "name": platform.name,
@@ -95,12 +99,13 @@ class Answers:
         """Find the class of a machine: those of one have the same plan, whatever driver it names."""
         machine = machine_of(platform, kinds, span and span.driver)
         plan = choose(machine, Request(), self.catalog)
-        key = (platform.key, len(kinds) > 1, *_essence(plan))
+        chip = next((kind.code for kind in kinds if not kind.capability), None)
+        key = (platform.key, len(kinds) > 1, *_essence(plan, chip))
         if key not in self._classes:
             self._classes[key] = len(self._rows)
             self._rows.append([])
             self._rows[self._classes[key]] = [
-                self._answer(choose(machine, request, self.catalog)) for request in self._requests(kinds)
+                self._answer(choose(machine, request, self.catalog), chip) for request in self._requests(kinds)
             ]
         return self._classes[key]
 
@@ -109,7 +114,7 @@ class Answers:
         for python, packages in product(self.pythons if len(kinds) < 2 else (None,), PACKAGES):
             yield Request(packages, python=python)
 
-    def _answer(self, plan: Plan) -> int:
+    def _answer(self, plan: Plan, chip: str | None) -> int:
         """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over."""
         notes = [warning.message for warning in plan.warnings] if plan.choice else (plan.fix or "").splitlines()
         parts = (
@@ -119,11 +124,11 @@ class Answers:
             notes,
             tuple(text for found in _telling(plan) for text in (found.build.name, found.message)),
         )
-        answer = tuple(self._part(part) for part in parts)
+        answer = tuple(self._part(part, chip) for part in parts)
         return self._answers.setdefault(answer, len(self._answers))
 
     def _build(self, choice: Choice) -> tuple[str, ...]:
-        build, sources = choice.build, "; ".join(map(self._source, choice.build.evidence))
+        build, sources = choice.build, "; ".join(self._sources(choice.build))
         trust = f"learned on {build.learned}" if build.learned else build.confidence
         return (
             str(build.torch),
@@ -135,13 +140,15 @@ class Answers:
             *choice.requirements,
         )
 
-    def _part(self, texts: Sequence[str]) -> int:
-        numbers = tuple(self._texts.setdefault(_for_all(text), len(self._texts)) for text in texts)
+    def _part(self, texts: Sequence[str], chip: str | None) -> int:
+        numbers = tuple(self._texts.setdefault(_for_all(text, chip), len(self._texts)) for text in texts)
         return self._parts.setdefault(numbers, len(self._parts))
 
-    def _source(self, key: str) -> str:
-        source, date = self.catalog.evidence[key]
-        return f"{source} ({date})"
+    def _sources(self, build: Build) -> Iterator[str]:
+        evidence = self.catalog.serving(build.backend.kind).evidence
+        for key in build.evidence:
+            source, date = evidence[key]
+            yield f"{source} ({date})"
 
 
 def _pythons(catalog: Catalog) -> list[str]:
@@ -152,7 +159,7 @@ def _pythons(catalog: Catalog) -> list[str]:
     return sorted(found, key=lambda python: int(python.partition(".")[2]))
 
 
-def _essence(plan: Plan) -> tuple[Any, ...]:
+def _essence(plan: Plan, chip: str | None) -> tuple[Any, ...]:
     """What makes two machines one class, for every request: the judgement of each build, and all that is said."""
     said = [*plan.reasons, *plan.warnings]
     return (
@@ -160,9 +167,9 @@ def _essence(plan: Plan) -> tuple[Any, ...]:
         plan.exit_code,
         plan.choice and plan.choice.build.name,
         tuple(build.name for build in plan.runnable),
-        plan.gpus,
-        tuple((found.build.name, found.code, _for_all(found.message)) for found in plan.rejected),
-        tuple(_for_all(reason.message) for reason in said),
+        tuple(_for_all(f"{run.how} {run.runs}", chip) for run in plan.gpus),
+        tuple((found.build.name, found.code, _for_all(found.message, chip)) for found in plan.rejected),
+        tuple(_for_all(reason.message, chip) for reason in said),
         plan.fix,
     )
 
@@ -175,9 +182,10 @@ def _telling(plan: Plan) -> list[Rejection]:
     return list(first.values())[:_SHOWN_REJECTIONS]
 
 
-def _for_all(text: str) -> str:
-    """Write what is said of one machine for all of its class: the GPUs' numbers, the driver's CUDA."""
-    return _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
+def _for_all(text: str, chip: str | None) -> str:
+    """Write what is said of one machine for all of its class: the GPUs' numbers, the driver's CUDA, the chip's code."""
+    said = _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
+    return re.sub(rf"\b{re.escape(chip)}(?![\w.])", "{chip}", said) if chip else said
 
 
 def _runs(row: list[int]) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog.other_gpus import other_chips
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import DriverVersion
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.drivers import Drivers, Floor
+    from gpuinstall.catalog.other_gpus import OtherChip
     from gpuinstall.versions import ComputeCapability
 
 DRIVER = "{driver}"
@@ -42,6 +44,32 @@ PLATFORMS = (
     Platform("linux-arm", "Linux on ARM (Grace, DGX Spark)", "linux", "aarch64"),
     Platform("macos", "macOS", "macos", "arm64"),
 )
+
+
+class Kind(NamedTuple):
+    """GPUs that are planned for alike: those of a compute capability, or a chip of a maker that has none.
+
+    ``code`` is the capability or the name of the code that they run, ``name`` their generation or chip; ``os``: they
+    are in such machines only.
+    """
+
+    code: str
+    name: str
+    cards: tuple[str, ...]
+    capability: ComputeCapability | None = None
+    maker: str | None = None
+    os: str | None = None
+
+    @property
+    def sm(self) -> str:
+        """The code as plans name it."""
+        return self.capability.sm if self.capability else self.code
+
+    def gpu(self, index: int, name: str) -> Gpu:
+        """Make a GPU of this kind."""
+        if self.capability:
+            return Gpu(index, name, compute_capability=self.capability)
+        return Gpu(index, name, vendor=self.maker, architecture=self.code)
 
 
 class Span(NamedTuple):
@@ -76,13 +104,26 @@ def _cuda(cut: tuple[int, ...], tables: Drivers) -> str | None:
     return str(row[1]) if row else None
 
 
-def kinds_of_gpus(catalog: Catalog) -> tuple[ComputeCapability, ...]:
-    """List the compute capabilities of all products, the highest first; not those of Jetsons before Thor."""
-    return tuple(sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True))
+def kinds_of_gpus(catalog: Catalog) -> tuple[Kind, ...]:
+    """List the kinds of all products: by capability, the highest first, without Jetsons before Thor; then by chip."""
+    known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True)
+    return (*(_of_capability(capability, catalog.drivers) for capability in known), *map(_of_chip, other_chips()))
 
 
-def machine_of(platform: Platform, kinds: Iterable[ComputeCapability], driver: Driver | None) -> Machine:
+def _of_capability(capability: ComputeCapability, tables: Drivers) -> Kind:
+    generation = tables.generation(capability)
+    cards = sorted({product.name for product in products() if product.capability == capability})
+    return Kind(str(capability), generation.name if generation else "", tuple(cards), capability)
+
+
+def _of_chip(chip: OtherChip) -> Kind:
+    cards = chip.products or (chip.architecture,)
+    name = chip.name if chip.name.startswith(chip.brand) else f"{chip.brand} {chip.name}"
+    return Kind(chip.architecture, name, cards, maker=chip.maker, os=chip.os)
+
+
+def machine_of(platform: Platform, kinds: Iterable[Kind], driver: Driver | None) -> Machine:
     """Make the machine that stands for a class: one GPU of each kind, called ``{0}``, ``{1}``."""
-    gpus = tuple(Gpu(number, f"{{{number}}}", compute_capability=kind) for number, kind in enumerate(kinds))
+    gpus = tuple(kind.gpu(number, f"{{{number}}}") for number, kind in enumerate(kinds))
     surroundings = Environment(wsl=platform.wsl)
     return Machine(platform.os, platform.arch, environment=surroundings, driver=driver, gpus=gpus)

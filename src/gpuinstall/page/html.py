@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.gpu_names import FORM
-from gpuinstall.catalog.gpus import brands, load_gpus, products
+from gpuinstall.catalog.gpus import brands, load_gpus
 from gpuinstall.page.answers import Answers
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus
 from gpuinstall.page.matrix import matrix
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.page.classes import Platform
+    from gpuinstall.page.classes import Kind, Platform
 
 
 def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
     """Ask ``choose`` for every class of machines (a minute of one processor), and write the page."""
     body = Answers(catalog, platforms).table()
-    generations = _generations(catalog)
+    kinds = kinds_of_gpus(catalog)
     style, script = _part("page.css"), _part("page.js")
-    named = {"generations": list(generations.values()), "form": FORM.pattern}
+    named = {"generations": [kind.name for kind in kinds], "form": FORM.pattern}
     document = {**body, **named, "brands": sorted(brands()), "named_by": load_gpus()["source"]}
     filled = {
         "POLICY": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
@@ -36,27 +36,18 @@ def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
         "STYLE": style,
         "SCRIPT": script,
         "DATE": escape(catalog.date),
-        "MATRIX": matrix(body, generations),
-        "NAMES": _names(generations),
+        "MATRIX": matrix(body, kinds),
+        "NAMES": _names(kinds),
         "DATA": _embedded(document),
     }
     return _filled(_part("page.html"), filled)
 
 
-def _generations(catalog: Catalog) -> dict[str, str]:
-    """Name the generation of each kind of GPU: ``sm_86`` is Ampere."""
-    found = {kind: catalog.drivers.generation(kind) for kind in kinds_of_gpus(catalog)}
-    return {kind.sm: generation.name if generation else "" for kind, generation in found.items()}
-
-
-def _names(generations: Mapping[str, str]) -> str:
+def _names(kinds: Sequence[Kind]) -> str:
     """List the cards of each kind; the script reads them here too."""
-    cards = {
-        kind: sorted({product.name for product in products() if product.capability.sm == kind}) for kind in generations
-    }
     return "\n".join(
-        f"<dt>{escape(generations[kind])} <small>{kind}</small></dt><dd>{escape(', '.join(names))}</dd>"
-        for kind, names in cards.items()
+        f"<dt>{escape(kind.name)} <small>{kind.sm}</small></dt><dd>{escape(', '.join(kind.cards))}</dd>"
+        for kind in kinds
     )
 
 

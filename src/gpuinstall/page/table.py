@@ -41,11 +41,14 @@ class Table:
     ) -> Answer | None:
         """Find the answer for kinds of GPUs under a driver (None: without one); None for what was not asked.
 
-        A driver is its numbers; a branch named alone is its newest release. The rest are positions in their lists.
+        A driver is its numbers; a branch named alone is its newest release. GPUs of other makers than NVIDIA have no
+        rows by driver. The rest are positions in their lists.
         """
         platform, wanted = self.platform(key), ",".join(map(str, sorted(set(kinds))))
-        if not platform["spans"] or driver is None or not wanted:
-            number = platform["without"].get(wanted if platform["spans"] else "")
+        if not platform["spans"]:
+            number = platform["without"].get(wanted, platform["without"][""])
+        elif driver is None or wanted not in platform["rows"]:
+            number = platform["without"].get(wanted)
         else:
             newest = (*driver, float("inf")) if len(driver) == 1 else tuple(driver)
             span = bisect_right(platform["spans"], newest, key=tuple) - 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ABSENT = {
     "withdrawn": "its index no longer has it",
     "unreachable": "its index cannot be reached, and no other source has it",
-    "split": "its libraries are separate packages without hashes, which are not installed yet",
+    "split": "its libraries are packages of their own, one of them built here by code that asks the GPU",
     "failed": "a kernel failed on this machine with the same code or the same CUDA",
 }
 

@@ -26,7 +26,8 @@ class Vendor(NamedTuple):
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
     ``visible`` gives the environment variables with which a program sees just these devices, in this order;
     ``torch_device`` is what torch calls its GPUs, where that is not the kind; ``by_architecture``: only a GPU whose
-    architecture is known is planned for, and any other is none for computing.
+    architecture is known is planned for, and any other is none for computing. ``idle_causes`` are the failure
+    catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Vendor(NamedTuple):
     visible: Callable[[Sequence[str]], Mapping[str, str]]
     torch_device: str | None = None
     by_architecture: bool = False
+    idle_causes: tuple[str, str] = ("F33", "F24")
 
 
 def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
@@ -78,8 +80,8 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 
 VENDORS: dict[str, Vendor] = {
     "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
-    "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True),
-    "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True),
+    "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True, idle_causes=("F99", "F99")),
+    "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True, idle_causes=("F116", "F116")),
     "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
 }
 """By the name in documents; where a machine has GPUs of several, the first is served."""

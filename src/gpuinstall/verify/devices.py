@@ -101,8 +101,8 @@ def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
 def _nowhere(machine: Machine) -> DeviceTarget:
     """Tell a machine without a GPU from one whose GPU its driver cannot show."""
     if not machine.refusing:
-        return DeviceTarget(0, NO_GPU, "none", unproven="there is no NVIDIA GPU here to run kernels on")
-    return DeviceTarget(0, "NVIDIA GPU", "none", unproven=machine.refusing[0].message)
+        return DeviceTarget(0, NO_GPU, "none", unproven="there is no GPU here that torch could use")
+    return DeviceTarget(0, "GPU", "none", unproven=machine.refusing[0].message)
 
 
 def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:

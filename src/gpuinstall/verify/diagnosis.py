@@ -16,7 +16,7 @@ from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures.circumstances import of_machine
 from gpuinstall.failures.classify import cause_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
-from gpuinstall.vendors import rules_for
+from gpuinstall.vendors import VENDORS, rules_for
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.verify.coverage import no_code_cause
 from gpuinstall.verify.verdict import CheckResult, Device
@@ -120,7 +120,8 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
     backend = proof.torch.backend
     message = f"this is the {'CPU' if backend == CPU else backend} build of torch: {target.name} is not used"
-    return Device(target.index, target.name, (proof.failed("build", message, "F33" if backend == CPU else "F24"),))
+    cause = VENDORS[target.vendor or next(iter(VENDORS))].idle_causes[backend != CPU]
+    return Device(target.index, target.name, (proof.failed("build", message, cause),))
 
 
 def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:

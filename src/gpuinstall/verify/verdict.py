@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
 CPU = "CPU"
-NO_GPU = "no NVIDIA GPU"
+NO_GPU = "no usable GPU"
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 VerdictStatus = Literal["passed", "failed", "unproven"]

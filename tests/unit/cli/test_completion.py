@@ -46,6 +46,9 @@ def test_a_shell_gets_its_script(shell: str) -> None:
         ("install --backend cu12", "plain,cu126"),
         ("plan --why cu13", "plain,cu130"),
         ("lock --target cu130-w", "plain,cu130-windows-x86_64"),
+        ("plan --gpu 7900", "plain,Radeon RX 7900 XTX"),
+        ("install --backend rocm7", "plain,rocm7.2"),
+        ("lock --target xpu-w", "plain,xpu-windows-x86_64"),
     ],
 )
 def test_commands_and_values_are_completed(words: str, value: str) -> None:

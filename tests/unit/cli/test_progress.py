@@ -83,7 +83,7 @@ def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     shown = condensed(served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))))
     names = [named(row.kind) for row in shown.rows]
     with screen(width) as (stream, drawn):
-        show(shown, names, catalog.date, Terminal(out=stream))
+        show(shown, names, (), catalog.date, Terminal(out=stream))
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= width
     text = " ".join(lines)
@@ -94,7 +94,7 @@ def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     assert [line.split("  ")[0] for line in table[1 : 1 + len(names)]] == names
     assert "RTX 40 (8.9)" in names
     piped = StringIO()
-    show(shown, names, catalog.date, Terminal(out=piped))
+    show(shown, names, (), catalog.date, Terminal(out=piped))
     assert len(piped.getvalue().splitlines()) == 4 + len(shown.rows)
 
 

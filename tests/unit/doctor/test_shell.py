@@ -41,6 +41,16 @@ def test_a_library_path_to_a_toolkit_is_found(tmp_path: Path, libraries: list[st
     assert found({"LD_LIBRARY_PATH": path}) == [("library-path-poisoned", entry, "unset LD_LIBRARY_PATH")]
 
 
+@pytest.mark.parametrize(("torch", "entries"), [("2.14.1+rocm7.2", ["F114"]), ("2.14.1+cu126", []), (None, [])])
+def test_a_library_path_to_another_rocm_is_found_where_torch_is_for_rocm(
+    tmp_path: Path, torch: str | None, entries: list[str]
+) -> None:
+    (tmp_path / "libamdhip64.so.7").touch()
+    shell = read_shell({"LD_LIBRARY_PATH": str(tmp_path)})
+
+    assert [finding.id for finding in found_in(torch=torch, shell=shell)] == entries
+
+
 @pytest.mark.parametrize("library", ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart-notes.txt"])
 def test_the_drivers_own_libraries_are_no_toolkit(tmp_path: Path, library: str) -> None:
     (tmp_path / library).touch()

@@ -70,6 +70,17 @@ def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
     ]
 
 
+def test_each_maker_has_a_lock_of_one_torch_and_its_chips_share_it() -> None:
+    cards = (("H100 SXM", "580.95.05"), ("RX 7900 XTX", None), ("MI300X", None), ("Arc B580", None))
+    documents = [
+        (f"n{number}", machine_in_words((card,), driver).to_dict()) for number, (card, driver) in enumerate(cards)
+    ]
+    plan = plan_fleet(classify(documents), Request(("torch",)), frozen_catalog())
+
+    assert locks(plan) == {"2.14.1+cu130": "n0", "2.14.1+rocm7.2": "n1,n2", "2.14.1+xpu": "n3"}
+    assert plan.uncovered == ()
+
+
 def test_one_lock_serves_all_where_one_can() -> None:
     assert locks(planned(H100, A100, V100)) == {"2.7.1+cu118": "n1,n2,n3,n4,n5,n6"}
 

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.catalog.other_gpus import other_chips
 from gpuinstall.page import page
 from gpuinstall.page.classes import PLATFORMS
 from gpuinstall.page.table import packed, unpacked
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.selector import ONE_KIND, any_machine, embedded, small_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.catalog.other_gpus import OtherChip
     from gpuinstall.machine import Machine
     from gpuinstall.page.classes import Platform
     from gpuinstall.page.table import Answer, Table
@@ -36,18 +39,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def found(table: Table, platform: Platform, machine: Machine, python: int, packages: int) -> Answer | None:
     names = table.body["kinds"]
-    kinds = [names.index(str(gpu.compute_capability)) for gpu in machine.gpus]
+    kinds = [names.index(gpu.architecture or str(gpu.compute_capability)) for gpu in machine.gpus]
     version = machine.driver and machine.driver.version
     return table.answer(platform.key, kinds, version.parts if version else None, python, packages)
 
 
 def filled(text: str, machine: Machine) -> str:
     """Put in what stands for this machine."""
-    kinds = sorted({gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability}, reverse=True)
-    for number, kind in enumerate(kinds):
-        text = text.replace(f"{{{number}}}", f"Card {kind.sm}")
-        indices = ",".join(str(gpu.index) for gpu in machine.gpus if gpu.compute_capability == kind)
+    for number, name in enumerate(dict.fromkeys(gpu.name or "" for gpu in machine.gpus)):
+        text = text.replace(f"{{{number}}}", name)
+        indices = ",".join(str(gpu.index) for gpu in machine.gpus if gpu.name == name)
         text = text.replace(f"{{#{number}}}", indices)
+    text = text.replace("{chip}", next((gpu.architecture or "" for gpu in machine.gpus), ""))
     driver = machine.driver and machine.driver.version
     row = driver and frozen_catalog().drivers.branch(driver)
     return text.replace("{driver}", str(driver)).replace("{cuda}", str(row[1]) if row else "")
@@ -65,7 +68,9 @@ def assert_equal(answer: Answer | None, plan: Plan, machine: Machine) -> None:
     assert answer.outcome[:2] == (plan.status, str(plan.exit_code)), machine
     assert (answer.build[:4] or None) == build, machine
     assert answer.build[6:] == (plan.choice.requirements if plan.choice else ()), machine
-    assert {*answer.outcome[2:]} == {f"{run.how} {run.runs}" for run in plan.gpus}, machine
+    assert {filled(run, machine) for run in answer.outcome[2:]} == {f"{run.how} {run.runs}" for run in plan.gpus}, (
+        machine
+    )
     said_once = list(dict.fromkeys(reason.message for reason in plan.reasons))
     assert [filled(text, machine) for text in answer.reasons[1::2]] == said_once, machine
     if plan.choice is None:
@@ -84,6 +89,31 @@ def compare(table: Table, platforms: tuple[Platform, ...], machines: int) -> Non
 
 def test_the_table_in_the_page_answers_as_choose_does(text: str) -> None:
     compare(embedded(text), ONE_KIND, 300)
+
+
+@pytest.mark.parametrize("chip", other_chips(), ids=lambda chip: chip.architecture)
+def test_each_chip_of_another_maker_is_answered_as_plan_answers_the_name_of_its_card(
+    text: str, chip: OtherChip
+) -> None:
+    table = embedded(text)
+    name = (*chip.products, chip.architecture)[0]
+    for platform in ONE_KIND:
+        machine = machine_in_words((name,), os=platform.os)
+        plan = choose(machine, Request(), frozen_catalog())
+        number = table.body["kinds"].index(chip.architecture)
+
+        assert_equal(table.answer(platform.key, [number], None), plan, machine)
+        assert table.answer(platform.key, [number], (580, 95, 5)) == table.answer(platform.key, [number], None)
+
+
+def test_nothing_of_another_maker_is_said_to_be_proven(text: str) -> None:
+    table = embedded(text)
+    for number in range(len(table.body["kinds"]) - len(other_chips()), len(table.body["kinds"])):
+        answers = [table.answer(platform.key, [number], None) for platform in ONE_KIND]
+        gpu_builds = [found for found in answers if found and found.outcome[0] == "ok"]
+
+        assert all(any("not proven" in note for note in found.notes) for found in gpu_builds)
+    assert "none proven on a card by this project" in text
 
 
 @pytest.mark.heavy
@@ -140,7 +170,10 @@ def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
 def test_without_a_script_the_names_of_the_cards_are_there(text: str) -> None:
     names = re.findall(r"<dt>Ada <small>sm_89</small></dt><dd>(.*?)</dd>", text)
 
+    navi = re.findall(r"<dt>AMD Navi 31 <small>gfx1100</small></dt><dd>(.*?)</dd>", text)
+
     assert "GeForce RTX 4090" in names[0].split(", ")
+    assert "Radeon RX 7900 XTX" in navi[0].split(", ")
 
 
 def test_every_text_stands_out_from_its_background_in_light_and_in_dark(text: str) -> None:
@@ -167,5 +200,10 @@ def luminance(colour: str) -> float:
 def test_without_a_script_the_matrix_is_there(text: str) -> None:
     rows = re.findall(r"<tr><th scope=\"row\">Ada <small>sm_89</small></th>(.*?)</tr>", text)
 
+    others = dict(re.findall(r"<tr><th scope=\"row\">[^<]* <small>([^<]*)</small></th>(.*?)</tr>", text))
+
     assert len(rows) == 3
     assert "2.14.1 cu126" in rows[0]
+    assert others["gfx1100"] == "<td>2.14.1 rocm7.2</td><td>–</td>"
+    assert others["metal"] == "<td>–</td><td>2.15.0 cpu</td>"
+    assert "gfx1032" not in others

@@ -82,8 +82,8 @@ def test_a_fault_with_a_cause_has_the_catalogues_title() -> None:
 
 
 def test_a_device_is_named_in_a_few_letters() -> None:
-    assert [Device(3, name).label for name in ("NVIDIA A100", "CPU", "no NVIDIA GPU")] == [
+    assert [Device(3, name).label for name in ("NVIDIA A100", "CPU", "no usable GPU")] == [
         "GPU 3",
         "CPU",
-        "no NVIDIA GPU",
+        "no usable GPU",
     ]

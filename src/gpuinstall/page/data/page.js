@@ -10,6 +10,8 @@ const PYTHONS = data.pythons.map((python) => python || "the one that suits");
 /* Names of cards. */
 const brands = new Set(data.brands);
 const form = new RegExp(`^(?:${data.form})$`);
+const isNvidias = (kind) => /^\d/.test(data.kinds[kind]);
+const chipOf = (kind) => isNvidias(kind) ? `sm_${data.kinds[kind].replace(".", "")}` : data.kinds[kind];
 const spaced = (name) => (name.toLowerCase().match(/[\p{L}\p{N}]+/gu) || []).join(" ")
   .replace(/(\d) ?gi?b\b/g, "$1gb").replace(/\bmax q\b/g, "maxq");
 const wordsOf = (text) => text.split(" ").filter((word) => word && !brands.has(word));
@@ -39,21 +41,22 @@ function matching(words) {
 function meant(name) {
   const cut = /(\.{3}|…)\s*$/.test(name);
   const text = spaced(name.replace(/\sMIG\b.*$/, "")), words = wordsOf(text);
+  const branded = text !== words.join(" "), all = branded ? listed.filter((card) => isNvidias(card.kind)) : listed;
   if (cut) {
     const start = text.replaceAll(" ", ""), own = words.join("");
-    return listed.filter((card) => card.squeezed.startsWith(start) || (own && card.full.startsWith(own)));
+    return all.filter((card) => card.squeezed.startsWith(start) || (own && card.full.startsWith(own)));
   }
   const full = words.join(""), model = bare(words).join("");
-  const exact = listed.filter((card) => card.full === full);
-  const same = exact.length ? exact : listed.filter((card) => model.length > 1 && card.model === model);
+  const exact = all.filter((card) => card.full === full);
+  const same = exact.length ? exact : all.filter((card) => model.length > 1 && card.model === model);
   if (same.length || !/\d/.test(model)) return same;
-  return listed.filter((card) => words.every((word) => card.words.includes(word)));
+  return all.filter((card) => words.every((word) => card.words.includes(word)));
 }
 
 // A card by the name in an address or in what was pasted; its kind is known where all that it can mean are of one.
 function cardOf(name, kind) {
-  const exact = /^sm_(\d+)$/i.exec(name.trim());
-  if (exact) kind = data.kinds.indexOf(exact[1].slice(0, -1) + "." + exact[1].slice(-1));
+  const exact = data.kinds.findIndex((_, each) => chipOf(each) === name.trim().toLowerCase());
+  if (exact >= 0 || /^sm_\d+$/i.test(name.trim())) kind = exact;
   const kinds = kind === undefined ? [...new Set(meant(name).map((card) => card.kind))] : [kind];
   return kinds.length === 1 && kinds[0] >= 0 ? { name: name.replace(/^NVIDIA\s+/i, "").slice(0, 80), kind: kinds[0] } : null;
 }
@@ -86,10 +89,10 @@ function spanOf(platform, version) {
 
 function classOf(platform, kinds, span) {
   const wanted = kinds.join(",");
-  if (!platform.spans.length) return platform.without[""];
-  if (span === null || !wanted) return platform.without[wanted];
+  if (!platform.spans.length) return platform.without[wanted] ?? platform.without[""];
+  if (span === null || !platform.rows[wanted]) return platform.without[wanted];
   let rest = span;
-  for (const [number, count] of platform.rows[wanted] || []) {
+  for (const [number, count] of platform.rows[wanted]) {
     if (rest < count) return number;
     rest -= count;
   }
@@ -108,6 +111,7 @@ function answerOf(number, python, packages) {
 /* What is asked: the whole of it stands in the address. */
 let state = { cards: [], mode: "unknown", driver: "", os: data.platforms[0].key, python: 0, packages: 0 };
 
+const homeOf = (cards) => cards.map((card) => data.homes[card.kind]).find(Boolean) || data.platforms[0].key;
 const kindsOf = () => [...new Set(state.cards.map((card) => card.kind))].sort((one, other) => one - other);
 
 function written() {
@@ -115,7 +119,7 @@ function written() {
   state.cards.forEach((card) => words.append("gpu", meant(card.name).some((each) => each.kind !== card.kind) || !meant(card.name).length
     ? `${card.name}=${data.kinds[card.kind]}` : card.name));
   if (state.mode !== "unknown") words.set("driver", state.mode === "typed" ? state.driver : state.mode);
-  if (state.os !== data.platforms[0].key) words.set("os", state.os);
+  if (state.os !== homeOf(state.cards)) words.set("os", state.os);
   if (state.python) words.set("python", data.pythons[state.python]);
   if (state.packages) words.set("with", data.packages[state.packages].slice(1).join(","));
   return words.toString();
@@ -133,7 +137,7 @@ function readAddress(text = location.hash.slice(1)) {
     cards,
     mode: typed ? "typed" : driver,
     driver: typed && driver !== "typed" ? driver.slice(0, 40) : "",
-    os: platformOf(words.get("os")).key,
+    os: platformOf(words.get("os") || homeOf(cards)).key,
     python: Math.max(0, data.pythons.indexOf(words.get("python"))),
     packages: Math.max(0, packages),
   };
@@ -178,8 +182,7 @@ function render() {
   at("driver").hidden = state.mode !== "typed";
   if (at("driver").value !== state.driver) at("driver").value = state.driver;
   at("cards").replaceChildren(...state.cards.map((card, index) => {
-    const chip = `sm_${data.kinds[card.kind].replace(".", "")}`;
-    const named = `${chip} ${data.generations[card.kind]}`;
+    const named = `${chipOf(card.kind)} ${data.generations[card.kind]}`;
     const button = node("button", [card.name, " ", node("small", named), node("span", " ×", { "aria-hidden": "true" })],
       { type: "button", "aria-label": `Remove ${card.name} ${named}` });
     button.addEventListener("click", () => { changed({ cards: state.cards.filter((_, each) => each !== index) }); at("search").focus(); });
@@ -190,8 +193,8 @@ function render() {
   at("driver-help").textContent = driverHelp(platform, version, best, kinds);
   const span = version ? spanOf(platform, version) : best;
   const shown = best === null ? version : release(platform.spans[best]);
-  const known = span !== null || state.mode === "none" || !platform.spans.length || !kinds.length;
-  if (!kinds.length && state.mode !== "none" && platform.spans.length) at("answer").replaceChildren(node("p", "Name your card, and the answer stands here. Without an NVIDIA card, choose “none is installed” for the driver."));
+  const known = span !== null || state.mode === "none" || !platform.spans.length || !kinds.some(isNvidias);
+  if (!kinds.length && state.mode !== "none" && platform.spans.length) at("answer").replaceChildren(node("p", "Name your card, and the answer stands here. Without a card, choose “none is installed” for the driver."));
   else if (!known) at("answer").replaceChildren(...overview(platform, kinds));
   else at("answer").replaceChildren(...answered(answerOf(classOf(platform, kinds, span), state.python, state.packages), platform, span, shown));
   if (!at("answer").querySelector("h2")) at("answer").className = "scripted";
@@ -199,6 +202,7 @@ function render() {
 
 function driverHelp(platform, version, best, kinds) {
   if (!platform.spans.length) return "macOS has no NVIDIA driver to ask for.";
+  if (kinds.length && !kinds.some(isNvidias)) return "No version of a driver decides for these cards.";
   if (state.mode === "unknown") return "nvidia-smi prints it behind “Driver Version” (or “KMD Version”); on Windows also the NVIDIA app. You can paste its output below.";
   if (state.mode === "typed" && !state.driver) return "The number behind “Driver Version” in nvidia-smi, or the branch alone: 580.";
   if (state.mode === "typed" && !version) return "This is no version of a driver, such as 580.95.05 (CUDA's version is another number).";
@@ -210,8 +214,9 @@ function driverHelp(platform, version, best, kinds) {
 function fill(text, driver, platform, span) {
   const kinds = kindsOf();
   const of = (number) => state.cards.map((card, index) => [card, card.index ?? index]).filter(([card]) => card.kind === kinds[number]);
-  return text.replace(/\{(#?)(\d|driver|cuda)\}/g, (_, hash, what) => {
+  return text.replace(/\{(#?)(\d|driver|cuda|chip)\}/g, (_, hash, what) => {
     if (what === "driver") return driver || "";
+    if (what === "chip") return chipOf(kinds[0]);
     if (what === "cuda") return span === null ? "" : platform.cuda[span] || "";
     if (hash) return of(Number(what)).map(([, index]) => index).join(",");
     return [...new Set(of(Number(what)).map(([card]) => card.name))].join(" and ");
@@ -220,9 +225,9 @@ function fill(text, driver, platform, span) {
 
 const OPTIONS = { windows: ["--os", "windows"], "linux-arm": ["--arch", "aarch64"], macos: ["--os", "macos"] };
 const commandOf = () => ["gpuinstall", "plan", ...(state.python || state.packages ? data.packages[state.packages] : []),
-  ...state.cards.flatMap((card) => ["--gpu", `"sm_${data.kinds[card.kind].replace(".", "")}"`]),
+  ...state.cards.flatMap((card) => ["--gpu", `"${chipOf(card.kind)}"`]),
   ...(OPTIONS[state.os] || []),
-  ...(versionOf(state.driver) && state.mode === "typed" ? ["--driver", versionOf(state.driver)] : ["--driver", "VERSION"]),
+  ...(state.cards.some((card) => isNvidias(card.kind)) ? ["--driver", versionOf(state.driver) && state.mode === "typed" ? versionOf(state.driver) : "VERSION"] : []),
   ...(state.python ? ["--python", data.pythons[state.python]] : [])].join(" ");
 
 function answered(answer, platform, span, driver) {
@@ -230,7 +235,7 @@ function answered(answer, platform, span, driver) {
   if (!answer) {
     at("answer").className = "scripted";
     return [node("h2", "This page has no answer for that"),
-      node("p", "It has those for cards of one kind and, on Linux and Windows with the Python left open, of two. The tool has one for all:"),
+      node("p", "It has those for cards of one kind and, on Linux and Windows with the Python left open, of two of NVIDIA's. The tool has one for all:"),
       node("pre", node("code", commandOf()))];
   }
   const [status, code] = answer.outcome, pairs = (list) => list.flatMap((_, i) => i % 2 ? [] : [[list[i], list[i + 1]]]);
@@ -288,7 +293,7 @@ function commands(answer) {
     gpuinstall: answer.outcome[0] === "cpu" && kindsOf().length && platformOf(state.os).spans.length ? `${asked} --backend cpu` : asked,
     uv: `uv venv --python ${python}\nuv pip install ${pins}${from && ` --index ${from}`}`,
     pip: `python${python} -m venv .venv\n${state.os === "windows" ? ".venv\\Scripts\\python" : ".venv/bin/python"} -m pip install ${pins}${from && ` --index-url ${from}`}`,
-    Dockerfile: `FROM python:${python}-slim\nRUN pip install --no-cache-dir ${pins}${from && ` --index-url ${from}`}\n# docker run --gpus all: the host has the driver and the NVIDIA Container Toolkit`,
+    Dockerfile: `FROM python:${python}-slim\nRUN pip install --no-cache-dir ${pins}${from && ` --index-url ${from}`}\n${kindsOf().every(isNvidias) ? "# docker run --gpus all: the host has the driver and the NVIDIA Container Toolkit" : "# gpuinstall export dockerfile writes the line that gives it the GPU"}`,
     requirements: [...(from ? [`--index-url ${from}`] : []), ...requirements].join("\n"),
   };
 }
@@ -341,8 +346,11 @@ function readPasted(text) {
   const os = windows ? "windows" : driver && program && driver !== program ? "wsl" : null;
   if (!cards.length && !driver) return { fault: "No card and no driver was found in this text." };
   const problems = /\(nvgpu\)/.test(text) ? [{ message: "this is a Jetson, for which gpuinstall plan answers, not this page" }] : [];
-  return { cards: cards.map(([index, name]) => ({ index: Number(index), name })), driver, os, problems };
+  return { cards: cards.map(([index, name]) => ({ index: Number(index), name: name.replace(/^(?:NVIDIA\s+)?/i, "NVIDIA ") })), driver, os, problems };
 }
+
+// gfx1100 is a kind, xe 20.1.4 one of xe 20.1, metal 3 one of metal.
+const kindOfChip = (code) => data.kinds.findIndex((each) => code === each || code.startsWith(`${each}.`) || code.startsWith(`${each} `));
 
 function readDocument(text) {
   let machine;
@@ -351,7 +359,7 @@ function readDocument(text) {
   if (machine?.schema !== "gpuinstall.machine/1" || !Array.isArray(machine.gpus)) return { fault: "This is no document of gpuinstall probe --json." };
   const cards = machine.gpus.slice(0, 1024).map((gpu, index) => ({
     index: Number.isInteger(gpu?.index) ? gpu.index : index, name: String(gpu?.name || `sm_${gpu?.compute_capability}`.replace(".", "")),
-    kind: gpu?.compute_capability ? data.kinds.indexOf(String(gpu.compute_capability)) : undefined,
+    kind: gpu?.compute_capability ? data.kinds.indexOf(String(gpu.compute_capability)) : gpu?.architecture ? kindOfChip(String(gpu.architecture)) : undefined,
   }));
   const os = machine.environment?.wsl ? "wsl" : machine.os === "linux" && machine.arch === "aarch64" ? "linux-arm" : String(machine.os);
   const problems = (Array.isArray(machine.problems) ? machine.problems : []).filter((problem) => problem?.blocking !== false);
@@ -363,14 +371,16 @@ function readDocument(text) {
 function takeOver() {
   const found = readPasted(at("paste").value);
   if (found.fault) { at("pasted").textContent = found.fault; return; }
-  const cards = [], unclear = [];
+  const read = [], unclear = [];
   for (const { index, name, kind } of found.cards) {
     const card = cardOf(name, kind);
-    if (card) cards.push({ ...card, index }); else unclear.push(name);
+    if (card) read.push({ ...card, index }); else unclear.push(name);
   }
+  const served = read.filter((card) => isNvidias(card.kind)), cards = served.length ? served : read;
   const known = data.platforms.some((each) => each.key === found.os);
   changed({ cards, ...(known ? { os: found.os } : {}), ...(found.driver ? { mode: "typed", driver: found.driver } : found.driverless ? { mode: "none" } : {}) });
   const said = [`Read: ${cards.length} ${cards.length === 1 ? "card" : "cards"}${found.driver ? `, driver ${found.driver}` : ""}.`];
+  if (cards.length < read.length) said.push("An environment is for one maker: the other maker's card is left out.");
   if (unclear.length) {
     said.push(`Of these the name is cut short or unknown, choose them above: ${unclear.join(", ")}.`);
     at("search").value = unclear[0].replace(/(\.{3}|…)\s*$/, "");
@@ -385,7 +395,7 @@ function showFound() {
   options = search(at("search").value.slice(0, 100)).slice(0, 12);
   active = options.length ? 0 : -1;
   at("found").replaceChildren(...options.map((card, number) => {
-    const option = node("li", [card.name, " ", node("small", `sm_${data.kinds[card.kind].replace(".", "")} ${data.generations[card.kind]}`)],
+    const option = node("li", [card.name, " ", node("small", `${chipOf(card.kind)} ${data.generations[card.kind]}`)],
       { role: "option", id: `option${number}` });
     option.addEventListener("mousedown", (event) => { event.preventDefault(); pick(number); });
     return option;
@@ -407,7 +417,8 @@ function pick(number) {
   const { name, kind } = options[number];
   at("search").value = "";
   close();
-  changed({ cards: [...state.cards, { name, kind }] });
+  const cards = [...state.cards, { name, kind }];
+  changed({ cards, ...(data.homes[kind] ? { os: data.homes[kind] } : {}) });
 }
 
 at("search").addEventListener("input", showFound);

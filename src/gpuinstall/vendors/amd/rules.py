@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine
 
 SPLIT = (7, 14)
-"""From this ROCm on a build's libraries are packages of their own, without hashes: see ``builds_rocm.toml``."""
+"""From this ROCm on a build's libraries are packages of their own, one of them code: see ``builds_rocm.toml``."""
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 Span = tuple[int, ...]
@@ -50,7 +50,7 @@ class AmdRules:
         if self.machine.os != "windows" and not self.machine.environment.wsl:
             return None
         place = "WSL" if self.machine.environment.wsl else "Windows"
-        message = f"PyTorch's index has no build for AMD's GPUs on {place}; AMD's own has, without hashes to lock"
+        message = f"PyTorch's index has no build for AMD's GPUs on {place}; AMD's own cannot be locked"
         return Unusable(Reason("amd-elsewhere", message), f"AMD's guide: {ON_WINDOWS}")
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:  # noqa: ARG002
@@ -97,7 +97,10 @@ class AmdRules:
         """Take no build whose libraries are packages of their own."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
-        return Reason("split-packages", f"the libraries of {build.name} are packages without hashes")
+        message = (
+            f"the libraries of {build.name} are packages of their own, one of them built here by code that asks the GPU"
+        )
+        return Reason("split-packages", message)
 
     def driver_for(self, build: Build) -> str:  # noqa: ARG002
         """No driver is known to be the oldest for a build."""

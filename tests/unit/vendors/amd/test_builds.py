@@ -76,7 +76,7 @@ def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chi
     assert (".".join(str(choice.build.torch).split(".")[:2]), choice.build.backend.version) == served[-1]
 
 
-def test_a_build_in_separate_packages_without_hashes_is_refused_by_name() -> None:
+def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name() -> None:
     plan = choose(amd("gfx1100"), Request(backend="rocm7.14"), frozen_catalog())
 
     assert (plan.status, plan.reasons[0].code) == ("refused", "split")

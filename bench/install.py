@@ -1,4 +1,4 @@
-"""What an installation costs against the bare tools: seconds on a warm cache, bytes on a cold one."""
+"""What an installation costs against the bare tools: seconds on warm caches and cold ones, bytes on cold ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab import stub_torch
 from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
+from tests.lab.wheels import make_wheel
 
 from bench.pairs import paired, run
 from bench.row import Row, in_seconds
@@ -23,9 +25,13 @@ from bench.row import Row, in_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tests.lab.host import Answer, Host
+
 TOOLS = Path(sys.executable).parent
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 RUNS = 5
+LARGE = 200_000_000
+"""The bytes of a large wheel, which unpacks to twice as many; a loopback gives them faster than any network."""
 VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
 """What ``install`` says on the proof, which the bare tools do not give."""
 
@@ -94,20 +100,67 @@ class Contest:
         return self.folder / "project"
 
 
+@dataclass(frozen=True)
+class ColdContest(Contest):
+    """The same, with caches that are emptied before each turn."""
+
+    def empty(self) -> Path:
+        """Empty the caches too."""
+        for cache in ("uv", "cache"):
+            shutil.rmtree(self.folder / cache, ignore_errors=True)
+        return super().empty()
+
+
 def rows() -> Iterator[Row]:
-    """Contest small packages from the stand-in index, then the real torch, where pip's find-links have one."""
+    """Contest small packages from the stand-in index, then large ones, then the real torch, where pip has one."""
     with tempfile.TemporaryDirectory() as folder:
         made = catalog_index(Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
         with StandInIndex(made) as index:
             yield _bytes(Path(folder), index)
             yield _against_uv("install, warm, small packages, against uv", _small(Path(folder) / "warm", index))
+    with tempfile.TemporaryDirectory() as folder:
+        yield _cold(Path(folder))
     yield from _real()
+
+
+def _cold(folder: Path) -> Row:
+    """Contest two large wheels from empty caches: torch's, of which the index gives no hash, and one that it needs."""
+    made = catalog_index(folder / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
+    [torch] = (made / "whl" / "cpu").glob("torch-*.whl")
+    filling = b"".join(os.urandom(10_000) + bytes(10_000) for _ in range(LARGE // 10_000))
+    content: dict[str, str | bytes] = {**stub_torch.modules("2.14.1+cpu", "cpu"), "torch/lib/filling": filling}
+    tags = torch.name.split("-", 2)[2].removesuffix(".whl")
+    make_wheel(torch.parent, "torch", "2.14.1+cpu", tags, requires=["filelock", "nvidia-large"], modules=content)
+    make_wheel(made / "simple", "nvidia-large", "1.0", modules={"nvidia/large/filling": filling})
+    with StandInIndex(made) as index:
+        for host in index.hosts:
+            keep_answers(host)
+        contest = ColdContest(**vars(_small(folder, index)))
+        pair = paired(contest.ours, contest.uv, 2)
+    shown = f"{pair.ratio:.2f}×"
+    return Row("install, cold, 400 MB of wheels, against uv", in_seconds(pair.ours), in_seconds(pair.beside), shown)
+
+
+def keep_answers(host: Host) -> None:
+    """Let a host read and hash each file once, so that it costs both tools little."""
+    kept: dict[str, Answer] = {}
+    respond = host.respond
+
+    def answer(path: str, headers: dict[str, str]) -> Answer:
+        if not path.endswith(".whl"):
+            return respond(path, headers)
+        if path not in kept:
+            found = respond(path, headers)
+            kept[path] = replace(found, headers={**found.headers, "ETag": f'"{path}"'})
+        return kept[path]
+
+    host.respond = answer
 
 
 def _small(folder: Path, index: StandInIndex) -> Contest:
     """Torch's stand-in; caches and home are the folder's own."""
     person = Person(folder)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     caches = {"UV_CACHE_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "cache")}
     family = f"{index.torch_index}/cpu"
     return Contest(

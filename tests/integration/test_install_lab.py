@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ from base64 import b64encode
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,9 +28,10 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.lab.fixtures import Play
+    from tests.lab.host import Host
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
@@ -77,6 +80,55 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
     assert stand_in.default.url + "/files/torch" not in text
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
+
+
+def test_the_wheels_that_are_kept_may_be_removed_and_only_another_environment_needs_them(
+    workshop: Workshop, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    workshop.document("install", "torch==2.14.1")
+    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "wheels")
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+    assert workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    error = workshop.document("install", "--venv", "second", "--offline", exit_code=4)["errors"][0]
+    assert (error["code"], error["hint"]) == ("offline", "run the same without --offline")
+    assert workshop.document("install", "--venv", "second")["data"]["bytes"] > 0
+    assert workshop.document("install", "--venv", "third", "--offline")["data"]["bytes"] == 0
+
+
+def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    another, waited = Event(), []
+
+    def held_up(body: bytes) -> Iterator[bytes]:
+        yield body[:1]
+        waited.append(another.wait(20))
+        yield body[1:]
+
+    def told(body: bytes) -> Iterator[bytes]:
+        another.set()
+        yield body
+
+    for host, sign, pieces in ((stand_in.r2, "/torch-", held_up), (stand_in.default, "/numpy-", told)):
+        in_pieces(host, sign, pieces)
+    done = workshop.run("install", "torch==2.14.1", "numpy")
+    assert done.status == 0, done.err
+    assert waited == [True]
+    assert re.search(r"^Fetched     6 files, .* at .*/s", done.err, re.MULTILINE)
+
+
+def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]]) -> None:
+    """Let a host send the wheels whose addresses hold ``sign`` in their own time."""
+    respond = host.respond
+
+    def answer(path: str, headers: dict[str, str]) -> Answer:
+        found = respond(path, headers)
+        return replace(found, pieces=pieces) if sign in path and path.endswith(".whl") else found
+
+    host.respond = answer
 
 
 def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(workshop: Workshop, play: Play) -> None:

@@ -151,7 +151,7 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
     if answer.status != HTTPStatus.OK:
         return answer
-    etag = f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
+    etag = answer.headers.get("ETag") or f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
     known = {"ETag": etag, "Accept-Ranges": "bytes", **answer.headers}
     if headers.get("if-none-match") == etag:
         return Answer(304, b"", answer.content_type, known)

@@ -27,10 +27,10 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     marker = read_marker(venv)
     if marker is None:
         return Origin()
+    if made_for_cpu(_evidence(venv / marker.lock), machine):
+        return Origin(for_cpu=True)
     proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
-    return Origin(
-        made_for_cpu(_evidence(venv / marker.lock), machine), _gpus(proven if isinstance(proven, list) else [], machine)
-    )
+    return Origin(gpus=_gpus(proven if isinstance(proven, list) else [], machine))
 
 
 def made_for_cpu(evidence: dict[str, Any], machine: Machine) -> bool:

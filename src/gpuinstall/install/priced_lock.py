@@ -67,10 +67,12 @@ class PricedLock:
         yield "Download", f"{self.bill}{fetched}"
 
     def made(self, options: InstallOptions, session: Session) -> Fit:
-        """Have the lock; of a resolution, every byte that has no hash is fetched here."""
+        """Have the lock; where a resolution has files without a hash, all that is to be installed is fetched here."""
         if isinstance(self.of, Fit):
             return self.of
-        lock = build_locks([self.of], [options.request], session, options.asked, options.paths.folder)[0]
+        missing = self.bill.missing if self.bill else {}
+        also = {file: size or None for file, size in missing.items() if file.sha256}
+        lock = build_locks([self.of], [options.request], session, options.asked, options.paths.folder, also=also)[0]
         return Fit(lock, self.plan, self.choice)
 
 

@@ -27,7 +27,6 @@ from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.units import readable
 from gpuinstall.wheels import FileRanges, WheelError, WheelReader
 
 if TYPE_CHECKING:
@@ -91,12 +90,7 @@ def _fetch(found: Fit, bill: Bill | None, options: InstallOptions, session: Sess
     files = [file for file in _files(found, options) if file.url in size]
     absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
     if absent:
-        start = monotonic()
-        came = fetch_hashed(absent, session)
-        seconds = monotonic() - start
-        files_fetched = f"{len(absent)} file{'s' if len(absent) > 1 else ''}"
-        said = f"{files_fetched}, {readable(came)} at {readable(int(came / max(seconds, 0.001)))}/s"
-        session.reporter.step("Fetched", said, seconds)
+        fetch_hashed(absent, session)
     near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
     return [path for path in near if path]
 
@@ -254,7 +248,7 @@ def failure(message: str) -> InstallationError:
     if failed := build_failure(message):
         return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    why = " ".join(line for line in lines if line and not line.startswith("warning:"))
+    why = " ".join(line for line in lines if line and not line.startswith(("warning:", "Using Python ")))
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
         said = f"{package[1] if package else 'a file'} is not the file that was locked"
@@ -269,6 +263,12 @@ def failure(message: str) -> InstallationError:
 _REMAKE = "make the lock again: gpuinstall install --upgrade"
 _SIGNS = (
     ("No space left", "no-space", "there is no space left", "df -h"),
+    (
+        "Network connectivity is disabled",
+        "offline",
+        "a file that is needed is in no cache, and this run is offline",
+        "run the same without --offline",
+    ),
     ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
     ("error sending request", "network", "a file could not be fetched", "run the same again"),
     ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),

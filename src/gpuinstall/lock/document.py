@@ -21,7 +21,7 @@ from gpuinstall.vendors import rules_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
@@ -76,15 +76,17 @@ def build_locks(
     session: Session,
     asked: FolderRequest | None = None,
     folder: Path | None = None,
+    *,
+    also: Mapping[LockedFile, int | None] | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
 
     ``asked`` says which files the requests were read from; ``folder`` is where the locks will lie (the working folder),
-    from which paths in them begin.
+    from which paths in them begin; ``also`` are further files to fetch at the same time, if any are, with their sizes.
     """
     folder = folder or Path.cwd()
     unhashed = reduce(or_, (resolution.hashes for resolution in resolutions))
-    hashes = fetch_missing(unhashed, session.cache, session.client, session.reporter)
+    hashes = fetch_missing(unhashed, session, also or {})
     return [_build(*each, hashes, asked or FolderRequest(), folder) for each in zip(resolutions, requests, strict=True)]
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.files import open_regular, written
+from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
 from gpuinstall.web.wheel_cache import CachedWheel
 
@@ -69,18 +71,26 @@ def known_hashes(
     return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
 
 
-def fetch_missing(hashes: Hashes, cache: WheelCache, client: Client, reporter: Reporter) -> dict[str, str]:
-    """Stream every file that has no hash into the cache, once; return all hashes by address."""
+def fetch_missing(hashes: Hashes, session: Session, also: Mapping[LockedFile, int | None]) -> dict[str, str]:
+    """Stream every file that has no hash into the cache, once; return all hashes by address.
+
+    ``also`` are files whose hashes are known, with their sizes, that come at the same time.
+    """
     if not hashes.missing:
         return dict(hashes.known)
+    cache, client = session.cache, session.client
     cache.sweep()
     parts = {file.name: head.size for file, head in hashes.missing.items()}
-    with reporter.progress("Download", parts) as progress, _transfers(progress) as (pool, count):
+    parts |= {file.name: size for file, size in also.items()}
+    with _transfers(parts, session) as (pool, count):
         fetched = {
             file.url: pool.submit(cache.fetch, file.url, file.name, head, client, partial(count, file.name))
             for file, head in hashes.missing.items()
         }
-        return {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
+        others = pool.map(partial(_fetch_hashed, session=session, count=count), also, also.values())
+        found = {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
+        list(others)
+        return found
 
 
 def fetch_hashed(sizes: Mapping[LockedFile, int | None], session: Session) -> int:
@@ -89,8 +99,7 @@ def fetch_hashed(sizes: Mapping[LockedFile, int | None], session: Session) -> in
     A file that its host keeps from us is left out: uv may have a key to it, or an explanation. Raise
     InstallationError where one is not what was locked, or a transfer fails.
     """
-    parts = {file.name: size for file, size in sizes.items()}
-    with session.reporter.progress("Download", parts) as progress, _transfers(progress) as (pool, count):
+    with _transfers({file.name: size for file, size in sizes.items()}, session) as (pool, count):
         return sum(pool.map(partial(_fetch_hashed, session=session, count=count), sizes, sizes.values()))
 
 
@@ -116,27 +125,38 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
     files = _by_path(file for lock in locks for file in lock.files)
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
         raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
-    with session.reporter.progress("Download", dict.fromkeys(files)) as progress, _transfers(progress) as (pool, count):
+    with _transfers(dict.fromkeys(files), session) as (pool, count):
         list(pool.map(partial(_bring, folder, session=session, count=count), files, files.values()))
     return sorted(files)
 
 
 @contextmanager
-def _transfers(progress: Progress) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
-    """Run transfers side by side; when one fails or the user interrupts, the others end at their next chunk."""
-    stopped = Event()
+def _transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
+    """Run transfers side by side, and say what came of them; when one fails or the user interrupts, the others end at
+    their next chunk.
+    """
+    stopped, came, start = Event(), dict.fromkeys(parts, 0), monotonic()
 
     def count(part: str, size: int) -> None:
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the transfer was interrupted")
+        came[part] += size
         progress(part, size)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             yield pool, count
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
+    _say_fetched([size for size in came.values() if size], monotonic() - start, session.reporter)
+
+
+def _say_fetched(came: Sequence[int], seconds: float, reporter: Reporter) -> None:
+    if came:
+        files = f"{len(came)} file{'s' if len(came) > 1 else ''}"
+        rate = readable(int(sum(came) / max(seconds, 0.001)))
+        reporter.step("Fetched", f"{files}, {readable(sum(came))} at {rate}/s", seconds)
 
 
 def local_path(url: str) -> Path | None:

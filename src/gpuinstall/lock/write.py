@@ -185,4 +185,5 @@ def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[Vers
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
-        session.reporter.step("Hashes", f"{len(missing)} files have none on their index: {price} to fetch, once")
+        files = f"{len(missing)} files have none on their" if len(missing) > 1 else "1 file has none on its"
+        session.reporter.step("Hashes", f"{files} index: {price} to fetch, once")

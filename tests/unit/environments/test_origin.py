@@ -44,6 +44,11 @@ def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path: Path) -> None:
     assert read_origin(tmp_path, TWO).gpus == (1,)
 
 
+def test_the_cpu_is_no_gpu_that_the_plan_had(tmp_path: Path) -> None:
+    made(tmp_path, TWO, 'backend = "cpu"\nasked = "cpu"', devices=(0,))
+    assert read_origin(tmp_path, TWO) == Origin(for_cpu=True)
+
+
 def test_on_another_machine_every_gpu_is_proven(tmp_path: Path) -> None:
     made(tmp_path, NONE, devices=(1,))
     assert read_origin(tmp_path, TWO).gpus is None

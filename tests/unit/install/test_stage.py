@@ -89,12 +89,17 @@ def test_a_python_that_is_not_here_is_fetched_first(tmp_path: Path) -> None:
             "error: Failed to fetch: `https://x/x.whl`\n  Caused by: HTTP status client error (404 Not Found)",
             "file-gone",
         ),
+        (
+            "error: Failed to download `x==1`\n  cause: Network connectivity is disabled, but the data wasn't found",
+            "offline",
+        ),
         ("error: something new", "installation-failed"),
     ],
 )
 def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
-    error = failure(message)
+    error = failure(f"Using Python 3.12.1 environment at: .venv\n{message}")
     assert error.code == code
+    assert "Using Python" not in (error.why or "")
     assert error.exit_code == 4
     assert "\n" not in error.message
 

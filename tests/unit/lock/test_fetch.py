@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,13 +14,14 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.lock.fetch import fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import Session
+from gpuinstall.sources import Sources
 from gpuinstall.web import Client
 from gpuinstall.web.wheel_cache import WheelCache
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 NAMES = ("torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl", "triton-3.8.0-cp312-cp312-linux_x86_64.whl")
 
@@ -59,7 +62,8 @@ def cache(tmp_path: Path) -> WheelCache:
 def hashed(files: tuple[LockedFile, ...], cache: WheelCache) -> dict[str, str]:
     with Client() as client:
         found = known_hashes(files, nothing, cache, client, SilentReporter())
-        return fetch_missing(found, cache, client, SilentReporter())
+        session = Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter())
+        return fetch_missing(found, session, {})
 
 
 def test_a_wheel_without_a_hash_is_fetched_once_and_lies_in_the_cache(shop: Shop, cache: WheelCache) -> None:

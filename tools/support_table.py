@@ -26,7 +26,7 @@ OTHERS = """\
 ## Other makers
 
 None of these builds was run on a card by this project: see [makers.md](makers.md). No driver decides; a dash: no build
-was ever made for the chip.
+was ever made for the chip. macOS has one build, called `cpu` on the index, and it runs on the GPU (MPS).
 """
 
 

@@ -102,3 +102,4 @@ def test_people_see_the_other_makers_chips_that_something_runs_on_and_that_nothi
     assert any(line.startswith("Radeon RX 7900 XTX") and line.endswith("2.14.1 rocm7.2  Linux") for line in lines)
     assert not any("gfx1031" in line for line in lines)
     assert "Other makers' GPUs ask for no driver; none of these builds was proven on a card yet" in lines
+    assert "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)" in lines[-1]

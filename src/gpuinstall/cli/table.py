@@ -26,7 +26,7 @@ from gpuinstall.support import (
 from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
@@ -83,12 +83,13 @@ def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: s
         if number:
             terminal.line()
         _show_lines((head, *part), terminal)
-    if shown := [row for row in others if row.build != NOTHING]:
+    shown = [row for row in others if row.build != NOTHING]
+    if shown:
         terminal.line()
         terminal.prose("Other makers' GPUs ask for no driver; none of these builds was proven on a card yet")
         builds = tuple(row.build.replace("+", " ") for row in shown)
         _show_lines((tuple(map(_called, shown)), builds, tuple(SYSTEMS[row.os] for row in shown)), terminal)
-    if remarks := "; ".join(_remarks(table)):
+    if remarks := "; ".join(_remarks(table, shown)):
         terminal.line()
         terminal.prose(remarks)
 
@@ -104,11 +105,13 @@ def _called(row: OfChip) -> str:
     return f"{', '.join(products) or row.chip.name} ({row.chip.architecture})"
 
 
-def _remarks(table: Support) -> Iterator[str]:
+def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
     """What the signs in a table mean, those that are in it."""
     shown = {build for row in table.rows for build in row.builds}
     if any("+cu" in build for build in shown):
         yield "cu126 is PyTorch for CUDA 12.6, and so on"
+    if any(row.os == "macos" for row in others):
+        yield "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)"
     if NOTHING in shown:
         yield f"{NOTHING} nothing runs"
     if ANY_DRIVER in table.drivers:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
 
-AT_ONCE = 16
+AT_ONCE = 32
 
 
 class PostponedWarnings(SilentReporter):

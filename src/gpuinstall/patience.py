@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
-AT_ONCE = "UV_CONCURRENT_DOWNLOADS"
+UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Patience:
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The same for uv, where its own variables say nothing else; and as few answers at once as bound its memory."""
         seconds = str(max(1, round(self.silence)))
-        ours = {"UV_HTTP_TIMEOUT": seconds, "UV_HTTP_RETRIES": "2", "UV_LOCK_TIMEOUT": "3600", AT_ONCE: "16"}
+        ours = {"UV_HTTP_TIMEOUT": seconds, "UV_HTTP_RETRIES": "2", "UV_LOCK_TIMEOUT": "3600", UV_DOWNLOADS: "16"}
         return {name: environ.get(name) or value for name, value in ours.items()}
 
 

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.patience import AT_ONCE, SILENCE
+from gpuinstall.patience import SILENCE, UV_DOWNLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> It
             f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
             why="a package index answers in drops, or without end",
             hint="run the same again, or name another index; "
-            f"{SILENCE} (seconds) gives a server more time, {AT_ONCE}=4 takes less memory",
+            f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory",
         )
 
 
@@ -77,7 +77,7 @@ def metered(program: Popen[str], written: Meter) -> Iterator[None]:
     def count() -> None:
         before = 0
         while not done.wait(_EVERY_S):
-            now = max(before, _moved(program.pid, "wchar") or 0)
+            now = max(before, moved(program.pid, "wchar") or 0)
             written(now - before)
             before = now
 
@@ -93,7 +93,7 @@ def metered(program: Popen[str], written: Meter) -> Iterator[None]:
 def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
     before, mark = _work(program.pid), monotonic()
     while not done.wait(_EVERY_S):
-        if _memory(program.pid) > (most := _most_memory(program.pid)):
+        if memory(program.pid) > (most := _most_memory(program.pid)):
             reasons.append(f"took more than {most // 1_000_000} MB of memory")
         elif monotonic() - mark < patience.standstill:
             continue
@@ -115,11 +115,11 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 def _work(pid: int) -> _Work | None:
     """Read what a program has done; None where the system does not tell."""
-    written = _moved(pid, "wchar")
+    written = moved(pid, "wchar")
     return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
 
 
-def _moved(pid: int, *ways: str) -> int | None:
+def moved(pid: int, *ways: str) -> int | None:
     """The bytes that a program has read from files (``rchar``) or written (``wchar``); None where it is not told."""
     with suppress(OSError, KeyError):
         counted = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
@@ -144,7 +144,7 @@ def _seconds(pid: int) -> float:
     return 0.0
 
 
-def _memory(pid: int) -> int:
+def memory(pid: int) -> int:
     """The bytes of memory that are a program's own, 0 where the system does not tell."""
     with suppress(OSError):
         found = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
@@ -154,8 +154,8 @@ def _memory(pid: int) -> int:
 
 def _most_memory(pid: int) -> int:
     """The bytes that a program may take: what a server sends is not counted as read from a file."""
-    moved = _moved(pid, "rchar", "wchar")
-    return MEMORY_BYTES if moved is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * moved)
+    in_files = moved(pid, "rchar", "wchar")
+    return MEMORY_BYTES if in_files is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
 
 
 def _waits_for_another(pid: int) -> bool:

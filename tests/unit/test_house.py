@@ -22,7 +22,7 @@ doctor -> environments errors facts failures files learned lock probe process re
 environments -> errors files
 errors ->
 export -> backend errors lock wheels
-facts -> failures process reporter
+facts -> failures files process reporter
 failures -> machine
 fields ->
 files -> errors
@@ -51,7 +51,7 @@ verify -> backend catalog environments errors facts failures files learned proce
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
-wheels -> errors interruption
+wheels -> errors files interruption
 words -> catalog errors machine support versions
 """  # noqa: E501
 

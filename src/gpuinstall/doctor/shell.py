@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.doctor.finding import Finding, finding
+from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,7 +115,7 @@ def _entry(names: tuple[str, ...]) -> str:
 def _toolkit(home: str | None) -> str | None:
     """Read the major from a toolkit's version.json, which every one since 11.1 has."""
     try:
-        found = json.loads(Path(home, "version.json").read_text(encoding="utf-8")) if home else {}
+        found = parse_json(Path(home, "version.json").read_text(encoding="utf-8")) if home else {}
         return str(found["cuda"]["version"]).partition(".")[0]
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def read_adapters(source: Source) -> tuple[PciDevice, ...]:
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:
     """Read the list, or the one adapter that stands without a list."""
-    said = read_json(text)
+    said = json_or_none(text)
     for number, adapter in enumerate(said if isinstance(said, list) else [said]):
         match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
         if match:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 
 if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
@@ -30,7 +30,7 @@ def read_folders(source: Source) -> dict[str, Folder]:
 
 def parse_folders(text: str) -> dict[str, Folder]:
     """Read the answers; what is malformed is left out."""
-    said = read_json(text)
+    said = json_or_none(text)
     entries = said.items() if isinstance(said, dict) else ()
     return {
         name: Folder(entry["free"], entry.get("writable") is not False)

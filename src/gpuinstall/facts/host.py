@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.failures.problems import distribution_keys
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read_missing_libraries(source: Source) -> tuple[str, ...]:
 
 def parse_platform(text: str) -> dict[str, str]:
     """Read what Python's platform module said."""
-    said = read_json(text)
+    said = json_or_none(text)
     return {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.folders import home_folder
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def find_python(version: str) -> Path | None:
 
 def parse_pythons(text: str) -> tuple[str, ...]:
     """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
-    said = read_json(text)
+    said = json_or_none(text)
     listed = said if isinstance(said, list) else []
     versions = {each for each in listed if isinstance(each, str) and _FOLDER.match(each)}
     kept = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
+from gpuinstall.files import parse_json
 from gpuinstall.reporter import Reporter, SilentReporter
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Recording:
 
     def variable(self, name: str) -> str | None:
         """Read an environment variable."""
-        variables = read_json(self._read(ENVIRONMENT) or "")
+        variables = json_or_none(self._read(ENVIRONMENT) or "")
         value = variables.get(name) if isinstance(variables, dict) else None
         return None if value is None else str(value)
 
@@ -154,12 +155,11 @@ class Recording:
             return None
 
 
-def read_json(text: str) -> Any:
-    """Read JSON; None where it is malformed."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def json_or_none(text: str) -> Any:
+    """Parse JSON; None where it is malformed."""
+    with suppress(ValueError):
+        return parse_json(text)
+    return None
 
 
 def recorded_name(path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_json
 from gpuinstall.fleet.classes import classify
 from gpuinstall.fleet.engine import open_engine, own_program
 from gpuinstall.fleet.fleet_plan import plan_fleet
@@ -230,6 +230,6 @@ def _records_in(printed: str, run: str, step: str) -> Iterator[NodeRecord]:
     """The records of a run among what nodes printed."""
     for line in printed.splitlines():
         with suppress(ValueError):
-            record = NodeRecord.read(json.loads(line))
+            record = NodeRecord.read(parse_json(line))
             if record and (record.run, record.step) == (run, step):
                 yield record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -123,7 +123,7 @@ def _kind(found: Mapping[str, Any]) -> EnvironmentKind:
 def _asked(python: Path, *names: str) -> dict[str, Any]:
     try:
         done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
-        found: dict[str, Any] = json.loads(done.out)
+        found: dict[str, Any] = parse_json(done.out)
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"
         raise UsageError("python-unusable", message, hint="--python PATH or --venv DIR names another") from None

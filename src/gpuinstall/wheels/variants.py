@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.files import parse_json
 from gpuinstall.wheels.architectures import ordered
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def parse_variants(text: str, kind: str) -> dict[str, Variant]:
             raise ValueError("too long")
         told = {
             label: _variant(namespaces[words["namespace"]], words)
-            for label, namespaces in json.loads(text)["variants"].items()
+            for label, namespaces in parse_json(text)["variants"].items()
             if words["namespace"] in namespaces
         }
-    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise ValueError("it describes no variants") from error
     return {label: variant for label, variant in told.items() if variant.architectures}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.facts.children import ask_child, death
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 
 if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
@@ -54,7 +54,7 @@ def ask_level_zero(source: Source) -> LevelZero:
 
 def parse(finished: Finished) -> LevelZero:
     """Read what the child answered, or how it ended."""
-    answers = (said for line in reversed(finished.out.splitlines()) if isinstance(said := read_json(line), dict))
+    answers = (said for line in reversed(finished.out.splitlines()) if isinstance(said := json_or_none(line), dict))
     said = next(answers, None)
     if said is None:
         return LevelZero(asked=True, library=True, error=f"Level Zero {death(finished)}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.facts.children import ask_child, death
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def is_compat(library: str | None) -> bool:
 
 def last_answer(finished: Finished) -> dict[str, Any] | None:
     """The last JSON object among the lines of a child; None where there is none."""
-    answers = map(read_json, reversed(finished.out.splitlines()))
+    answers = map(json_or_none, reversed(finished.out.splitlines()))
     return next((answer for answer in answers if isinstance(answer, dict)), None)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_child, death
-from gpuinstall.facts.source import read_json
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.machine import MigDevice
 from gpuinstall.vendors.nvidia.libcuda import child_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -194,4 +194,4 @@ def _number(value: object) -> int | None:
 
 
 def _lines(out: str) -> Iterator[Mapping[str, Any]]:
-    return (answer for answer in map(read_json, out.splitlines()) if isinstance(answer, dict))
+    return (answer for answer in map(json_or_none, out.splitlines()) if isinstance(answer, dict))

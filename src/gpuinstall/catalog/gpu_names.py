@@ -56,7 +56,7 @@ def find_product(name: str) -> Product:
         message = f"{name!r} is {maker.maker}'s, and no GPU that builds are known for"
         raise NoBuildError("gpu-not-supported", message, hint=maker.instead)
     if not found:
-        raise UsageError("gpu-unknown", f"{name!r} is not the name of one NVIDIA GPU", hint=_nearest(name))
+        raise UsageError("gpu-unknown", f"no GPU that is known is called {name!r}", hint=_nearest(name))
     if len({product.capability for product in found}) > 1:
         raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {_examples(found)}")
     names = {product.name for product in found}

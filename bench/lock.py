@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
@@ -20,7 +19,7 @@ from bench.pairs import paired, run, seconds
 from bench.row import Row, in_seconds, milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.lab.host import Answer, Host
 
@@ -33,34 +32,38 @@ ROUND_TRIP_S = 0.05
 """What a request to an index on another continent takes; loopback alone would measure processes only."""
 
 
+class Project(TypedDict):
+    """Where a command runs, and with which variables."""
+
+    env: dict[str, str]
+    cwd: Path
+
+
 @dataclass(frozen=True)
 class Desk:
-    """A project folder beside a stand-in index; ``environment`` knows that index and has caches of its own."""
+    """A place for project folders beside a stand-in index, which ``environment`` knows."""
 
-    folder: Path
+    place: Path
     environment: dict[str, str]
     family: str
 
     def lock(self, *targets: str, asked: tuple[str, ...] = FAMILY) -> float:
         """Make locks with gpuinstall, from empty caches."""
-        words = [word for target in targets for word in ("--target", target)]
-        return self._fresh([TOOLS / "gpuinstall", "lock", *asked, "--python", PYTHON, *words])
+        return seconds(_lock(targets, asked), **self.project())
 
     def compile(self, asked: tuple[str, ...] = ("torch==2.14.1", "numpy")) -> float:
         """Make one lock with uv, from empty caches."""
-        (self.folder / "project").mkdir(exist_ok=True)
-        (self.folder / "project" / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
+        project = self.project()
+        (project["cwd"] / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
         words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o", "pylock.uv.toml"]
-        return self._fresh([TOOLS / "uv", *words])
+        return seconds([TOOLS / "uv", *words], **project)
 
-    def _fresh(self, command: list[str | Path]) -> float:
-        shutil.rmtree(self.folder / "caches", ignore_errors=True)
-        project = self.folder / "project"
-        project.mkdir(exist_ok=True)
-        for lock in project.glob("pylock.*.toml"):
-            lock.unlink()
-        return seconds(command, env=self.environment, cwd=project)
+    def project(self) -> Project:
+        """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
+        folder = Path(tempfile.mkdtemp(dir=self.place))
+        caches = {"UV_CACHE_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "ours")}
+        return {"env": {**self.environment, **caches}, "cwd": folder}
 
 
 def rows() -> Iterator[Row]:
@@ -91,9 +94,13 @@ def _served(folder: Path) -> Path:
 
 def _desk(folder: Path, index: StandInIndex) -> Desk:
     folder.mkdir()
-    caches = {"UV_CACHE_DIR": str(folder / "caches" / "uv"), "XDG_CACHE_HOME": str(folder / "caches" / "ours")}
-    environment = {**Person(folder).environment(), **index.environment(), **caches}
+    environment = {**Person(folder).environment(), **index.environment()}
     return Desk(folder, environment, f"{index.torch_index}/cu126")
+
+
+def _lock(targets: Iterable[str], asked: Iterable[str] = FAMILY) -> list[str | Path]:
+    words = [word for target in targets for word in ("--target", target)]
+    return [TOOLS / "gpuinstall", "lock", *asked, "--python", PYTHON, *words]
 
 
 def delay(host: Host) -> None:
@@ -115,21 +122,16 @@ def _row(what: str, ours: Callable[[], float], beside: Callable[[], float], most
 
 def _nothing_to_do(desk: Desk) -> Row:
     """Sync twice; what the second costs beside the probe, which every command makes."""
-    desk.lock("cpu")
-    project = desk.folder / "project"
-    run([TOOLS / "gpuinstall", "sync"], env=desk.environment, cwd=project)
+    project = desk.project()
+    run(_lock(["cpu"]), **project)
+    run([TOOLS / "gpuinstall", "sync"], **project)
     uv: list[str | Path] = [TOOLS / "uv", "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
-    pair = paired(
-        lambda: _beside_probe(desk, project),
-        lambda: seconds(uv, env=desk.environment, cwd=project),
-        9,
-    )
+    pair = paired(lambda: _beside_probe(project), lambda: seconds(uv, **project), 9)
     took = f"{(pair.ours - pair.beside) * 1000:+.0f} ms"
     what = "sync, nothing to do, beside the probe, and uv's"
     return Row(what, milliseconds(pair.ours), milliseconds(pair.beside), took, "≤ 0.3 s", pair.ours <= 0.3)
 
 
-def _beside_probe(desk: Desk, project: Path) -> float:
+def _beside_probe(project: Project) -> float:
     """The seconds of a sync less those of a probe."""
-    sync = seconds([TOOLS / "gpuinstall", "sync"], env=desk.environment, cwd=project)
-    return sync - seconds([TOOLS / "gpuinstall", "probe"], env=desk.environment, cwd=project)
+    return seconds([TOOLS / "gpuinstall", "sync"], **project) - seconds([TOOLS / "gpuinstall", "probe"], **project)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class Session:
     """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
+    ``scratch`` is a folder of this run alone, which goes with it.
     ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built;
     ``announced`` are those of which it was said that their code runs.
     """
@@ -36,6 +37,7 @@ class Session:
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
+    scratch: Path
     patience: Patience = USUAL
     folder: Path = field(default_factory=Path.cwd)
     code_check: bool = True
@@ -77,25 +79,23 @@ def open_session(
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (
-        _logins(sources.logins) as logins,
+        tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder,
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        python, cache = Path(sys.executable), WheelCache(cache_folder())
-        session = Session(sources, client, cache, variables | logins, python, reporter, patience)
+        python, cache, scratch = Path(sys.executable), WheelCache(cache_folder()), Path(folder)
+        variables |= _logins(sources.logins, scratch)
+        session = Session(sources, client, cache, variables, python, reporter, scratch, patience)
         yield replace(session, code_check=code_check, only_binary=only_binary)
 
 
-@contextmanager
-def _logins(logins: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Hand uv the credentials of every host in a netrc file of this run, which only we can read."""
     if not logins:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
-        netrc = Path(folder) / "netrc"
-        netrc.touch(mode=0o600)
-        netrc.write_text("".join(map(_netrc_line, logins.items())), encoding="utf-8")
-        yield {"NETRC": str(netrc)}
+        return {}
+    netrc = scratch / "netrc"
+    netrc.touch(mode=0o600)
+    netrc.write_text("".join(map(_netrc_line, logins.items())), encoding="utf-8")
+    return {"NETRC": str(netrc)}
 
 
 def _netrc_line(login: tuple[str, str]) -> str:

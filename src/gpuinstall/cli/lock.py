@@ -77,7 +77,6 @@ def command(
     from gpuinstall.cli.folder import read_folder_request
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.learned.known import known_catalog
-    from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions
@@ -103,6 +102,8 @@ def command(
         catalog = with_locked_builds(catalog, folder, session)
         declared = targets or (() if meant else config.targets or ())
         if check:
+            from gpuinstall.lock.check import DeclaredUse
+
             every, named = not targets and bool(declared), request.has_requirements
             use = DeclaredUse(tuple(declared), tuple(meant), every, named)
             return _check(folder, wanted, catalog, use, None if offline else session)

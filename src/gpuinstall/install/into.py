@@ -21,8 +21,7 @@ from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import fetch_hashed, local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
-from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.resolver import VersionPins
+from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.probe.preflight import preflight
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.failures.classify import classify
 
 LINES = 15
 """How many of the build's last lines are kept."""
@@ -19,6 +18,8 @@ _LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 
 def build_failure(message: str) -> InstallationError | None:
     """Read uv's message of a build that failed; None where it is of something else."""
+    from gpuinstall.failures.classify import classify
+
     package = _PACKAGE.search(message)
     if package is None or _BACKEND not in message:
         return None

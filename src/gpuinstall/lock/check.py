@@ -11,8 +11,7 @@ from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inpu
 from gpuinstall.lock.inputs import changed_inputs, command_again, plain
 from gpuinstall.lock.integrity import faults, misdescribed
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
-from gpuinstall.lock.request import LockRequest, machine_for_target
-from gpuinstall.lock.resolver import VersionPins
+from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason

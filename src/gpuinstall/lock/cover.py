@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.joint import torch_of_programs
-from gpuinstall.lock.live_index import read_live_index
+from gpuinstall.lock.live_index import ask_live_index
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import common_torches, plan_locks
 from gpuinstall.lock.target import Target
@@ -49,7 +49,8 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     served = cover(requests)
     if not names_programs(requests[0].request.requirements):
         return served
-    live, unreachable = read_live_index(requests, session)
+    with ask_live_index(requests, session) as index:
+        live, unreachable = index.read()
     if unreachable:
         return served
     torch = torch_of_programs(plan_locks(live), session)

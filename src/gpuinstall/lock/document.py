@@ -13,8 +13,7 @@ from gpuinstall.errors import InternalError
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
-from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.resolver import is_unknown
+from gpuinstall.lock.lock import is_unknown, parse, render
 from gpuinstall.lock.sealing import sealed
 from gpuinstall.vendors import rules_for
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.resolver import VersionPins
+from gpuinstall.lock.request import VersionPins
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:

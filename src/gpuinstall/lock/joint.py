@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.programs import list_programs
 from gpuinstall.lock.proposal import OpenRequest, Proposal
-from gpuinstall.lock.request import PlannedLock, is_torch, plan_lock, refusal
+from gpuinstall.lock.request import PlannedLock, VersionPins, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError, VersionPins
+from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.values import Settled
 
 if TYPE_CHECKING:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
-from gpuinstall.learned.live import learned_catalog
 from gpuinstall.lock.binding import first_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import Reporter
@@ -46,15 +47,35 @@ class PostponedWarnings(SilentReporter):
             self._reporter.warn(text)
 
 
-def read_live_index(
-    requests: Sequence[LockRequest], session: Session
-) -> tuple[list[LockRequest], UnreachableError | None]:
-    """Narrow each catalogue to what the sources list; return with them a default index that does not answer.
+@dataclass(frozen=True)
+class LiveIndex:
+    """The pages that are needed, on their way; ``reached`` tells whether the default index answers."""
 
-    Every page that is known to be needed is asked for at once, and meanwhile uv looks at its interpreter. What is to
-    be said of the sources is said once, and not where the default index is unreachable.
-    """
-    warnings = PostponedWarnings(session.reporter)
+    requests: Sequence[LockRequest]
+    session: Session
+    pages: Iterable[object]
+    reached: Future[UnreachableError | None]
+
+    def read(self) -> tuple[list[LockRequest], UnreachableError | None]:
+        """Narrow each catalogue to what the sources list; return with them a default index that does not answer.
+
+        What is to be said of the sources is said once, and not where the default index is unreachable.
+        """
+        list(self.pages)
+        warnings = PostponedWarnings(self.session.reporter)
+        narrowed = [
+            _narrowed(request, self.session, SilentReporter() if position else warnings)
+            for position, request in enumerate(self.requests)
+        ]
+        unreachable = self.reached.result()
+        if unreachable is None:
+            warnings.pass_on()
+        return narrowed, unreachable
+
+
+@contextmanager
+def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[LiveIndex]:
+    """Ask for every page that is known to be needed at once; meanwhile uv looks at its interpreter."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         reached = pool.submit(reach_default_index, session)
@@ -62,15 +83,8 @@ def read_live_index(
         pool.submit(default_wheels, session.sources, session.client, "torch")
         for backend in {each.request.backend for each in requests} - {None}:
             pool.submit(index_names, session.sources, session.client, str(backend))
-        list(pool.map(partial(family_wheels, session.sources, session.client), *zip(*_pages(requests), strict=True)))
-        narrowed = [
-            _narrowed(request, session, SilentReporter() if position else warnings)
-            for position, request in enumerate(requests)
-        ]
-    unreachable = reached.result()
-    if unreachable is None:
-        warnings.pass_on()
-    return narrowed, unreachable
+        wheels = partial(family_wheels, session.sources, session.client)
+        yield LiveIndex(requests, session, pool.map(wheels, *zip(*_pages(requests), strict=True)), reached)
 
 
 def reach_default_index(session: Session) -> UnreachableError | None:
@@ -92,6 +106,8 @@ def reach_default_index(session: Session) -> UnreachableError | None:
 
 
 def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
+    from gpuinstall.learned.live import learned_catalog
+
     machine, asked = request.machine, request.request
     found = learned_catalog(request.catalog, machine, asked, reporter, sources=session.sources, client=session.client)
     return replace(request, catalog=found)

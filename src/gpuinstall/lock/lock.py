@@ -226,12 +226,27 @@ def render(document: Mapping[str, Any]) -> str:
     return tomli_w.dumps(document)
 
 
+def unknown_hash(url: str) -> str:
+    """What stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
+
+    It is each file's own: uv takes files of one hash for one file, and would read the metadata of only one of them.
+    """
+    return _UNKNOWN + hashlib.sha256(url.encode()).hexdigest()[len(_UNKNOWN) :]
+
+
+def is_unknown(sha256: str) -> bool:
+    """Say whether this only stands for a hash."""
+    return sha256.startswith(_UNKNOWN)
+
+
 def is_unhashed(package: Package) -> bool:
     """Say whether a package comes from a folder or a repository."""
     return bool(package.directory or package.vcs)
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_UNKNOWN = "0" * 32
+"""Begins what stands for a hash."""
 _RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
 
 

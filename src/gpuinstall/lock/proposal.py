@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.binding import Binding
-    from gpuinstall.lock.request import PlannedLock
-    from gpuinstall.lock.resolver import ResolvedVersions, VersionPins
+    from gpuinstall.lock.request import PlannedLock, VersionPins
+    from gpuinstall.lock.resolver import ResolvedVersions
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 

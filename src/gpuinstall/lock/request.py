@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import known_backend
@@ -16,7 +16,7 @@ from gpuinstall.plan.values import PROGRAM_REASONS, error_of
 from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
+
+
+@dataclass(frozen=True)
+class VersionPins:
+    """What is to stay as it is: versions that must, as constraints, and versions that should.
+
+    Constraints hold for the packages that turn up, and ask for none; preferred versions are taken where nothing
+    stands against them.
+    """
+
+    constraints: tuple[str, ...] = ()
+    preferred: Mapping[str, str] = field(default_factory=dict)
+
+    def within(self, bounds: tuple[str, ...]) -> VersionPins:
+        """The same, with further constraints."""
+        return replace(self, constraints=(*self.constraints, *bounds))
 
 
 @dataclass(frozen=True)

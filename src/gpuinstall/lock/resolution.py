@@ -12,9 +12,9 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError
 from gpuinstall.lock.binding import bind
 from gpuinstall.lock.fetch import known_hashes
-from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.programs import list_programs, programs_first
-from gpuinstall.lock.resolver import ConflictError, ResolverProject, is_unknown, resolve_project
+from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools, check_builds, source_builds, this_site
 from gpuinstall.plan.requirement import parse_requirement
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.fetch import Hashes
-    from gpuinstall.lock.request import PlannedLock
-    from gpuinstall.lock.resolver import VersionPins
+    from gpuinstall.lock.request import PlannedLock, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 

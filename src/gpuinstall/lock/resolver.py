@@ -10,6 +10,7 @@ import hashlib
 import html
 import re
 import tempfile
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from gpuinstall import uv
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.lock import setup_code
 from gpuinstall.lock.build_failure import build_failure
+from gpuinstall.lock.lock import unknown_hash
+from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.plan.address import Address
 from gpuinstall.plan.requirement import parse_requirement
@@ -36,8 +39,7 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
-_UNKNOWN = "0" * 32
-"""Begins what stands for a hash."""
+_WRITING = threading.Lock()
 _LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
@@ -58,22 +60,6 @@ class UnlistedError(ConflictError):
 
 
 @dataclass(frozen=True)
-class VersionPins:
-    """What is to stay as it is: versions that must, as constraints, and versions that should.
-
-    Constraints hold for the packages that turn up, and ask for none; preferred versions are taken where nothing
-    stands against them.
-    """
-
-    constraints: tuple[str, ...] = ()
-    preferred: Mapping[str, str] = field(default_factory=dict)
-
-    def within(self, bounds: tuple[str, ...]) -> VersionPins:
-        """The same, with further constraints."""
-        return replace(self, constraints=(*self.constraints, *bounds))
-
-
-@dataclass(frozen=True)
 class ResolverProject:
     """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from.
 
@@ -88,20 +74,17 @@ class ResolverProject:
     folder: Path = Path()
     wheels_only: frozenset[str] = frozenset()
 
-    def write(self, folder: Path) -> None:
-        """Write the project and its pages into ``folder``."""
-        for package, wheels in self.pages.items():
-            page = folder / "family" / package / "index.html"
-            page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(simple_page(wheels), encoding="utf-8")
-        (folder / "family").mkdir(exist_ok=True)
+    def write(self, folder: Path, scratch: Path) -> None:
+        """Write the project and its pages into ``folder``; the empty ones lie in ``scratch``, once for a whole run."""
+        _write_index({package: wheels for package, wheels in self.pages.items() if wheels}, folder / "family")
+        unlisted = _empty_index(frozenset(self.pages), scratch)
         (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
         lock, requirements = (folder / name for name in PREFERRED)
         lock.write_text(_preferences(self.pins.preferred), encoding="utf-8")
         requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
         (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
-        (folder / "uv.toml").write_text(resolver_settings(self.pages), encoding="utf-8")
+        (folder / "uv.toml").write_text(resolver_settings(self.pages, unlisted), encoding="utf-8")
 
     @property
     def unlisted(self) -> frozenset[str]:
@@ -127,7 +110,7 @@ class ResolverProject:
 
     def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> Finished:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
-        self.write(folder)
+        self.write(folder, session.scratch)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
@@ -146,29 +129,34 @@ def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVers
 
 
 def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str:
-    with tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder:
+    with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session, reasons=reasons)
     if not done.ok:
         raise explain_failure(done.err, project.unlisted)
     return done.out
 
 
+def _empty_index(packages: Collection[str], scratch: Path) -> Path:
+    """An index where each of ``packages`` has a page without a wheel; it is there whole, or not at all."""
+    index = scratch / f"unlisted-{hashlib.sha256(' '.join(sorted(packages)).encode()).hexdigest()}"
+    with _WRITING:
+        if not index.exists():
+            whole = scratch / "unlisted"
+            _write_index(dict.fromkeys(packages, ()), whole)
+            whole.rename(index)
+    return index
+
+
+def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:
+    index.mkdir(exist_ok=True)
+    for package, wheels in pages.items():
+        (index / package).mkdir(exist_ok=True)
+        (index / package / "index.html").write_text(simple_page(wheels), encoding="utf-8")
+
+
 def simple_page(wheels: Iterable[Wheel]) -> str:
     """Write a simple-index page with absolute addresses."""
     return "<!DOCTYPE html><html><body>\n" + "".join(_link(wheel) for wheel in wheels) + "</body></html>\n"
-
-
-def unknown_hash(url: str) -> str:
-    """What stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
-
-    It is each file's own: uv takes files of one hash for one file, and would read the metadata of only one of them.
-    """
-    return _UNKNOWN + hashlib.sha256(url.encode()).hexdigest()[len(_UNKNOWN) :]
-
-
-def is_unknown(sha256: str) -> bool:
-    """Say whether this only stands for a hash."""
-    return sha256.startswith(_UNKNOWN)
 
 
 def parse_versions(requirements: str) -> ResolvedVersions:

@@ -21,6 +21,7 @@ from gpuinstall.vendors.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from gpuinstall.catalog.source_builds import KnownBuild, StaticMetadata
     from gpuinstall.facts.capacity import Capacity
@@ -144,10 +145,14 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
     return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
 
 
-def resolver_settings(family: Iterable[str]) -> str:
-    """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family."""
+def resolver_settings(family: Iterable[str], index: Path) -> str:
+    """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family.
+
+    ``index`` comes after those that uv is named on its command line, and before the default one.
+    """
     told = [_written(name, known.metadata) for name, known in known_builds().items() if known.metadata]
-    return tomli_w.dumps({"dependency-metadata": told, "pip": {"no-sources-package": sorted(family)}})
+    bound = {"index": [{"url": index.as_uri()}], "pip": {"no-sources-package": sorted(family)}}
+    return tomli_w.dumps({"dependency-metadata": told, **bound})
 
 
 def _written(name: str, metadata: StaticMetadata) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from gpuinstall.catalog.build import DEFAULT_INDEX, Build
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.catalog.pages import Wheel
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.learned.reader import Reader
-from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.hosts import strange_hosts
 from gpuinstall.lock.lock import LockedFile
@@ -34,6 +32,11 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     locks: list[Lock] = []
     with suppress(LockError):  # it is said when the lock is needed
         locks = read_locks(folder)
+    if not locks:
+        return catalog
+    from gpuinstall.learned.reader import Reader
+    from gpuinstall.learned.store import learned_store
+
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
     for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):

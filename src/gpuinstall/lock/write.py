@@ -112,8 +112,9 @@ def targets_of(folder: Path) -> list[Target]:
 
 def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
     """The locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
-    found = ((path, _readable(path)) for path in locks_in(folder))
-    return [path for path, lock in found if lock and lock.evidence and lock.target not in targets]
+    named = {f"pylock.{target}.toml" for target in targets}
+    found = ((path, _readable(path)) for path in locks_in(folder) if path.name not in named)
+    return [path for path, lock in found if lock and lock.evidence]
 
 
 def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:

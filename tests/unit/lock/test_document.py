@@ -7,8 +7,7 @@ import tomli
 
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.document import LockEvidence, document
-from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.resolver import unknown_hash
+from gpuinstall.lock.lock import parse, render, unknown_hash
 from gpuinstall.lock.target import Target
 
 HASH = "1" * 64

@@ -62,7 +62,7 @@ def cache(tmp_path: Path) -> WheelCache:
 def hashed(files: tuple[LockedFile, ...], cache: WheelCache) -> dict[str, str]:
     with Client() as client:
         found = known_hashes(files, nothing, cache, client, SilentReporter())
-        session = Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter())
+        session = Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder)
         return fetch_missing(found, session, {})
 
 

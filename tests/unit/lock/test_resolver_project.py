@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import tomli
 
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.resolver import ResolverProject, is_unknown, simple_page, unknown_hash
+from gpuinstall.lock.lock import is_unknown, unknown_hash
+from gpuinstall.lock.resolver import ResolverProject, simple_page
 from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed, torch
 
@@ -47,6 +48,24 @@ def test_an_address_cannot_break_out_of_its_simple_page() -> None:
 
 
 def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: Path) -> None:
-    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
+    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path, tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
     assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(encoding="utf-8")
+
+
+def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, wheels in ((first, (TRITON,)), (second, ())):
+        folder.mkdir()
+        pages = {"torch": (torch(),), "triton": wheels, "torchtext": ()}
+        ResolverProject(("torch",), "3.12", TARGET, pages).write(folder, tmp_path)
+
+    (index,) = tmp_path.glob("unlisted*")
+    settings = [tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)]
+    assert [each["index"] for each in settings] == [[{"url": index.as_uri()}]] * 2
+    assert {page.name for page in index.iterdir()} == {"torch", "torchtext", "triton"}
+    assert all(parse_page((page / "index.html").read_text("utf-8"), "text/html", "") == () for page in index.iterdir())
+    assert [sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)] == [
+        ["torch", "triton"],
+        ["torch"],
+    ]

@@ -141,17 +141,18 @@ def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
     ]
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools() -> None:
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(tmp_path: Path) -> None:
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
     assert tomli.loads(sync_settings(builds))["pip"]["no-build-isolation-package"] == ["flash-attn"]
     assert sync_settings(source_builds({"packages": [WHEEL]})) == ""
     assert "ninja" in build_tools({"packages": [FLASH]})
     assert build_tools({"packages": [WHEEL]}) == ()
-    settings = tomli.loads(resolver_settings({"torch"}))
+    settings = tomli.loads(resolver_settings({"torch"}, tmp_path))
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in known_builds().items() if known.metadata
     }
     assert settings["pip"]["no-sources-package"] == ["torch"]
+    assert settings["index"] == [{"url": tmp_path.as_uri()}]
 
 
 def test_the_memory_that_is_free_is_read_from_the_kernel() -> None:

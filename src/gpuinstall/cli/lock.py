@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.compare import TargetDifference, VersionChange
+    from gpuinstall.lock.cover import Served
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import LockOptions, Written
@@ -136,7 +137,6 @@ def _lock_requests(
     targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, session: Session
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.cover import cover_with_programs
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
 
@@ -147,8 +147,7 @@ def _lock_requests(
     if request.backend and any(target.backend != request.backend for target in named_targets):
         message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
         raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
-    served = cover_with_programs(alone, session) if machines else {}
-    every = dict.fromkeys(named_targets, frozenset[int]()) | served
+    every = dict.fromkeys(named_targets, frozenset[int]()) | _cover(alone, session)
     if every:
         return tuple(
             LockRequest.for_target(
@@ -157,6 +156,15 @@ def _lock_requests(
             for target, positions in every.items()
         )
     return (LockRequest(options.read_selected_machine(options.MachineOptions(), session.reporter), request, catalog),)
+
+
+def _cover(requests: Sequence[LockRequest], session: Session) -> Served:
+    """The fewest targets that serve machines, each with those that it serves; it takes much to load."""
+    if not requests:
+        return {}
+    from gpuinstall.lock.cover import cover_with_programs
+
+    return cover_with_programs(requests, session)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

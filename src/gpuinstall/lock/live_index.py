@@ -78,6 +78,7 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
     """Ask for every page that is known to be needed at once; meanwhile uv looks at its interpreter."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
+        session.client.prepare()
         reached = pool.submit(reach_default_index, session)
         pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
         pool.submit(default_wheels, session.sources, session.client, "torch")

@@ -17,7 +17,6 @@ from gpuinstall.backend import Backend
 from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.capacity import read_capacity
-from gpuinstall.vendors.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,6 +71,8 @@ class BuildSite:
     @property
     def toolchain(self) -> Toolchain | None:
         """What compiles for its GPUs."""
+        from gpuinstall.vendors.toolchains import TOOLCHAINS
+
         return TOOLCHAINS.get(self.backend.kind)
 
     def compiler(self) -> Compiler | None:

@@ -76,6 +76,11 @@ class Client:
         if self._session is not None:
             self._session.close()
 
+    def prepare(self) -> None:
+        """Load what requests are made with, before other threads load something too and all of it takes longer."""
+        if not self._offline:
+            self._opened()
+
     def page(self, url: str) -> Page | None:
         """Fetch an index page once, None where there is none; one held from earlier is asked whether it still holds."""
         with self._lock:

@@ -16,7 +16,7 @@ ARROWS = """
 __main__ -> cli interruption
 api -> environments install learned lock probe reporter request session sources verify
 backend ->
-catalog -> backend errors files versions web
+catalog -> backend errors files threads versions web
 config -> errors files
 doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
@@ -28,10 +28,10 @@ fields ->
 files -> errors
 fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption lock plan probe process units uv verify web wheels
+install -> catalog environments errors facts failures files interruption lock plan probe process threads units uv verify web wheels
 interruption ->
-learned -> backend catalog errors files plan units vendors wheels
-lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file units uv vendors web wheels
+learned -> backend catalog errors files plan threads units vendors wheels
+lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file threads units uv vendors web wheels
 machine -> errors fields versions
 page -> catalog machine plan request versions
 patience -> errors
@@ -44,6 +44,7 @@ requirements_file -> errors files
 session -> files patience uv web
 sources -> errors files
 support -> catalog machine plan request versions
+threads ->
 units ->
 uv -> process
 vendors -> backend catalog facts failures machine process versions

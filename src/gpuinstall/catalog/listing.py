@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ from urllib.request import url2pathname
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.pages import Wheel, parse_folder, parse_names, parse_page
+from gpuinstall.threads import side_by_side
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gpuinstall.web import Client
 
 __all__ = ["Listing", "Silent", "Wheel", "default_wheels", "family_wheels", "index_names", "own_names", "read_listing"]
-
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,8 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     links = [partial(_from_link, client, place, names) for place in sources.find_links]
     asked = {"torch"}.intersection(names) if sources.default_index else ()
     default = [partial(default_wheels, sources, client, name) for name in asked]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answered = [pool.map(_answered, asks) for asks in (pages, links, default)]
-        from_index, from_links, from_default = map(list, answered)
+    told = iter(side_by_side(_answered, [*pages, *links, *default]))
+    from_index, from_links, from_default = ([next(told) for _ in asks] for asks in (pages, links, default))
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
@@ -108,9 +105,7 @@ def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str
 
 def own_names(sources: Sources, client: Client, backend: str, names: Collection[str]) -> frozenset[str]:
     """Those of ``names`` that the torch index has itself: their files lie where torch's do, and not elsewhere."""
-    ask = partial(_homes, sources, client, backend)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        home, *others = pool.map(ask, ("torch", *names))
+    home, *others = side_by_side(partial(_homes, sources, client, backend), ("torch", *names))
     home |= {urlsplit(sources.torch_index).netloc}
     return frozenset(name for name, found in zip(names, others, strict=True) if found & home)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import write_atomically
 from gpuinstall.lock.fetch import local_path
+from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
 from gpuinstall.web import UnreachableError
 
@@ -109,8 +109,7 @@ def sizes(
     kept = _read(record)
     found = {file: listed.get(file.url) or (kept.get(file.sha256 or "") if file in cached else None) for file in files}
     asked = [file for file, size in found.items() if size is None]
-    with ThreadPoolExecutor(16) as pool:
-        said = dict(zip(asked, pool.map(lambda file: _size(file, session.client), asked), strict=True))
+    said = dict(zip(asked, side_by_side(lambda file: _size(file, session.client), asked), strict=True))
     if new := {file.sha256: size for file, size in said.items() if size and file.sha256}:
         with suppress(InstallationError):
             write_atomically(record, json.dumps({**kept, **new}))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.listing import default_wheels, family_wheels, read_listing
 from gpuinstall.catalog.narrowing import listed_builds, platforms
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from gpuinstall.backend import Backend
@@ -56,8 +56,7 @@ def _torches(asked: Asked, place: Place, catalog: Catalog, reader: Reader) -> li
     if not found:
         raise _missing(asked, place)
     newest = max(build.torch for build in found)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(reader.torch, (build for build in found if build.torch == newest)))
+    return side_by_side(reader.torch, (build for build in found if build.torch == newest), AT_ONCE)
 
 
 def _listed(asked: Asked, backend: Backend, catalog: Catalog, reader: Reader) -> tuple[Wheel, ...]:

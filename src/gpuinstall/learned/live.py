@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from gpuinstall.learned.companions import with_companions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan import choose
+from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
     unread = tuple(builds)
     if not unread:
         return catalog
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = {id(build): found for build, found in zip(unread, pool.map(answer, unread), strict=True)}
+    answers = {id(build): found for build, found in zip(unread, side_by_side(answer, unread, AT_ONCE), strict=True)}
     return replace(catalog, builds=tuple(answers.get(id(build), build) for build in catalog.builds))
 
 

@@ -5,10 +5,9 @@ A package without code gives way until nothing is left to do.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -17,8 +16,9 @@ from gpuinstall.lock.code_check import HINT, CodeCheck
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import plan_locks
-from gpuinstall.lock.resolution import Resolution, resolve_for_here
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
 from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,13 +31,9 @@ if TYPE_CHECKING:
 
     ResolveWithin = Callable[[PlannedLock, tuple[str, ...]], Resolution | ConflictError]
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 EXCLUSIONS = 8
 """How often packages may give way."""
 ALIGNMENTS = 3
-AT_ONCE = 6
 
 
 def agree_with_code(
@@ -96,7 +92,7 @@ def agree(requests: Sequence[LockRequest], pins: VersionPins, session: Session, 
         together = [[one] for one in planned] if newest else [planned]
         done = [each for group in together for each in resolve_jointly(group, pins, session)]
     else:
-        done = [_without_conflict(answer) for answer in _side_by_side(resolve_within, planned)]
+        done = [_without_conflict(answer) for answer in side_by_side(resolve_within, planned, TARGETS_AT_ONCE)]
     return _align_versions(done, requests[0].catalog.family, resolve_within)
 
 
@@ -109,7 +105,7 @@ def _align_versions(
         bounds = _bounds(now, family)
         if not any(_above(resolution, bounds) for resolution in now):
             break
-        now = _side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now)
+        now = side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now, TARGETS_AT_ONCE)
     return now
 
 
@@ -152,11 +148,6 @@ def _lowered(resolution: Resolution, bounds: Mapping[str, str], resolve_within: 
         else:
             apart[name] = answer.why or answer.message
     return replace(resolution, apart=apart)
-
-
-def _side_by_side(function: Callable[[T], R], each: Sequence[T]) -> list[R]:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(function, each))
 
 
 def _without(request: LockRequest, exclusions: Iterable[Exclusion]) -> LockRequest:

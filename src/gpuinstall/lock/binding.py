@@ -7,7 +7,6 @@ the family lists it, and as a wheel.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import index_names, own_names
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.session import Session
 
-AT_ONCE = 16
 STRANGERS = 64
 """How many names that nobody knows are looked up on the torch index to see whether they are its own."""
 
@@ -46,8 +45,7 @@ class Binding:
             return {}
         there = self.names if session.sources.find_links or not self.listed else self.listed | self.asked
         tried = sorted(there & self.names | {"torch"})
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = dict(zip(tried, pool.map(wheels_of, tried), strict=True))
+        found = dict(zip(tried, side_by_side(wheels_of, tried), strict=True))
         open_ = self.asked - self.listed - {"torch"}
         return {name: found.get(name, ()) for name in sorted(self.names) if found.get(name) or name not in open_}
 
@@ -56,8 +54,7 @@ def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog,
     """Bind the family, and whatever else the torch index has itself for these backends."""
     asked, tags = {parse_requirement(text).name for text in requirements}, frozenset(backends)
     look = partial(_listed, catalog=catalog, session=session)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        listed = frozenset[str]().union(*pool.map(look, sorted(tags)))
+    listed = frozenset[str]().union(*side_by_side(look, sorted(tags)))
     return Binding(tags, catalog.family | listed, listed, frozenset(asked))
 
 

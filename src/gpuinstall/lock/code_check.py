@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
 from gpuinstall.wheels import load_members
 
@@ -99,9 +99,7 @@ class CodeCheck:
         if not (self._gpus and self._session.code_check and self._may_differ()):
             return []
         wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = pool.map(self._fault, wheels)
-        return [fault for fault in found if fault]
+        return [fault for fault in side_by_side(self._fault, wheels, AT_ONCE) if fault]
 
     @cached_property
     def _asked(self) -> set[str]:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.files import open_regular, written
+from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
 from gpuinstall.web.wheel_cache import CachedWheel
@@ -65,8 +66,7 @@ def known_hashes(
     published = catalogued() if official else {}
     known |= {file.url: published[file.name] for file in official if file.name in published}
     rest = [file for file in files if file.url not in known]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = dict(zip(rest, pool.map(partial(_ask, client, cache), rest), strict=True))
+    answers = dict(zip(rest, side_by_side(partial(_ask, client, cache), rest), strict=True))
     known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, CachedWheel)}
     return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
 

@@ -11,9 +11,10 @@ from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_
 from gpuinstall.lock.programs import list_programs
 from gpuinstall.lock.proposal import OpenRequest, Proposal
 from gpuinstall.lock.request import PlannedLock, VersionPins, is_torch, plan_lock, refusal
-from gpuinstall.lock.resolution import Resolution, resolve_for_here
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
 from gpuinstall.lock.resolver import ConflictError
 from gpuinstall.plan.values import Settled
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 PROPOSALS = 4
 """How many versions of torch to try where a target cannot have what the first one proposes."""
-AT_ONCE = 6
 
 
 def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: Session) -> list[Resolution]:
@@ -65,8 +65,7 @@ def _all_newest(planned: Sequence[PlannedLock], pins: VersionPins, session: Sess
     if pins.preferred or not all(program.needs_no_building for program in programs):
         return []
     bounds = pins.within(tuple(f"{program.name}>={program.newest}" for program in programs))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(partial(resolve_for_here, pins=bounds, session=session), planned))
+    answers = side_by_side(partial(resolve_for_here, pins=bounds, session=session), planned, TARGETS_AT_ONCE)
     done = [answer for answer in answers if isinstance(answer, Resolution)]
     return done if len(done) == len(answers) else []
 
@@ -107,7 +106,7 @@ def _served(
     request: OpenRequest, proposal: Proposal, opened: Sequence[PlannedLock]
 ) -> tuple[Proposal, list[Resolution | ConflictError]]:
     """Resolve a proposal for every target; meanwhile it is asked whether a program could be newer."""
-    with ThreadPoolExecutor(AT_ONCE + 1) as pool:
+    with ThreadPoolExecutor(TARGETS_AT_ONCE + 1) as pool:
         improved = pool.submit(request.improve, proposal)
         answers = list(pool.map(partial(_with_best_build, request=request, proposal=proposal), opened))
         better = improved.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from gpuinstall.catalog.pages import SourceRelease, Wheel, parse_page, parse_sou
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from gpuinstall.web.page_cache import Page
 
-AT_ONCE = 16
 FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 """The members of the family that nearly every program leads to."""
 
@@ -88,14 +87,12 @@ def list_programs(
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
     asked, tags = _open_programs(requirements, family), target.tags(python)
     limits = [parse_requirement(text) for text in constraints]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(partial(_listed, limits=limits, tags=tags, python=python, session=session), asked))
+    return side_by_side(partial(_listed, limits=limits, tags=tags, python=python, session=session), asked)
 
 
 def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
     """Ask for the pages of the programs, for whoever looks them up later."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        pool.map(partial(_page, session=session), _open_programs(requirements, family))
+    side_by_side(partial(_page, session=session), _open_programs(requirements, family))
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
+TARGETS_AT_ONCE = 6
+"""For how many targets uv resolves side by side."""
+
 
 @dataclass(frozen=True)
 class Resolution:

@@ -1,0 +1,21 @@
+"""Calls made side by side: what waits for servers takes as long as the slowest of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def side_by_side(call: Callable[[T], R], items: Iterable[T], at_once: int = 16) -> list[R]:
+    """Make a call for each item, a few at once, and return what they return in order; raise what the first raises."""
+    each = list(items)
+    if len(each) < 2:
+        return [call(item) for item in each]
+    with ThreadPoolExecutor(min(at_once, len(each))) as pool:
+        return list(pool.map(call, each))

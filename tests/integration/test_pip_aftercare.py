@@ -30,7 +30,8 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     variables = {name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"}
     variables |= {"PIP_INDEX_URL": stand_in.default_index, "XDG_CONFIG_HOME": str(tmp_path / "no-settings")}
     workshop = Workshop(folder, tmp_path / "caches", variables)
-    workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    made = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    assert (folder / ".venv" / "bin" / "pip").is_file(), made["warnings"]
     return workshop
 
 
@@ -52,7 +53,9 @@ def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
 
 
 def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(workshop: Workshop) -> None:
-    script = ". .venv/bin/activate && pip install --quiet cowsay && command -v pip && pip install torch==2.13.0"
+    script = (
+        ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
+    )
     done = process.run(["bash", "-c", script], env=workshop.environment, cwd=workshop.folder)
     assert done.out.splitlines()[0] == str(workshop.folder / ".venv" / "bin" / "pip")
     assert not done.ok

@@ -130,8 +130,8 @@ def _give_pip(command: list[str], lock: Lock, session: Session) -> None:
         return
     try:
         _run(command, session)
-    except InstallationError:
-        session.reporter.warn("the environment has no pip: none is carried by its Python, and no index gave one")
+    except InstallationError as error:
+        session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
 
 
 def indexes_of(lock: Lock, choice: Choice, default: str | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from gpuinstall.doctor.installed import InstalledPackages
 from gpuinstall.doctor.project import read_project
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.errors import InstallationError
-from gpuinstall.failures import FixContext
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_failures
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.resolution import check_provenance

@@ -6,17 +6,23 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.shells import said_for
 from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
 from gpuinstall.machine import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.machine import Machine
 
 ANYWHERE = "any"
 LINUX = "linux"
+
+_OF_THE_HOST = re.compile(r"sudo (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)|[^:]*&& sudo reboot")
+_OF_LINUX = re.compile(
+    r"sudo |env -u |ls -l /|cat /|export LD_LIBRARY|(?!.*Windows).*(\| grep|ldconfig|/etc/ld\.so|~/\.)"
+)
+_UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
+_EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,17 @@ def code_told(message: str) -> str | None:
     return next((kind.code for kind in kinds if any(told in message for told in kind.told)), None)
 
 
+def said_for(keys: Collection[str], lines: Iterable[str]) -> tuple[str, ...]:
+    """Say lines for a place by the keys of its fixes; what has no meaning there is left out where others remain."""
+    lines = tuple(lines)
+    if "container" in keys:
+        return tuple(f"on the host: {line}" if _OF_THE_HOST.match(line) else line for line in lines)
+    if "windows" in keys:
+        kept = [line for line in lines if not _OF_LINUX.match(line)] or lines
+        return tuple(map(_in_powershell, kept))
+    return lines
+
+
 def _commands(what: str, context: FixContext, *, legacy: bool) -> tuple[str, ...]:
     table = _table(what)
     old = legacy or table.legacy
@@ -149,3 +166,8 @@ class _Words(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         return f"<{name}>"
+
+
+def _in_powershell(line: str) -> str:
+    line = _UNSET.sub(lambda found: "Remove-Item " + ", ".join(f"Env:{name}" for name in found[1].split()), line)
+    return _EXPORT.sub(r'$env:\1 = "\2"', line)

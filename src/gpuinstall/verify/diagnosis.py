@@ -13,8 +13,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.build import Build
 from gpuinstall.environments.advice import advice_words
-from gpuinstall.failures.circumstances import of_machine
-from gpuinstall.failures.classify import cause_of, fix_context
+from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.vendors import VENDORS, rules_for
 from gpuinstall.vendors.protocol import Code
@@ -170,7 +169,7 @@ def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -
         return "F66"
     if name == "import":
         return "F62" if "SIGILL" in text else None
-    around = of_machine(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
+    around = circumstances_of(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
     return next((cause for check, where, cause in CAUSES if check == name and (not where or where in around)), None)
 
 

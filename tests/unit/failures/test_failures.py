@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.failures import FixContext, fix, table
+from gpuinstall.failures import table
 from gpuinstall.failures.classify import classify
-from gpuinstall.failures.problems import problem
+from gpuinstall.failures.problems import FixContext, fix, problem
 from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
 from gpuinstall.machine import Machine
 

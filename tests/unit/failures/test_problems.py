@@ -10,10 +10,8 @@ import pytest
 
 from gpuinstall.doctor.finding import finding
 from gpuinstall.environments.advice import advice_words
-from gpuinstall.failures import FixContext, fix
-from gpuinstall.failures.circumstances import Circumstances
-from gpuinstall.failures.classify import classify
-from gpuinstall.failures.problems import code_told, distribution_keys, fix_of, problem
+from gpuinstall.failures.classify import Circumstances, classify
+from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, fix, fix_of, problem
 from gpuinstall.failures.table import load_distributions, load_errors, load_failures, load_problems, load_words
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine

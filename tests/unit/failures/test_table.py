@@ -9,9 +9,8 @@ import pytest
 import tomli
 
 from gpuinstall.environments.advice import advice_words
-from gpuinstall.failures import FixContext, fix
 from gpuinstall.failures.classify import classify
-from gpuinstall.failures.shells import said_for
+from gpuinstall.failures.problems import FixContext, fix, said_for
 from gpuinstall.failures.table import load_failures, load_problems
 from gpuinstall.machine import Machine
 from tests.unit.failures.test_classify import SHARED

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.failures import FixContext
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.vendors.nvidia.cuda_refusals import UNLISTED, CudaContext, cause_of, refusal

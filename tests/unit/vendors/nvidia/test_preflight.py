@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuinstall.failures import FixContext
+from gpuinstall.failures.problems import FixContext
 from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia.cuda_refusals import known_cause

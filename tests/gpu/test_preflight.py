@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.probe import read_machine
-from gpuinstall.probe.preflight import preflight
+from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
 
 pytestmark = [

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from gpuinstall.probe import probe as steps
-from gpuinstall.probe import read_machine
-from gpuinstall.probe.preflight import preflight
+from gpuinstall import probe as steps
+from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors.nvidia.health import read_health
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of

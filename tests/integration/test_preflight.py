@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.machine import Driver, Environment, Gpu, Machine, MigDevice
-from gpuinstall.probe.preflight import preflight
+from gpuinstall.probe import preflight
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall import probe as steps
 from gpuinstall.machine import Machine
-from gpuinstall.probe import probe as steps
 from gpuinstall.probe import read_machine
 from gpuinstall.reporter import SilentReporter
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight

@@ -61,13 +61,13 @@ def overlay() -> None:
     """Let this process read the played files, where it was told of some."""
     if not os.environ.get(FOLDER):
         return
+    from gpuinstall import probe
     from gpuinstall.facts import record
-    from gpuinstall.probe import probe
-    from gpuinstall.vendors.amd import preflight, topology
+    from gpuinstall.vendors.amd import evidence, prober
 
     vars(probe)["ThisMachine"] = vars(record)["ThisMachine"] = Overlaid
-    if _played().access(topology.KFD):
-        preflight.kfd_version = lambda path=topology.KFD: KFD_VERSION  # noqa: ARG005
+    if _played().access(evidence.KFD):
+        prober.kfd_version = lambda path=evidence.KFD: KFD_VERSION  # noqa: ARG005
 
 
 def _played() -> Recording:

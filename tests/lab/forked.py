@@ -35,7 +35,7 @@ LATE = (
     "filelock",
     "gpuinstall.cli.folder",
     "gpuinstall.cli.progress",
-    "gpuinstall.probe.preflight",
+    "gpuinstall.probe",
     "gpuinstall.session",
     "gpuinstall.sources",
     "gpuinstall.vendors.nvidia.preflight",

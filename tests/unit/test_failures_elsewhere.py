@@ -24,11 +24,11 @@ from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.resolution import check_provenance
 from gpuinstall.machine import Environment, Gpu, Machine
 from gpuinstall.plan import choose
-from gpuinstall.probe.probe import read_machine
+from gpuinstall.probe import read_machine
 from gpuinstall.process import Finished
 from gpuinstall.request import Request
 from gpuinstall.sources import read_sources
-from gpuinstall.vendors.nvidia.preflight_findings import judge, problems_of
+from gpuinstall.vendors.nvidia.preflight import judge, problems_of
 from gpuinstall.vendors.nvidia.smi import parse
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording

@@ -163,7 +163,7 @@ def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machi
 def read_machine_file(name: str, reporter: Reporter) -> Machine:
     """Read a Machine document from a file or stdin (``-``), or a recorded machine's folder."""
     if name != "-" and Path(name).is_dir():
-        from gpuinstall.probe.probe import read_recording
+        from gpuinstall.probe import read_recording
 
         return read_recording(Path(name), reporter)
     return read_machine_document(name)

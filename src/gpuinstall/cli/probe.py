@@ -40,7 +40,7 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
 
 def read_probed_machine(terminal: Terminal, record: Path | None, machine: str | None) -> Machine:
     """Read this machine, recording it if asked to, or the one that was named."""
-    from gpuinstall.probe.probe import read_machine, record_machine
+    from gpuinstall.probe import read_machine, record_machine
 
     if record is not None:
         return record_machine(record, terminal)

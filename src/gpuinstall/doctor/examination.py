@@ -21,8 +21,7 @@ from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
 from gpuinstall.learned.known import known_catalog
-from gpuinstall.probe import read_machine
-from gpuinstall.probe.preflight import preflight
+from gpuinstall.probe import preflight, read_machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.verdict import MACHINE
 

@@ -1,15 +1,55 @@
-"""What this machine can do at once: the cores and the memory that are free for this process."""
+"""What is free on this machine: space and permissions of the folders that are written to, cores, memory."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.facts.source import json_or_none
+
+if TYPE_CHECKING:
+    from gpuinstall.facts.source import Source
 
 GIB = 1 << 30
 _GROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Bytes free on a folder's file system, and whether it may be written to."""
+
+    free: int
+    writable: bool = True
+
+
+def read_folders(source: Source) -> dict[str, Folder]:
+    """Read where the environment, uv's cache, temporary files, shared memory and CUDA's kernel cache go."""
+    return parse_folders(source.answer("folders.json", lambda: json.dumps(_folders())))
+
+
+def parse_folders(text: str) -> dict[str, Folder]:
+    """Read the answers; what is malformed is left out."""
+    said = json_or_none(text)
+    entries = said.items() if isinstance(said, dict) else ()
+    return {
+        name: Folder(entry["free"], entry.get("writable") is not False)
+        for name, entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("free"), int)
+    }
+
+
+def home_folder() -> Path:
+    """Name the user's folder; the root of the file system for a user whom the system does not know."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 class Capacity(NamedTuple):
@@ -31,6 +71,24 @@ def available(meminfo: str) -> int | None:
     """Read MemAvailable, in bytes, from ``/proc/meminfo``."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
     return int(found[1]) * 1024 if found else None
+
+
+def _folders() -> dict[str, dict[str, object]]:
+    home = home_folder()
+    cache = os.environ.get("UV_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uv"
+    paths = {
+        "environment": Path(),
+        "cache": Path(cache),
+        "temporary": Path(os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"),  # noqa: S108  looked at, not written to
+        "shared-memory": Path("/dev/shm"),  # noqa: S108
+        "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or home / ".nv"),
+    }
+    return {name: _folder(path) for name, path in paths.items()}
+
+
+def _folder(path: Path) -> dict[str, object]:
+    there = next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
+    return {"free": shutil.disk_usage(there).free, "writable": os.access(there, os.W_OK)}
 
 
 def _left_in_group() -> int | None:

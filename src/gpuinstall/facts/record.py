@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.folders import home_folder
+from gpuinstall.facts.capacity import home_folder
 from gpuinstall.facts.source import ENVIRONMENT, Access, ThisMachine, recorded_name
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def _attempt(
 
 def _preflighted(options: InstallOptions, session: Session) -> InstallOptions:
     """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
-    from gpuinstall.probe.preflight import preflight
+    from gpuinstall.probe import preflight
 
     if options.here is None or not options.here.gpus or options.request.is_for_cpu:
         return options

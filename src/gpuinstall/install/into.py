@@ -22,7 +22,7 @@ from gpuinstall.lock.fetch import fetch_hashed, local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, VersionPins
-from gpuinstall.probe.preflight import preflight
+from gpuinstall.probe import preflight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.machine import Driver, Gpu, Machine, Problem
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.health import GpuHealth
 
 ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
 OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
@@ -79,6 +78,22 @@ class Preflight:
             "problems": [each.to_dict() for each in self.problems],
             "seconds": round(self.seconds, 3),
         }
+
+
+class HealthCheck(NamedTuple):
+    """One judgement of a GPU; ``cause`` is the failure catalogue's entry where it failed."""
+
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    message: str | None = None
+    cause: str | None = None
+
+
+class GpuHealth(NamedTuple):
+    """What is known of one GPU; ``link_rate`` is the most that its link carries in one direction, in GB/s."""
+
+    checks: tuple[HealthCheck, ...] = ()
+    link_rate: float | None = None
 
 
 class Prober(Protocol[Evidence]):

@@ -1,4 +1,6 @@
-"""What a maker of GPUs says of its own, so that nobody else has to know it: ``Rules`` for the choice of a build."""
+"""What a maker of GPUs says of its own, so that nobody else has to know it: ``Rules`` for the choice of a build, and
+``Toolchain`` for what compiles code for it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.machine import Gpu
+    from gpuinstall.machine import Gpu, Machine
 
 
 class Reason(NamedTuple):
@@ -122,3 +124,43 @@ class Rules(Protocol):
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """The oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
+
+
+class Compiler(NamedTuple):
+    """A compiler that was found: its path, and the version of its toolkit, ``12.6`` (empty where it says none)."""
+
+    path: str
+    version: str
+
+
+class Toolchain(Protocol):
+    """A maker's compiler; torch takes the one of its own toolkit."""
+
+    @property
+    def compiler(self) -> str:
+        """What people call it, ``nvcc``."""
+
+    @property
+    def software(self) -> str:
+        """What its versions are of, ``CUDA``."""
+
+    def find(self, environ: Mapping[str, str]) -> Compiler | None:
+        """Find the compiler that torch would take."""
+
+    def serves(self, compiler: str, wanted: str) -> bool:
+        """Say whether torch of one toolkit takes the compiler of another."""
+
+    def wheels(self, wanted: str) -> tuple[str, ...]:
+        """The requirements that bring the compiler of a toolkit as wheels; none where there are no such wheels."""
+
+    def home_in(self, site_packages: str, versions: Mapping[str, str]) -> str | None:
+        """The folder of the toolkit that such wheels make, where they are among ``versions``."""
+
+    def from_wheels(self, versions: Mapping[str, str]) -> Compiler | None:
+        """The compiler that the packages of an environment bring."""
+
+    def settings(self, home: str) -> Mapping[str, str]:
+        """The variables with which torch finds a toolkit."""
+
+    def fix(self, wanted: str, machine: Machine) -> str | None:
+        """How to have the compiler of a toolkit on a machine, as commands."""

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.vendors.nvidia.toolchain import NvidiaToolchain
 
 if TYPE_CHECKING:
-    from gpuinstall.vendors.toolchain import Toolchain
+    from gpuinstall.vendors.protocol import Toolchain
 
 TOOLCHAINS: dict[str, Toolchain] = {"cuda": NvidiaToolchain()}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.machine import Gpu, Machine
-    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.vendors.prober import GpuHealth
 
 
 @dataclass(frozen=True)

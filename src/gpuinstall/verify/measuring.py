@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.backend import CPU
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors.health import GpuHealth
+from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.devices import CPU_TARGET, device_targets, read_health
 from gpuinstall.verify.interpreter import inspect_interpreter

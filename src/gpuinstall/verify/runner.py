@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.vendors.prober import GpuHealth
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch, Interference
     from gpuinstall.verify.kernel_run import KernelReport

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from gpuinstall.probe.probe import read_machine
+from gpuinstall.probe import read_machine
 from tests.lab.recorded import (
     GTX_1080,
     PCI,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.probe.probe import read_machine
+from gpuinstall.probe import read_machine
 from tests.lab.recorded import H200, bus, card, healthy, libcuda, module, no_libcuda, no_nvml, nodes, nvml, recording
 
 if TYPE_CHECKING:

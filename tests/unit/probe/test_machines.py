@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.probe.probe import read_recording
+from gpuinstall.probe import read_recording
 
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
 FOLDERS = sorted(folder for folder in MACHINES.iterdir() if folder.is_dir())

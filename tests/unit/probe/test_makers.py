@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import probe
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.machine import Gpu, Machine, Problem
-from gpuinstall.probe import preflight, probe
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.prober import STEPS, NvidiaProber
@@ -48,8 +48,7 @@ class AcmeProber:
 
 @pytest.fixture(autouse=True)
 def _acme(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (preflight, probe):
-        monkeypatch.setattr(module, "PROBERS", (NvidiaProber(), AcmeProber()))
+    monkeypatch.setattr(probe, "PROBERS", (NvidiaProber(), AcmeProber()))
 
 
 def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
 
 def test_every_makers_gpus_are_proven() -> None:
     machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Problem("no-nvidia", "none"),))
-    assert preflight.preflight(machine, SilentReporter(), seconds=1.0).cards == (GpuProof(0, "proven"),)
+    assert probe.preflight(machine, SilentReporter(), seconds=1.0).cards == (GpuProof(0, "proven"),)
 
 
 @dataclass(frozen=True)

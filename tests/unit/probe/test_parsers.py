@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.facts import bus, children, container, folders, host, pythons
+from gpuinstall.facts import bus, capacity, children, container, host, pythons
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia import chips, evidence, kernel_module, nodes, notes, nvml, smi
+from gpuinstall.vendors.nvidia import chips, evidence, linux, notes, nvml, smi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +40,12 @@ Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost
 PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "nvidia-smi": (smi.parse, SMI),
     "proc version": (
-        kernel_module.parse_proc_version,
+        linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
     ),
-    "sys version": (kernel_module.parse_sys_version, "535.183.01\n"),
-    "secure boot": (kernel_module.parse_secure_boot, "\x06\0\0\0\x01"),
-    "modprobe": (kernel_module.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
+    "sys version": (linux.parse_sys_version, "535.183.01\n"),
+    "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
+    "modprobe": (linux.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
     "uevent": (bus.parse_uevent, "DRIVER=nvidia\nPCI_ID=10DE:2684\n"),
     "bus address": (bus.normal_address, "00000000:01:00.0"),
@@ -60,14 +60,14 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         container.has_host_files,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
-    "fabric log": (nodes.parse_fabric_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
+    "fabric log": (linux.parse_fabric_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
     "device tree": (chips.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
     "tegra release": (chips.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
-    "gpu information": (nodes.parse_minor, "Device Minor: \t 3\n"),
+    "gpu information": (linux.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
-    "folders": (folders.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
+    "folders": (capacity.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
     "adapters": (lambda text: list(bus.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
     "Windows driver": (evidence.marketed_driver, "32.0.15.8180"),
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),

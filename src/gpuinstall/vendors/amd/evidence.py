@@ -1,4 +1,8 @@
-"""Everything that was read about a machine with AMD's GPUs, before anything is concluded from it."""
+"""Everything that was read about a machine with AMD's GPUs, before anything is concluded from it.
+
+The GPUs are those that the kernel's compute driver (KFD) lists: from sysfs, immune to every variable of ROCm. Format:
+drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90a, 110501 is gfx1151.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,56 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.catalog import authored
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
-from gpuinstall.vendors.amd.topology import PCI_VENDOR
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from gpuinstall.facts.bus import PciDevice
-    from gpuinstall.facts.source import Access
-    from gpuinstall.vendors.amd.topology import KfdNode
+    from gpuinstall.facts.source import Access, Source
+
+NODES = "/sys/class/kfd/kfd/topology/nodes"
+KFD = "/dev/kfd"
+PCI_VENDOR = 0x1002
+MIB = 1024**2
+_VISIBLE_MEMORY = (1, 2)
+"""The heaps that are a card's own memory: all of it public, or some of it private."""
 
 MODULE = "amdgpu"
+
+
+@dataclass(frozen=True)
+class KfdNode:
+    """One GPU of the topology; ``render`` says whether its node below /dev/dri may be opened, memory is in bytes."""
+
+    architecture: str
+    device: int
+    render_minor: int | None = None
+    render: Access | None = None
+    product: str | None = None
+    memory_bytes: int = 0
+
+    @property
+    def pci_id(self) -> str:
+        """Vendor and device as people write them."""
+        return f"{PCI_VENDOR:04x}:{self.device:04x}"
+
+
+def read_nodes(source: Source) -> tuple[KfdNode, ...]:
+    """Read AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
+    numbers = sorted(int(name) for name in source.names(NODES) if name.isdecimal())
+    return tuple(node for number in numbers if (node := _read(source, f"{NODES}/{number}")))
+
+
+def parse_properties(text: str) -> dict[str, int]:
+    """Read lines of a name and a number; others are left out."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def parse_architecture(version: int) -> str | None:
+    """Name the code by KFD's number: two decimal digits each, minor and step written as hexadecimal ones."""
+    major, rest = divmod(version, 10000)
+    return f"gfx{major}{rest // 100:x}{rest % 100:x}" if major else None
 
 
 @dataclass(frozen=True)
@@ -54,10 +100,6 @@ class AmdEvidence:
         return FixContext(self.facts.fix_keys())
 
 
-def _is_card(device: PciDevice) -> bool:
-    return device.vendor == PCI_VENDOR and device.may_compute and not device.is_reserved
-
-
 @cache
 def load_chips() -> dict[str, Any]:
     """Load the rows about chips."""
@@ -69,3 +111,30 @@ def has_builds(architecture: str) -> bool:
     """Say whether any build was ever made for a chip."""
     codes = (row["linux_x86_64"][0].split() for row in authored.read_data("builds_rocm.toml")["builds"])
     return any(architecture in code for code in codes)
+
+
+def _is_card(device: PciDevice) -> bool:
+    return device.vendor == PCI_VENDOR and device.may_compute and not device.is_reserved
+
+
+def _read(source: Source, folder: str) -> KfdNode | None:
+    said = parse_properties(source.text(f"{folder}/properties") or "")
+    architecture = parse_architecture(said.get("gfx_target_version", 0))
+    if said.get("vendor_id") != PCI_VENDOR or architecture is None:
+        return None
+    minor = said.get("drm_render_minor") or None
+    return KfdNode(
+        architecture,
+        said.get("device_id", 0),
+        minor,
+        source.access(f"/dev/dri/renderD{minor}") if minor else None,
+        (source.text(f"/sys/class/drm/renderD{minor}/device/product_name") or "").strip() or None,
+        sum(_sizes(source, f"{folder}/mem_banks")),
+    )
+
+
+def _sizes(source: Source, folder: str) -> Iterator[int]:
+    for name in source.names(folder):
+        bank: Mapping[str, int] = parse_properties(source.text(f"{folder}/{name}/properties") or "")
+        if bank.get("heap_type") in _VISIBLE_MEMORY:
+            yield bank.get("size_in_bytes", 0)

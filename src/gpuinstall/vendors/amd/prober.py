@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import re
+import struct
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
+from gpuinstall.failures.problems import FixContext, problem
 from gpuinstall.machine import Gpu
+from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.amd.chips import chip_of, is_integrated, product_named
-from gpuinstall.vendors.amd.diagnosis import faults, notes
-from gpuinstall.vendors.amd.evidence import AmdEvidence, has_builds, load_chips
-from gpuinstall.vendors.amd.topology import KFD, MIB, PCI_VENDOR, read_nodes
-from gpuinstall.vendors.prober import VendorFindings
+from gpuinstall.vendors.amd.evidence import (
+    KFD,
+    MIB,
+    MODULE,
+    PCI_VENDOR,
+    AmdEvidence,
+    has_builds,
+    load_chips,
+    read_nodes,
+)
+from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings, format_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.machine import Machine
+    from gpuinstall.machine import Machine, Problem
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.amd.topology import KfdNode
-    from gpuinstall.vendors.health import GpuHealth
-    from gpuinstall.vendors.prober import Preflight
+    from gpuinstall.vendors.amd.evidence import KfdNode
+    from gpuinstall.vendors.prober import GpuHealth
 
 MODULE_VERSION = "/sys/module/amdgpu/version"
 ROCM_VERSION = "/opt/rocm/.info/version"
+POINTER = "https://rocm.docs.amd.com/projects/radeon-ryzen/"
+GET_VERSION = 0x80084B01
+"""AMDKFD_IOC_GET_VERSION of linux/kfd_ioctl.h: two numbers of 32 bits are read."""
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 STEPS: tuple[Step[AmdEvidence], ...] = (
@@ -68,8 +82,6 @@ class AmdProber:
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
         """Ask the kernel's compute driver for its version: a kernel needs ROCm, which only the build brings."""
-        from gpuinstall.vendors.amd.preflight import preflight
-
         return preflight(machine)
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
@@ -108,6 +120,71 @@ def named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
             yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
 
 
+def preflight(machine: Machine) -> Preflight:
+    """Ask once for all GPUs; they stay unproven, for only kernels prove them."""
+    unusable = {index for each in machine.problems if each.blocking for index in each.gpus}
+    gpus = [gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == "amd" and gpu.index not in unusable]
+    if machine.blocking or not gpus or machine.os != "linux":
+        return Preflight()
+    start = monotonic()
+    try:
+        kfd_version()
+    except OSError as error:
+        message = f"{KFD} does not answer: {error.strerror}"
+        fault = problem("kfd-not-answering", message, FixContext.of_machine(machine), gpus=tuple(gpus))
+        return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,), monotonic() - start)
+    return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus), (), monotonic() - start)
+
+
+def kfd_version(path: str = KFD) -> tuple[int, int]:
+    """Ask the compute driver for its version; raise OSError where it does not answer."""
+    import fcntl
+
+    device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        major, minor = struct.unpack("II", fcntl.ioctl(device, GET_VERSION, bytes(8)))
+    finally:
+        os.close(device)
+    return major, minor
+
+
+def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
+    """Name what stands between the GPUs and every program, then what takes single ones out."""
+    context = evidence.fix_context
+    if given and evidence.kfd != "open":
+        message = f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}"
+        why, gpus = "every program that computes on AMD's GPUs opens it", tuple(range(len(given)))
+        yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence), gpus=gpus)
+        return
+    closed = {index: node for index, node in enumerate(given) if node.render_minor and node.render != "open"}
+    if closed:
+        names = ", ".join(f"/dev/dri/renderD{node.render_minor}" for node in closed.values())
+        message = f"{names} may not be opened: {format_gpus(tuple(closed))} cannot be used"
+        why = "each card has a node of its own beside /dev/kfd"
+        yield problem("kfd-not-permitted", message, context, why=why, seen=_seen(evidence), gpus=tuple(closed))
+    yield from _integrated(evidence, given)
+    linux = evidence.facts.host.os == "linux"
+    if linux and not evidence.nodes and not evidence.facts.container.shares_the_bus:
+        yield from _not_loaded(evidence)
+
+
+def notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
+    """List what should be known and stops nothing."""
+    context = evidence.fix_context
+    room = "container" if evidence.facts.container.engine else "job"
+    if evidence.facts.container.shares_the_bus and evidence.cards and not given:
+        cards = ", ".join(f"AMD {card.id} at {card.address}" for card in evidence.cards)
+        message, why = f"not given to this {room}: {cards}", f"{KFD} and their render nodes are missing here"
+        yield problem("gpu-not-ours", message, context, why=why, blocking=False)
+    if evidence.override and given:
+        message = f"HSA_OVERRIDE_GFX_VERSION={evidence.override} makes every program take the GPU for another chip"
+        why = "the build here is chosen for the chip that the kernel names; code for another one may fault or be wrong"
+        yield problem("gfx-override-set", message, context, why=why, blocking=False)
+    if evidence.lent_by_windows:
+        message = "in WSL an AMD GPU is reached through librocdxg, which PyTorch's own builds do not have"
+        yield problem("not-in-wsl", message, context, why=f"AMD's guide: {POINTER}", blocking=False)
+
+
 def _is_useful(node: KfdNode) -> bool:
     return not is_integrated(load_chips(), node.architecture) or has_builds(node.architecture)
 
@@ -132,3 +209,29 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
 
 def _line(source: Source, path: str) -> str | None:
     return (source.text(path) or "").strip() or None
+
+
+def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
+    """Take a processor's graphics out where a card of its own is there: programs that take both crash."""
+    inside = tuple(index for index, node in enumerate(given) if is_integrated(load_chips(), node.architecture))
+    cards = tuple(index for index in range(len(given)) if index not in inside)
+    if inside and cards:
+        chips = ", ".join(given[index].architecture for index in inside)
+        message = f"{format_gpus(inside)} ({chips}) is the processor's own and stays out beside {format_gpus(cards)}"
+        context = evidence.fix_context.knowing(gpu=",".join(map(str, cards)))
+        why = "programs that see both crash, or compute on the slower one"
+        yield problem("integrated-gpu-left-out", message, context, why=why, gpus=inside)
+
+
+def _not_loaded(evidence: AmdEvidence) -> Iterator[Problem]:
+    """Nothing drives a card: the kernel's module was kept out."""
+    idle = [card for card in evidence.cards if card.is_display and card.driver not in {MODULE, "radeon"}]
+    if idle and not any(device.vendor != idle[0].vendor and device.is_display for device in evidence.facts.devices):
+        names = ", ".join(f"AMD {card.id} at {card.address}" for card in idle)
+        why = f"the kernel's module {MODULE} drives none of them"
+        yield problem("amdgpu-not-loaded", f"no driver is loaded for {names}", evidence.fix_context, why=why)
+
+
+def _seen(evidence: AmdEvidence) -> str:
+    chips = [f"{node.architecture} ({node.pci_id}) in the kernel's topology" for node in evidence.nodes]
+    return " · ".join((*chips, f"{KFD}: {evidence.kfd or 'missing'}"))

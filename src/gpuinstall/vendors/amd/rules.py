@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.vendors.amd.chips import is_integrated
-from gpuinstall.vendors.amd.distance import days_apart
 from gpuinstall.vendors.protocol import Code, Reason, Unusable
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ SPLIT = (7, 14)
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 Span = tuple[int, ...]
+
+_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,24 @@ class AmdRules:
         """Say that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if build.toolkit is None or self._said("amdgpu") is not None:
             return None
-        apart = days_apart(self._table["distance"], build.toolkit, _numbers(self._said("kernel")))
+        apart = _days_apart(self._table["distance"], build.toolkit, _numbers(self._said("kernel")))
         if apart is None or apart <= self._table["distance"]["days"]:
             return None
         rocm = ".".join(map(str, build.toolkit))
         return (
             f"{self.driver} and ROCm {rocm} are {apart} days apart, more than the year that AMD tests: verify decides"
         )
+
+
+def _days_apart(table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequence[int]) -> int | None:
+    """Count the days between both releases, of the rows of ``distance``; None where one of them is in none.
+
+    A kernel counts as the newest one of the table that is not newer than it.
+    """
+    rocm_day, kernel_day = table["rocm"].get(".".join(map(str, rocm))), _newest(table["kernel"], tuple(kernel[:2]))
+    if rocm < _numbers(table["first"]) or rocm_day is None or kernel_day is None:
+        return None
+    return abs(_days(rocm_day) - _days(kernel_day))
 
 
 def _numbers(text: str | None) -> Span:
@@ -178,3 +190,14 @@ def _is_within(version: Span, first: str | None, before: str | None) -> bool:
     if first is None and before is None:
         return True
     return bool(version) and _numbers(first) <= version and (before is None or version < _numbers(before))
+
+
+def _newest(table: Mapping[str, str], kernel: tuple[int, ...]) -> str | None:
+    older = [version for version in table if kernel and _numbers(version) <= kernel]
+    return table[max(older, key=_numbers)] if older else None
+
+
+def _days(day: str) -> int:
+    """Count from the year 0, to the day but for leap years."""
+    year, month, of_month = map(int, day.split("-"))
+    return year * 365 + _BEFORE_MONTH[month - 1] + of_month

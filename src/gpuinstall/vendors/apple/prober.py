@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine, Problem
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.apple.mac import MacGpu
-    from gpuinstall.vendors.health import GpuHealth
+    from gpuinstall.vendors.prober import GpuHealth
 
 
 @dataclass(frozen=True)

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.bus import DEVICES
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
+from gpuinstall.failures.problems import problem
 from gpuinstall.machine import Gpu
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.intel.chips import architecture_of
-from gpuinstall.vendors.intel.diagnosis import faults, notes
 from gpuinstall.vendors.intel.evidence import PCI_VENDOR, IntelEvidence, cards_of
 from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
 from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access, Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.machine import Machine
+    from gpuinstall.machine import Machine, Problem
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.health import GpuHealth
     from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
+    from gpuinstall.vendors.prober import GpuHealth
 
 MIB = 1024**2
 VISIBLE = "ZE_AFFINITY_MASK"
@@ -104,6 +104,37 @@ class IntelProber:
         return {}
 
 
+def faults(evidence: IntelEvidence) -> Iterator[Problem]:
+    """Say why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""
+    level_zero, cards, context = evidence.level_zero, evidence.given, evidence.fix_context
+    if not cards or evidence.answering or not level_zero.asked:
+        return
+    gpus, seen = tuple(range(len(cards))), _seen(evidence)
+    denied = [device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"]
+    if not level_zero.library:
+        message, why = "Level Zero is not installed: no program can compute on Intel's GPU", level_zero.error
+        yield problem("level-zero-missing", message, context, why=why, seen=seen, gpus=gpus)
+    elif denied:
+        message = f"the render node of {' and '.join(denied)} may not be opened"
+        yield problem("render-not-permitted", message, context, why="Level Zero opens it", seen=seen, gpus=gpus)
+    else:
+        message = f"Level Zero shows no GPU{f' ({level_zero.error})' if level_zero.error else ''}"
+        why = "its driver, Intel's compute runtime, is missing or older than the GPU"
+        yield problem("level-zero-without-gpu", message, context, why=why, seen=seen, gpus=gpus)
+
+
+def notes(evidence: IntelEvidence) -> Iterator[Problem]:
+    """Name the cards of the bus that a container or a job was not given."""
+    withheld = [device for device, _ in evidence.cards if (device, _) not in evidence.given]
+    if withheld and not evidence.answering:
+        room = "container" if evidence.facts.container.engine else "job"
+        names = ", ".join(f"Intel {device.id} at {device.address}" for device in withheld)
+        why = "its render node is missing here"
+        yield problem(
+            "gpu-not-ours", f"not given to this {room}: {names}", evidence.fix_context, why=why, blocking=False
+        )
+
+
 def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
     name = re.sub(r"\((R|TM)\)", "", gpu.name)
     return Gpu(
@@ -121,3 +152,8 @@ def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
     pci_id = f"{PCI_VENDOR:04x}:{device.device:04x}"
     name = f"Intel {chip.name}"
     return Gpu(index, name, pci_id=pci_id, found_via="pci", vendor="intel", architecture=chip.architecture)
+
+
+def _seen(evidence: IntelEvidence) -> str:
+    nodes = (f"{chip.name} ({device.id}) by {device.driver or 'no driver'}" for device, chip in evidence.given)
+    return " · ".join(nodes)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors.nvidia.chips import drivers
-from gpuinstall.vendors.nvidia.kernel_module import LinuxKernel
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
+from gpuinstall.vendors.nvidia.linux import LinuxKernel
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Source
     from gpuinstall.vendors.nvidia.chips import Jetson
-    from gpuinstall.vendors.nvidia.nodes import Fabric, LentByWindows
+    from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows
     from gpuinstall.versions import DriverVersion
 
 PCI_VENDOR = 0x10DE

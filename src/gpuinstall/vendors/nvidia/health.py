@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children, time_limit
-from gpuinstall.vendors.health import GpuHealth, HealthCheck
+from gpuinstall.vendors.prober import GpuHealth, HealthCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

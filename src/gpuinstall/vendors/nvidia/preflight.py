@@ -1,4 +1,4 @@
-"""NVIDIA's preflight: a small kernel on every GPU, its result checked.
+"""NVIDIA's preflight: a small kernel on every GPU, its result checked; an outcome for each, a problem for each cause.
 
 Each card has a child process of its own (:mod:`gpuinstall.vendors.nvidia.libcuda_child`) that sees only that card; a
 MIG slice is a card here. Neither a toolkit nor torch is needed: the driver compiles the PTX.
@@ -7,25 +7,48 @@ MIG slice is a card here. Neither a toolkit nor torch is needed: the driver comp
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.facts.children import death, run_children, time_limit
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors import vendor_of
-from gpuinstall.vendors.nvidia.libcuda import child_command, child_environment, is_visible, job_devices
-from gpuinstall.vendors.nvidia.preflight_findings import judge, problems_of
+from gpuinstall.vendors.nvidia.cuda_refusals import (
+    CudaCause,
+    CudaContext,
+    cause_of,
+    evidence_line,
+    known_cause,
+    problem,
+)
+from gpuinstall.vendors.nvidia.libcuda import child_command, child_environment, is_visible, job_devices, last_answer
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Gpu, Machine, Problem
+    from gpuinstall.process import Finished
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.nvidia.preflight_findings import PreflightFinding
 
 KERNEL = Path(__file__).with_name("kernel.ptx")
+
+_BUILDS_RUN = "builds with machine code for the GPU do not need it"
+
+# Why no kernel ran, and what is no fault of the machine, by CUresult.
+UNCOMPILED = {
+    221: f"libnvidia-ptxjitcompiler.so.1 is missing here; {_BUILDS_RUN}",
+    222: f"the driver's PTX compiler does not know this PTX; {_BUILDS_RUN}",
+    223: f"compiling PTX is switched off here; {_BUILDS_RUN}",
+}
+
+# What leaves a card unproven and is no fault of it, by CUresult: busy, or a libcuda without a function that is called.
+UNPROVEN = {
+    2: ("gpu-memory-full", "nothing was proven on {where}: it has no memory free"),
+    46: ("gpu-busy", "nothing was proven on {where}: another process holds it"),
+    500: ("libcuda-incomplete", "nothing was proven on {where}: its libcuda lacks a function that the preflight calls"),
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +97,84 @@ def proofs_of(findings: Sequence[PreflightFinding]) -> tuple[GpuProof, ...]:
     return tuple(GpuProof(index, outcome) for index, outcome in worst.items())
 
 
+@dataclass(frozen=True)
+class PreflightFinding:
+    """How one child ended; ``at_start`` where nothing about its own card had been asked yet."""
+
+    index: int
+    outcome: ProofOutcome
+    cause: CudaCause | None = None
+    facts: str | None = None
+    at_start: bool = False
+
+
+def judge(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFinding:
+    """Judge one child's answer, or its death."""
+    answer = last_answer(finished)
+    if answer is None:
+        cause = known_cause("driver-hangs" if finished.status is None else "driver-crashes")
+        return PreflightFinding(gpu.index, "failed", cause, f"libcuda {death(finished)}", at_start=True)
+    if answer.get("path") is None:
+        cause = known_cause("libcuda-missing")
+        return PreflightFinding(gpu.index, "failed", cause, str(answer.get("error")), at_start=True)
+    unsliced = gpu.mig and not gpu.mig_devices
+    return _answered(gpu.index, answer, replace(CudaContext.of(machine, answer["path"]), unsliced=unsliced))
+
+
+def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -> tuple[Problem, ...]:
+    """Make one problem of each cause: of the GPUs that show it, or of the machine where no child got any further."""
+    return tuple(_problem(cause, alike, len(findings), fix_context) for cause, alike in _by_cause(findings).items())
+
+
 def _names(gpu: Gpu, ordinal: int) -> tuple[str, ...]:
     """What CUDA_VISIBLE_DEVICES must hold for each part of a GPU that a kernel can run on."""
     return tuple(part.uuid for part in gpu.mig_devices) or (gpu.uuid or str(ordinal),)
+
+
+def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> PreflightFinding:
+    if "wrong" in answer:
+        return _computed(index, answer["wrong"])
+    status, instead = answer["status"], answer.get("instead")
+    if instead == {"wrong": 0}:
+        return PreflightFinding(index, "memory-only", _no_kernel(status), evidence_line(status, context))
+    if instead is not None and (status in UNCOMPILED or "wrong" in instead):
+        return _answered(index, instead, context)
+    at_start = answer["call"] == "cuInit"
+    if status in UNPROVEN and not at_start:
+        return PreflightFinding(index, "unproven", _unproven(status), evidence_line(status, context))
+    return PreflightFinding(index, "failed", cause_of(status, context), evidence_line(status, context), at_start)
+
+
+def _computed(index: int, wrong: int) -> PreflightFinding:
+    if not wrong:
+        return PreflightFinding(index, "proven")
+    return PreflightFinding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
+
+
+def _no_kernel(status: int) -> CudaCause:
+    no_kernel = known_cause("kernel-not-proven")
+    if status in UNCOMPILED:
+        return replace(no_kernel, why=UNCOMPILED[status])
+    why = "too little of its memory is free; other processes hold it"
+    return CudaCause("gpu-memory-full", no_kernel.message, why)
+
+
+def _unproven(status: int) -> CudaCause:
+    code, message = UNPROVEN[status]
+    return replace(known_cause(code), message=message)
+
+
+def _by_cause(findings: Iterable[PreflightFinding]) -> dict[CudaCause, list[PreflightFinding]]:
+    groups: dict[CudaCause, list[PreflightFinding]] = {}
+    for each in findings:
+        if each.cause is not None:
+            groups.setdefault(each.cause, []).append(each)
+    return groups
+
+
+def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Problem:
+    everywhere = len(alike) == tried and all(each.at_start for each in alike)
+    gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
+    if gpus and cause.code == "cuda-no-device":
+        cause = replace(cause, code="gpu-hidden-from-cuda")
+    return problem(cause, gpus, alike[0].facts, fix_context, blocking=alike[0].outcome == "failed")

@@ -18,14 +18,14 @@ from gpuinstall.vendors.nvidia.evidence import (
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.health import read_health
-from gpuinstall.vendors.nvidia.kernel_module import read_linux_kernel
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
-from gpuinstall.vendors.nvidia.nodes import (
+from gpuinstall.vendors.nvidia.linux import (
     Fabric,
     card_nodes,
     may_open,
     read_fabric,
     read_lent_by_windows,
+    read_linux_kernel,
     refused_nodes,
 )
 from gpuinstall.vendors.nvidia.notes import notes
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.health import GpuHealth
-    from gpuinstall.vendors.prober import Preflight
+    from gpuinstall.vendors.prober import GpuHealth, Preflight
 
 # Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
 UNCOUNTED = 5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process
 from gpuinstall.failures.problems import FixContext, fix_of
-from gpuinstall.vendors.toolchain import Compiler
+from gpuinstall.vendors.protocol import Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.machine import Gpu, Machine, Problem
-from gpuinstall.vendors.amd import preflight as asked
-from gpuinstall.vendors.amd.preflight import kfd_version, preflight
+from gpuinstall.vendors.amd import prober as asked
+from gpuinstall.vendors.amd.prober import kfd_version, preflight
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.vendors.nvidia.cuda_refusals import UNLISTED, CudaContext, cause_of, refusal
-from gpuinstall.vendors.nvidia.preflight_findings import UNCOMPILED
+from gpuinstall.vendors.nvidia.preflight import UNCOMPILED
 from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.probe.probe import read_machine
-from gpuinstall.vendors.nvidia.nodes import parse_fabric_log
+from gpuinstall.probe import read_machine
+from gpuinstall.vendors.nvidia.linux import parse_fabric_log
 from tests.lab.recorded import card, healthy, libcuda, recording
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.vendors.nvidia.kernel_module import (
+from gpuinstall.vendors.nvidia.linux import (
     forbids_nvidia,
     parse_proc_version,
     parse_secure_boot,

@@ -8,8 +8,7 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia.cuda_refusals import known_cause
-from gpuinstall.vendors.nvidia.preflight import proofs_of, trials
-from gpuinstall.vendors.nvidia.preflight_findings import PreflightFinding, judge, problems_of
+from gpuinstall.vendors.nvidia.preflight import PreflightFinding, judge, problems_of, proofs_of, trials
 from gpuinstall.vendors.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")

@@ -1,26 +1,29 @@
-"""The steps of the probe in their order, and the Machine that comes of them."""
+"""What this machine is: ordered steps, the Machine that comes of them, notes on it, and the proof of its drivers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.bus import read_adapters, read_pci
+from gpuinstall.facts.capacity import read_folders
 from gpuinstall.facts.container import read_container, read_wsl
-from gpuinstall.facts.folders import read_folders
 from gpuinstall.facts.host import PLATFORM, is_told, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
 from gpuinstall.facts.record import recorder
 from gpuinstall.facts.source import Recording, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.failures.problems import FixContext, problem
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.probe.notes import notes
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors.probers import PROBERS
+from gpuinstall.vendors import PCI_IDS
+from gpuinstall.vendors.prober import Preflight
+from gpuinstall.vendors.probers import MAKERS, PROBERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -29,6 +32,12 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Problem
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.prober import VendorFindings
+
+    Findings = Mapping[str, VendorFindings]
+
+MIB = 1024**2
+GIB = 1024**3
+SHARED_MEMORY_BYTES = 256 * MIB
 
 
 def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
@@ -136,3 +145,72 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
             "recording-malformed", f"{folder} holds no recorded machine", hint="gpuinstall probe --record DIR makes one"
         )
     return read_machine(reporter, recording)
+
+
+def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
+    """Prove every usable GPU of every maker; nothing is downloaded. ``seconds`` bound each, else the maker does."""
+    start = monotonic()
+    proofs = [prober.preflight(machine, reporter, seconds) for prober in PROBERS]
+    result = Preflight(
+        tuple(card for proof in proofs for card in proof.cards),
+        tuple(problem for proof in proofs for problem in proof.problems),
+        monotonic() - start,
+    )
+    if result.cards:
+        reporter.step("Preflight", result.summary, result.seconds)
+    return result
+
+
+def notes(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+    """List the notes."""
+    for note in NOTES:
+        yield from note(facts, findings)
+
+
+def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+    """GPUs that no prober lists or speaks of are named where no other is there."""
+    unknown = MAKERS.keys() - {
+        name for name, found in findings.items() if found.shows_gpu or found.faults or found.notes
+    }
+    displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
+    foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
+    if foreign and not any(found.shows_gpu for found in findings.values()):
+        names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
+        yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
+
+
+def little_space(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+    """Any build takes more than this; how much more the installation knows."""
+    for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
+        if name in facts.folders and facts.folders[name].free < GIB:
+            message = f"{what} has {facts.folders[name].free // MIB} MiB free"
+            yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
+
+
+def little_shared_memory(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+    """Several GPUs need room to pass data."""
+    shared, gpus = facts.folders.get("shared-memory"), sum(len(found.gpus) for found in findings.values())
+    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
+        message, why = f"{shared.free // MIB} MiB of shared memory are free", "NCCL passes data between GPUs through it"
+        yield _note(facts, "little-shared-memory", message, why)
+
+
+def runtime_libraries_missing(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+    """Windows lacks what PyTorch's libraries load."""
+    if facts.missing_libraries:
+        message = f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
+        yield _note(facts, "runtime-library-missing", message, "PyTorch's own libraries are linked against it")
+
+
+def processor_without_avx(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+    """An x86 processor, often a virtual one, that PyTorch was not built for."""
+    if facts.host.avx is False:
+        why = "parts of PyTorch end with an illegal instruction"
+        yield _note(facts, "cpu-without-avx", "the processor has no AVX", why)
+
+
+NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_missing, processor_without_avx)
+
+
+def _note(facts: MachineFacts, code: str, message: str, why: str) -> Problem:
+    return problem(code, message, FixContext(facts.fix_keys()), why=why, blocking=False)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.other_gpus import OtherChip
+    from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.support import Support
 
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))

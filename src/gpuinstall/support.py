@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.gpus import products, series_of
-from gpuinstall.catalog.other_gpus import other_chips
+from gpuinstall.catalog.gpus import other_chips, products, series_of
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.other_gpus import OtherChip
+    from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.versions import ComputeCapability
 
 NOTHING = "–"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import another_maker, find_product
-from gpuinstall.catalog.other_gpus import NamedGpu, find_other
+from gpuinstall.catalog.gpus import NamedGpu, find_other
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.support import condensed, known_drivers, served, support_of

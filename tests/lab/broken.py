@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.doctor.examination import examine
-from gpuinstall.doctor.steps import carry_out, repair_steps
+from gpuinstall.doctor.repair import carry_out, repair_steps
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from tests.lab.environments import copied, packages, rewrite

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpuinstall.catalog.listing import Listing
-from gpuinstall.doctor.installed import InstalledPackages
+from gpuinstall.doctor.contents import InstalledPackages
 from gpuinstall.doctor.project import read_project
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.errors import InstallationError

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.other_gpus import other_chips
+from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.errors import UsageError
 from gpuinstall.words import driver_in_words, machine_in_words
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.other_gpus import OtherChip
+    from gpuinstall.catalog.gpus import OtherChip
 
 
 def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError:

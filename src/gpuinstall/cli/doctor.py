@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.doctor.finding import Finding
-    from gpuinstall.doctor.steps import RepairResult, RepairStep
+    from gpuinstall.doctor.repair import RepairResult, RepairStep
     from gpuinstall.sources import Sources
 
 
@@ -75,7 +75,7 @@ def _repaired(
     terminal: Terminal, found: Examination, venv: Path, sources: Sources, *, yes: bool
 ) -> tuple[RepairResult, ...]:
     """Show the steps, ask, and make them; raise UsageError where nobody can answer."""
-    from gpuinstall.doctor.steps import carry_out, repair_steps
+    from gpuinstall.doctor.repair import carry_out, repair_steps
     from gpuinstall.session import open_session
 
     steps = repair_steps(found.findings, venv)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def gpus(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Names of GPUs that hold what was typed."""
-    from gpuinstall.catalog.gpus import products
-    from gpuinstall.catalog.other_gpus import other_chips
+    from gpuinstall.catalog.gpus import other_chips, products
 
     names = (*(product.name for product in products()), *(name for chip in other_chips() for name in chip.products))
     return _items(dict.fromkeys(names), typed, anywhere=True)

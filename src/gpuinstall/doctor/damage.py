@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.doctor.finding import Finding
-from gpuinstall.doctor.requirements import reached_from, requirements_from
 from gpuinstall.environments.advice import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from packaging.requirements import Requirement
 
-    from gpuinstall.doctor.contents import PackageContents
+    from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
     from gpuinstall.doctor.evidence import DoctorEvidence
+    from gpuinstall.machine import Machine
 
 TORCH = "torch"
 ARM = {"arm64": "aarch64"}
 COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
+
+SYSTEMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+}
+CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 
 
 def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -93,16 +100,42 @@ def _other_torch(evidence: DoctorEvidence, name: str, asked: Requirement) -> Fin
 
 
 def _packages(evidence: DoctorEvidence) -> Iterator[PackageContents]:
-    names = reached_from(_roots(evidence), evidence.contents, evidence.machine)
+    names = _reached_from(_roots(evidence), evidence.contents, evidence.machine)
     yield from (evidence.contents.packages[name] for name in sorted(names))
 
 
 def _required(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
     """What is required; of torch itself only by companions, as what was compiled for another one has its own check."""
-    for name, asked in requirements_from(_roots(evidence), evidence.contents, evidence.machine):
+    for name, asked in _requirements_from(_roots(evidence), evidence.contents, evidence.machine):
         if _of_torch(asked) and (name not in COMPANIONS or TORCH not in evidence.contents.packages):
             continue
         yield name, asked
+
+
+def _requirements_from(
+    roots: Iterable[str], contents: EnvironmentContents, machine: Machine
+) -> Iterator[tuple[str, Requirement]]:
+    """Follow what ``roots`` require, directly or not: each requirement with the name of the package that has it."""
+    variables = _variables(contents, machine)
+    waiting = [(name, frozenset[str]()) for name in roots if name in contents.packages]
+    seen = set(waiting)
+    while waiting:
+        name, extras = waiting.pop()
+        for asked in contents.packages[name].requires:
+            if not _counts(asked, variables, extras):
+                continue
+            yield name, asked
+            further = (canonicalize_name(asked.name), frozenset(asked.extras))
+            if further[0] in contents.packages and further not in seen:
+                seen.add(further)
+                waiting.append(further)
+
+
+def _reached_from(roots: Iterable[str], contents: EnvironmentContents, machine: Machine) -> frozenset[str]:
+    """Name the packages that are there of ``roots`` and of all that they require."""
+    roots = list(roots)
+    required = {canonicalize_name(asked.name) for _, asked in _requirements_from(roots, contents, machine)}
+    return frozenset((required | set(roots)) & contents.packages.keys())
 
 
 def _roots(evidence: DoctorEvidence) -> Iterable[str]:
@@ -124,3 +157,21 @@ def _is_met(asked: Requirement, evidence: DoctorEvidence) -> bool:
 
 def _fault(code: str, title: str, why: str, fix: Iterable[str]) -> Finding:
     return Finding("environment", code, title, why, "\n".join(fix), blocking=True)
+
+
+def _counts(asked: Requirement, variables: Mapping[str, str], extras: frozenset[str]) -> bool:
+    if asked.marker is None:
+        return True
+    return any(asked.marker.evaluate({**variables, "extra": extra}) for extra in ("", *extras))
+
+
+def _variables(contents: EnvironmentContents, machine: Machine) -> dict[str, str]:
+    arch = {"windows": {"x86_64": "AMD64"}}.get(machine.os, {}).get(machine.arch, machine.arch)
+    python = contents.python or "3.12"
+    return {
+        **CPYTHON,
+        **SYSTEMS[machine.os],
+        "platform_machine": arch,
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+    }

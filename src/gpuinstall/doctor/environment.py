@@ -12,8 +12,8 @@ from gpuinstall.verify.coverage import uncovered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.doctor.contents import InstalledPackages
     from gpuinstall.doctor.evidence import DoctorEvidence
-    from gpuinstall.doctor.installed import InstalledPackages
 
 COMPANIONS = ("torchvision", "torchaudio")
 

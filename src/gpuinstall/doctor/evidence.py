@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.doctor.installed import InstalledPackages
+    from gpuinstall.doctor.contents import InstalledPackages
     from gpuinstall.doctor.project import ProjectFolder
     from gpuinstall.doctor.shell import ShellVariables
     from gpuinstall.machine import Machine

@@ -6,13 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.checks import look
-from gpuinstall.doctor.contents import read_contents
+from gpuinstall.doctor import damage, environment, project, shell
+from gpuinstall.doctor.contents import read_contents, read_installed
 from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.finding import Finding, of_problem, ordered
-from gpuinstall.doctor.installed import read_installed
-from gpuinstall.doctor.project import read_project
-from gpuinstall.doctor.records import check_records, environment_missing
+from gpuinstall.doctor.project import check_records, read_project
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.advice import advice_words, quoted
@@ -26,7 +24,7 @@ from gpuinstall.verify import verify_environment
 from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.machine import Machine
@@ -34,6 +32,33 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.vendors.prober import Preflight
     from gpuinstall.verify import Verdict
+
+CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
+    damage.torch_hollow,
+    damage.files_lost,
+    damage.made_for_elsewhere,
+    damage.requirements_unmet,
+    damage.leftovers,
+    environment.torch_twice,
+    environment.conda_build,
+    environment.mkl_too_new,
+    environment.cpu_build_over_cuda,
+    environment.no_code,
+    environment.two_cuda_majors,
+    environment.companions_differ,
+    environment.numpy_too_new,
+    environment.cudnn_too_new,
+    environment.libraries_apart,
+    environment.executable_stack,
+    environment.extensions_differ,
+    shell.library_path,
+    shell.python_path,
+    shell.python_home,
+    shell.overrides,
+    shell.toolkit_differs,
+    project.uv_undoes_build,
+    project.stale_locks,
+)
 
 
 @dataclass(frozen=True)
@@ -76,12 +101,42 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     seen = look(_evidence(folder, venv, machine, sources, is_there=is_there))
-    environment, failed = _verified(venv, machine, reporter) if is_there else (None, ())
+    examined, failed = _verified(venv, machine, reporter) if is_there else (None, ())
     findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
-    verdict, declared = environment.verdict if environment else None, read_project(folder).requirements
-    records = check_records(folder, venv, verdict, declared)
-    missing = [environment_missing(venv)] if named and not is_there else []
-    return Examination(machine, proof, environment, ordered((*findings, *records, *missing)))
+    verdict, declared = examined.verdict if examined else None, read_project(folder).requirements
+    further = (*check_records(folder, venv, declared), *unproven(verdict))
+    missing = [_environment_missing(venv)] if named and not is_there else []
+    return Examination(machine, proof, examined, ordered((*findings, *further, *missing)))
+
+
+def look(evidence: DoctorEvidence) -> tuple[Finding, ...]:
+    """Make every check. Pure, but for the locks, which are read."""
+    return tuple(finding for check in CHECKS for finding in check(evidence))
+
+
+def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Let what the packages and variables show stand for the failed checks that it explains.
+
+    Where files are damaged, that explains every check: they are made again when it is repaired.
+    """
+    causes = {finding.id for finding in failed if finding.id}
+    kept = tuple(
+        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
+        for finding in seen
+    )
+    explained = {finding.id for finding in kept if finding.where == "environment"}
+    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
+        return kept
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
+
+
+def unproven(verdict: Verdict | None) -> Iterator[Finding]:
+    """Devices that no kernel could be tried on."""
+    for device in verdict.devices if verdict else ():
+        if device.status == "unproven":
+            title = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
+            why = "no kernel has shown that this environment works there"
+            yield Finding("environment", "unproven", title, why, "gpuinstall verify   # where the GPUs are, and free")
 
 
 def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -102,21 +157,18 @@ def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, i
 
 def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[ExaminedEnvironment, tuple[Finding, ...]]:
     """Run kernels in an environment, and read the checks that failed as findings."""
+    python = interpreter(venv)
     try:
-        verdict = _verdict(interpreter(venv), venv, machine, reporter)
+        origin = read_origin(venv, machine)
+        say_stranger(venv, reporter)
+        verdict = verify_environment(
+            python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
+        )
     except UsageError as error:
-        fix = f"gpuinstall install{advice_words(interpreter(venv)).get('into', '')}"
+        fix = f"gpuinstall install{advice_words(python).get('into', '')}"
         broken = Finding("environment", error.code, error.message, error.why, fix, blocking=True)
         return ExaminedEnvironment(venv, None), (broken,)
     return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict, venv))
-
-
-def _verdict(python: Path, venv: Path, machine: Machine, reporter: Reporter) -> Verdict:
-    origin = read_origin(venv, machine)
-    say_stranger(venv, reporter)
-    return verify_environment(
-        python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
-    )
 
 
 def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
@@ -130,17 +182,8 @@ def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
             yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
 
 
-def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Let what the packages and variables show stand for the failed checks that it explains.
-
-    Where files are damaged, that explains every check: they are made again when it is repaired.
-    """
-    causes = {finding.id for finding in failed if finding.id}
-    kept = tuple(
-        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
-        for finding in seen
+def _environment_missing(venv: Path) -> Finding:
+    title = f"there is no environment at {venv}"
+    return Finding(
+        "environment", "environment-missing", title, None, f"gpuinstall install --venv {venv}", blocking=True
     )
-    explained = {finding.id for finding in kept if finding.where == "environment"}
-    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
-        return kept
-    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))

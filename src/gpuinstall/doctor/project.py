@@ -1,15 +1,20 @@
-"""Faults of the project around an environment: locks that no longer hold, a uv project that undoes the right build."""
+"""Faults of the project around an environment: locks that no longer hold, records that are not as it is, uv."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor.finding import Finding, finding
-from gpuinstall.errors import LockError
+from gpuinstall.environments.environment import installed_packages, unlocked_packages
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import parse_toml, read_document
-from gpuinstall.lock.fit import Misfit, fit
+from gpuinstall.lock.compare import held_apart
+from gpuinstall.lock.fit import Misfit, fit, read_locks
+from gpuinstall.lock.folder_request import read_own_lock, recorded_request
+from gpuinstall.lock.inputs import changed_inputs, command_again
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.request import Request
 
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.evidence import DoctorEvidence
 
 FAMILY = ("torch", "torchvision", "torchaudio")
+
+PIP = "pip"
+"""Lies in an environment and belongs to no lock."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,46 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         yield Finding("project", f"lock-{reason.code}", title, None, "gpuinstall lock")
 
 
+def check_records(folder: Path, venv: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
+    """Compare an environment with its lock, and the locks of ``folder`` with each other."""
+    yield from changed_by_hand(venv)
+    with suppress(LockError, UsageError):  # what cannot be read is a finding of its own
+        yield from locks_apart(folder, declared)
+
+
+def changed_by_hand(venv: Path) -> Iterator[Finding]:
+    """Packages that were put in, taken out or exchanged since an environment of ours was made."""
+    lock = read_own_lock(venv)
+    if lock is None:
+        return
+    installed = {name: version for name, version in installed_packages(venv).items() if name != PIP}
+    locked = {name: installed.get(name, "") for name in lock.names} | lock.versions
+    said = [_said(one, lock.versions) for one in unlocked_packages(installed, locked)]
+    said += [f"{name} is gone" for name in sorted(lock.names - installed.keys())]
+    if said:
+        title = f"the environment is not as it was locked: {', '.join(said)}"
+        added = " ".join(sorted(installed.keys() - lock.names))
+        fix = f"gpuinstall install --replace {added}   # keeps what was added" if added else ""
+        fix += "\n" * bool(added) + "gpuinstall install --replace   # as it was locked"
+        yield Finding("environment", "changed-by-hand", title, "something other than gpuinstall changed it", fix)
+
+
+def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
+    """Locks that were not made together: for other requests, or with other versions; and files that have changed."""
+    locks = [lock for lock in read_locks(folder) if lock.evidence]
+    recorded = recorded_request(folder)
+    asked = recorded.declaring(declared) if declared else recorded
+    for lock in locks:
+        if title := asked.unlike(lock):
+            yield Finding("project", "lock-stale", title, None, "gpuinstall lock")
+    for reason in changed_inputs(asked.files, folder):
+        fix = command_again({reason.code}, asked.files, asked.requirements)
+        yield Finding("project", "lock-stale", f"a lock is stale: {reason.message}", None, fix)
+    if apart := held_apart(locks):
+        title = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
+        yield Finding("project", "locks-disagree", title, "they were not made together", "gpuinstall lock")
+
+
 def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
     asked = _table(pyproject, "project").get("dependencies", ())
     names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in asked}
@@ -103,3 +151,9 @@ def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
         found = document.get(name, {})
         document = found if isinstance(found, dict) else {}
     return document
+
+
+def _said(package: str, locked: Mapping[str, str]) -> str:
+    """Write ``numpy 1.26.4`` with what the lock says of it."""
+    name = package.partition(" ")[0]
+    return f"{package} (locked: {locked[name]})" if name in locked else f"{package} (not locked)"

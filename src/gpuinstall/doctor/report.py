@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import platform
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.record import private_words, scrubbed
+from gpuinstall.facts.record import own_words, scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +37,7 @@ _SECRETS = (
 
 def report(examination: Examination, version: str) -> str:
     """Write the report; whatever names a person or a host is taken out."""
-    words = private_words(platform.node(), _user(), str(Path.home()))
-    return without_secrets(scrubbed("\n".join(_lines(examination, version)), words))
+    return without_secrets(scrubbed("\n".join(_lines(examination, version)), own_words()))
 
 
 def without_secrets(text: str) -> str:
@@ -69,10 +65,3 @@ def _written(finding: Finding) -> str:
     rows += [f"  - why: {finding.why}"] if finding.why else []
     rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
     return "\n".join(rows)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""

@@ -93,7 +93,12 @@ class Recorder:
 
 def recorder(folder: Path, reporter: Reporter) -> Recorder:
     """Record this machine into ``folder``."""
-    return Recorder(folder, private_words(platform.node(), _user(), str(home_folder())), ThisMachine(reporter))
+    return Recorder(folder, own_words(), ThisMachine(reporter))
+
+
+def own_words() -> tuple[tuple[str, str], ...]:
+    """Name what must not leave this machine."""
+    return private_words(platform.node(), _user(), str(home_folder()))
 
 
 def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...]:

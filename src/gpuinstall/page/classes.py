@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.gpus import products
-from gpuinstall.catalog.other_gpus import other_chips
+from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import DriverVersion
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.drivers import Drivers, Floor
-    from gpuinstall.catalog.other_gpus import OtherChip
+    from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.versions import ComputeCapability
 
 DRIVER = "{driver}"

@@ -1,4 +1,4 @@
-"""The page: its frame, style and script, the table of answers, the names of the GPUs, and the matrix, in one text."""
+"""The page: its frame, style and script, the table of answers, the names of the GPUs, and the matrices, in one text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from gpuinstall.catalog.gpu_names import FORM
 from gpuinstall.catalog.gpus import brands, load_gpus
 from gpuinstall.page.answers import Answers
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus
-from gpuinstall.page.matrix import matrix
+from gpuinstall.page.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.page.classes import Kind, Platform
+
+NOTHING = "–"
 
 
 def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
@@ -36,11 +38,27 @@ def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
         "STYLE": style,
         "SCRIPT": script,
         "DATE": escape(catalog.date),
-        "MATRIX": matrix(body, kinds),
+        "MATRIX": _matrix(body, kinds),
         "NAMES": _names(kinds),
         "DATA": _embedded(document),
     }
     return _filled(_part("page.html"), filled)
+
+
+def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
+    """Write a table for each choice of packages, with the buttons that show one of them, then that of other makers."""
+    choices = [" + ".join(packages) for packages in body["packages"]]
+    parts = [f'<input type="radio" name="matrix" id="matrix{n}"{" checked" * (not n)}>' for n in range(len(choices))]
+    parts += ['<div class="choices" role="group" aria-label="Packages">']
+    parts += [f'<label for="matrix{n}">{escape(choice)}</label>' for n, choice in enumerate(choices)]
+    parts += ["</div>"]
+    for packages, choice in enumerate(choices):
+        parts += [f'<div class="wide" id="table{packages}" role="region" tabindex="0" aria-label="{escape(choice)}">']
+        parts += ["<table>", f"<caption>{escape(choice)} on {escape(body['platforms'][0]['name'])}</caption>"]
+        parts += [*_lines(Table(body), kinds, packages), "</table></div>"]
+    parts += ['<div class="wide" id="others" role="region" tabindex="0" aria-label="Other makers"><table>']
+    parts += ["<caption>Other makers' cards, by system: none proven on a card by this project</caption>"]
+    return "\n".join((*parts, *_lines_of_others(Table(body), kinds), "</table></div>"))
 
 
 def _names(kinds: Sequence[Kind]) -> str:
@@ -69,3 +87,51 @@ def _hash(text: str) -> str:
 def _embedded(document: Mapping[str, Any]) -> str:
     """Write JSON that no HTML can end."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _lines(table: Table, kinds: Sequence[Kind], packages: int) -> Iterator[str]:
+    platform: str = table.body["platforms"][0]["key"]
+    branches = table.body["branches"]
+    driven = [(number, kind) for number, kind in enumerate(kinds) if kind.capability]
+    columns = [[_cell(table, platform, number, branch, packages) for number, _ in driven] for branch in branches]
+    shown = _merged([(str(branch), column) for branch, column in zip(branches, columns, strict=True) if any(column)])
+    heads = "".join(f'<th scope="col">{name}</th>' for name, _ in shown)
+    yield f'<thead><tr><th scope="col">GPU \\ driver</th>{heads}</tr></thead><tbody>'
+    yield from _rows((kind, [column[position] for _, column in shown]) for position, (_, kind) in enumerate(driven))
+    yield "</tbody>"
+
+
+def _lines_of_others(table: Table, kinds: Sequence[Kind]) -> Iterator[str]:
+    others = [(number, kind) for number, kind in enumerate(kinds) if not kind.capability]
+    platforms = [(each["name"], each["key"]) for each in table.body["platforms"]]
+    columns = [(name, [_cell(table, key, number, None) for number, _ in others]) for name, key in platforms]
+    shown = [(name, column) for name, column in columns if any(column)]
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in shown)
+    yield f'<thead><tr><th scope="col">GPU \\ system</th>{heads}</tr></thead><tbody>'
+    yield from _rows((kind, [column[position] for _, column in shown]) for position, (_, kind) in enumerate(others))
+    yield "</tbody>"
+
+
+def _rows(rows: Iterable[tuple[Kind, Sequence[str]]]) -> Iterator[str]:
+    """Write a row for each kind that something runs on."""
+    for kind, cells in rows:
+        if any(cells):
+            row = "".join(f"<td>{escape(cell or NOTHING)}</td>" for cell in cells)
+            yield f'<tr><th scope="row">{escape(kind.name)} <small>{kind.sm}</small></th>{row}</tr>'
+
+
+def _cell(table: Table, platform: str, kind: int, branch: int | None, packages: int = 0) -> str:
+    """The build that runs on the GPU; nothing where it is left alone."""
+    found = table.answer(platform, [kind], None if branch is None else [branch], packages=packages)
+    return f"{found.build[0]} {found.build[1]}" if found and found.build and found.outcome[0] != "cpu" else ""
+
+
+def _merged(columns: Sequence[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """Write equal neighbours as one."""
+    merged: list[tuple[str, list[str]]] = []
+    for name, column in columns:
+        if merged and merged[-1][1] == column:
+            merged[-1] = (f"{merged[-1][0].partition('–')[0]}–{name}", column)
+        else:
+            merged.append((name, column))
+    return merged

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.checks import look
+from gpuinstall.doctor.contents import InstalledPackages
 from gpuinstall.doctor.evidence import DoctorEvidence
-from gpuinstall.doctor.installed import InstalledPackages
+from gpuinstall.doctor.examination import look
 from gpuinstall.doctor.project import ProjectFolder
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.machine import Machine

@@ -9,8 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.doctor.contents import read_contents
-from gpuinstall.doctor.repair import RepairSource, read_repair
-from gpuinstall.doctor.steps import carry_out, repair_steps
+from gpuinstall.doctor.repair import RepairSource, carry_out, read_repair, repair_steps
 from gpuinstall.environments.advice import advice_words
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.paths import interpreter

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.doctor.installed import InstalledPackages
+from gpuinstall.doctor.contents import InstalledPackages
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
 from tests.unit.doctor.evidence import found as found_in

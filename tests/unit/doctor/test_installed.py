@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.installed import InstalledPackages, asks_for_executable_stack, read_installed
+from gpuinstall.doctor.contents import InstalledPackages, asks_for_executable_stack, read_installed
 
 if TYPE_CHECKING:
     from pathlib import Path

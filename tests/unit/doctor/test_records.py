@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.records import changed_by_hand, locks_apart, unproven
+from gpuinstall.doctor.examination import unproven
+from gpuinstall.doctor.project import changed_by_hand, locks_apart
 from gpuinstall.environments.environment import Marker
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 from tests.unit.lock.test_folder_request import lock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.catalog.other_gpus import other_chips
+from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.page import page
 from gpuinstall.page.classes import PLATFORMS
 from gpuinstall.page.table import packed, unpacked
@@ -23,7 +23,7 @@ from tests.lab.selector import ONE_KIND, any_machine, embedded, small_page
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.catalog.other_gpus import OtherChip
+    from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.machine import Machine
     from gpuinstall.page.classes import Platform
     from gpuinstall.page.table import Answer, Table

@@ -13,15 +13,15 @@ from click.core import ParameterSource
 from gpuinstall import __version__
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.doctor.finding import exit_code
+from gpuinstall.doctor.check import exit_code
 from gpuinstall.environments.advice import quoted
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.examination import Examination
-    from gpuinstall.doctor.finding import Finding
     from gpuinstall.doctor.repair import RepairResult, RepairStep
     from gpuinstall.sources import Sources
 

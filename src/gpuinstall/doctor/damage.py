@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.doctor.finding import Finding
+from gpuinstall.doctor.check import Finding
 from gpuinstall.environments.advice import quoted
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
+    from gpuinstall.doctor.check import DoctorEvidence
     from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
-    from gpuinstall.doctor.evidence import DoctorEvidence
     from gpuinstall.machine import Machine
 
 TORCH = "torch"

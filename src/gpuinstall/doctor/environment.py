@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.finding import Finding, finding
+from gpuinstall.doctor.check import Finding, finding
 from gpuinstall.failures.table import load_failures
 from gpuinstall.verify.coverage import uncovered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.doctor.check import DoctorEvidence
     from gpuinstall.doctor.contents import InstalledPackages
-    from gpuinstall.doctor.evidence import DoctorEvidence
 
 COMPANIONS = ("torchvision", "torchaudio")
 

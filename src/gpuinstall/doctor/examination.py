@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.doctor import damage, environment, project, shell
+from gpuinstall.doctor.check import DoctorEvidence, Finding, of_problem, ordered
 from gpuinstall.doctor.contents import read_contents, read_installed
-from gpuinstall.doctor.evidence import DoctorEvidence
-from gpuinstall.doctor.finding import Finding, of_problem, ordered
 from gpuinstall.doctor.project import check_records, read_project
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell

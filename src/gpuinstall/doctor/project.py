@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.finding import Finding, finding
+from gpuinstall.doctor.check import Finding, finding
 from gpuinstall.environments.environment import installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import parse_toml, read_document
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.doctor.evidence import DoctorEvidence
+    from gpuinstall.doctor.check import DoctorEvidence
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
+    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
-    from gpuinstall.doctor.finding import Finding
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
 

@@ -11,8 +11,8 @@ from gpuinstall.facts.record import own_words, scrubbed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.examination import Examination
-    from gpuinstall.doctor.finding import Finding
 
 # Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
 _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"

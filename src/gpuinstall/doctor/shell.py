@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.finding import Finding, finding
+from gpuinstall.doctor.check import Finding, finding
 from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.doctor.evidence import DoctorEvidence
+    from gpuinstall.doctor.check import DoctorEvidence
     from gpuinstall.failures.problems import FixContext
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.live import companions_asked, live_catalog
+from gpuinstall.catalog.listing import companions_asked, live_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.companions import with_companions
 from gpuinstall.learned.reader import Reader

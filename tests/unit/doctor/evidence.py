@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.doctor.check import DoctorEvidence
 from gpuinstall.doctor.contents import InstalledPackages
-from gpuinstall.doctor.evidence import DoctorEvidence
 from gpuinstall.doctor.examination import look
 from gpuinstall.doctor.project import ProjectFolder
 from gpuinstall.doctor.shell import read_shell
@@ -13,7 +13,7 @@ from gpuinstall.machine import Machine
 from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.finding import Finding
+    from gpuinstall.doctor.check import Finding
 
 
 def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:

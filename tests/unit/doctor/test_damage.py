@@ -21,7 +21,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.doctor.evidence import found as found_in
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.finding import Finding
+    from gpuinstall.doctor.check import Finding
 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\x00" + bytes(80)
@@ -194,7 +194,7 @@ def test_only_steps_in_this_environment_are_taken(site: Site) -> None:
 
 
 def _fix(line: str) -> Finding:
-    from gpuinstall.doctor.finding import Finding
+    from gpuinstall.doctor.check import Finding
 
     return Finding("environment", "x", "x", None, line)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuinstall.doctor.check import Finding, exit_code, of_problem, ordered
 from gpuinstall.doctor.examination import merged
-from gpuinstall.doctor.finding import Finding, exit_code, of_problem, ordered
 from gpuinstall.machine import Gpu, Machine, Problem
 
 MACHINE = Finding("machine", "driver-missing", "no driver", None, "sudo apt install x", "F01", blocking=True)

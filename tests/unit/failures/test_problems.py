@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.finding import finding
+from gpuinstall.doctor.check import finding
 from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures.classify import Circumstances, classify
 from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, fix, fix_of, problem

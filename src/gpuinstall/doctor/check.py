@@ -1,22 +1,54 @@
-"""What is wrong, as a short ordered list: each finding with the commands that the table of failures has for it."""
+"""What a check of the doctor is given, all of it read before, and what it finds, with the commands of the table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.failures.problems import fix_of
+from gpuinstall.doctor.contents import EnvironmentContents
+from gpuinstall.doctor.repair import RepairSource
+from gpuinstall.failures.problems import FixContext, fix_of
 from gpuinstall.failures.table import load_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from gpuinstall.failures.problems import FixContext
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.doctor.contents import InstalledPackages
+    from gpuinstall.doctor.project import ProjectFolder
+    from gpuinstall.doctor.shell import ShellVariables
     from gpuinstall.machine import Machine, Problem
 
 Where = Literal["machine", "environment", "project"]
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
+
+
+@dataclass(frozen=True)
+class DoctorEvidence:
+    """The machine, the packages of its environment, the variables of the shell, the project around it.
+
+    ``machine`` has the GPUs that the environment was made for; ``words`` name the environment in a fix.
+    """
+
+    machine: Machine
+    installed: InstalledPackages
+    shell: ShellVariables
+    project: ProjectFolder
+    catalog: Catalog
+    contents: EnvironmentContents = field(default_factory=EnvironmentContents)
+    repair: RepairSource = field(default_factory=RepairSource)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def torch(self) -> str:
+        """The version of the environment's torch; empty where it is not there."""
+        return self.installed.version("torch")
+
+    @property
+    def context(self) -> FixContext:
+        """Where a fix would be applied."""
+        return FixContext.of_machine(self.machine).knowing(**self.words)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
@@ -276,12 +277,16 @@ class Machine:
         """The problems that refuse the machine as a whole."""
         return tuple(problem for problem in self.problems if problem.blocking and not problem.gpus)
 
+    @cached_property
+    def faulty(self) -> frozenset[int]:
+        """The indices of the GPUs that a problem leaves unusable."""
+        return frozenset(index for problem in self.problems if problem.blocking for index in problem.gpus)
+
     @property
     def refusing(self) -> tuple[Problem, ...]:
         """The problems that leave nothing to work with: the machine's own, or those of its GPUs where all have one."""
         faults = tuple(problem for problem in self.problems if problem.blocking and problem.gpus)
-        faulty = {index for problem in faults for index in problem.gpus}
-        every = bool(self.gpus) and all(gpu.index in faulty for gpu in self.gpus)
+        every = bool(self.gpus) and self.faulty.issuperset(gpu.index for gpu in self.gpus)
         return self.blocking or (faults if every else ())
 
 

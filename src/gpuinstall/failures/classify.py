@@ -134,7 +134,8 @@ class Circumstances:
         told = tuple(name for name in PLACES if self.hold(name))
         if not told and not self.hold("native-linux"):
             return here
-        system = () if OTHER_SYSTEMS.intersection(told) else (*distribution_keys(_distribution(machine)), LINUX)
+        distribution = (machine.distribution if machine else None) or ""
+        system = () if OTHER_SYSTEMS.intersection(told) else (*distribution_keys(distribution), LINUX)
         engine = (machine.environment.container,) if machine and "container" in told else ()
         return FixContext((*filter(None, engine), *told, *system), here.words)
 
@@ -183,10 +184,6 @@ def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, floa
 def _odds(weight: float) -> float:
     """What one sign says by itself; among alternatives, they and the chance that it is none of them share the whole."""
     return weight / (1 - weight)
-
-
-def _distribution(machine: Machine | None) -> str:
-    return (machine.distribution if machine else None) or ""
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:

@@ -55,8 +55,8 @@ class Transcript:
     """The lines of a text, and where in them a pattern is found."""
 
     def __init__(self, text: str) -> None:
-        self.lines = plain_lines(text)
-        self._clean = [" ".join(unframed(line).lower().split()) for line in self.lines]
+        self.lines = _plain_lines(text)
+        self._clean = [" ".join(_unframed(line).lower().split()) for line in self.lines]
         self._bare = [line.replace(" ", "") for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
@@ -129,13 +129,13 @@ class Transcript:
         return "\n".join(self.lines[first : last + 1]).strip()
 
 
-def plain_lines(text: str) -> list[str]:
+def _plain_lines(text: str) -> list[str]:
     """Part a text into lines, without colours and quoting; of a very long one what repeats is left out."""
     lines = pieces(excerpt(text).replace("\r", "\n").split("\n"))
     return [part for line in lines for part in _unquoted(_plain(line)) if part.strip()]
 
 
-def unframed(line: str) -> str:
+def _unframed(line: str) -> str:
     """Take off what a logger, a launcher or a box has put around a line."""
     prefix = _PREFIX.match(line)
     said = line[prefix.end() if prefix else 0 :].strip()

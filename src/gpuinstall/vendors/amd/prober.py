@@ -69,13 +69,13 @@ class AmdProber:
     def conclude(self, evidence: AmdEvidence, facts: MachineFacts) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         evidence = replace(evidence, facts=facts)
-        given = given_nodes(evidence)
+        given = _given_nodes(evidence)
         kernel = {"kernel": facts.host.release, "amdgpu": evidence.module or None, "rocm": evidence.rocm}
-        adapters = tuple(named_adapters(facts))
+        adapters = tuple(_named_adapters(facts))
         return VendorFindings(
             gpus=(*(_gpu(index, node) for index, node in enumerate(given)), *adapters),
-            faults=tuple(faults(evidence, given)),
-            notes=tuple(notes(evidence, given)),
+            faults=tuple(_faults(evidence, given)),
+            notes=tuple(_notes(evidence, given)),
             shows_gpu=bool(given or adapters),
             facts={key: value for key, value in kernel.items() if value} if given else {},
         )
@@ -98,7 +98,7 @@ class AmdProber:
         return {}
 
 
-def given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
+def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     """Leave out what a container was not given, and a processor's graphics that no build was ever made for.
 
     Such graphics stay listed beside a card, so that the places of the others are those that HIP counts.
@@ -109,7 +109,7 @@ def given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     return nodes if any(map(_is_useful, nodes)) else ()
 
 
-def named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
+def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
     """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
     if facts.host.os != "windows":
         return
@@ -122,8 +122,7 @@ def named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
 
 def preflight(machine: Machine) -> Preflight:
     """Ask once for all GPUs; they stay unproven, for only kernels prove them."""
-    unusable = {index for each in machine.problems if each.blocking for index in each.gpus}
-    gpus = [gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == "amd" and gpu.index not in unusable]
+    gpus = [gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == "amd" and gpu.index not in machine.faulty]
     if machine.blocking or not gpus or machine.os != "linux":
         return Preflight()
     start = monotonic()
@@ -148,7 +147,7 @@ def kfd_version(path: str = KFD) -> tuple[int, int]:
     return major, minor
 
 
-def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
+def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
     """Name what stands between the GPUs and every program, then what takes single ones out."""
     context = evidence.fix_context
     if given and evidence.kfd != "open":
@@ -168,7 +167,7 @@ def faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]
         yield from _not_loaded(evidence)
 
 
-def notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
+def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:
     """List what should be known and stops nothing."""
     context = evidence.fix_context
     room = "container" if evidence.facts.container.engine else "job"

@@ -79,17 +79,16 @@ class IntelProber:
         api = evidence.level_zero.api
         return VendorFindings(
             gpus=gpus,
-            faults=tuple(faults(evidence)),
-            notes=tuple(notes(evidence)),
+            faults=tuple(_faults(evidence)),
+            notes=tuple(_notes(evidence)),
             shows_gpu=bool(gpus),
             facts={"level_zero": api} if api and gpus else {},
         )
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
         """Ask nothing more: Level Zero listed the GPUs, and kernels come with the build."""
-        broken = {index for each in machine.problems if each.blocking for index in each.gpus}
         gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
-        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in broken))
+        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty))
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
         """Say that a scheduler's job does not give a GPU to this process."""
@@ -104,7 +103,7 @@ class IntelProber:
         return {}
 
 
-def faults(evidence: IntelEvidence) -> Iterator[Problem]:
+def _faults(evidence: IntelEvidence) -> Iterator[Problem]:
     """Say why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""
     level_zero, cards, context = evidence.level_zero, evidence.given, evidence.fix_context
     if not cards or evidence.answering or not level_zero.asked:
@@ -123,7 +122,7 @@ def faults(evidence: IntelEvidence) -> Iterator[Problem]:
         yield problem("level-zero-without-gpu", message, context, why=why, seen=seen, gpus=gpus)
 
 
-def notes(evidence: IntelEvidence) -> Iterator[Problem]:
+def _notes(evidence: IntelEvidence) -> Iterator[Problem]:
     """Name the cards of the bus that a container or a job was not given."""
     withheld = [device for device, _ in evidence.cards if (device, _) not in evidence.given]
     if withheld and not evidence.answering:

@@ -123,12 +123,12 @@ class NvidiaEvidence:
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The cards on the bus that this process was given."""
-        return split_visible_gpus(self)[0]
+        return _split_visible_gpus(self)[0]
 
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
         """The cards on the bus that it was not given."""
-        return split_visible_gpus(self)[1]
+        return _split_visible_gpus(self)[1]
 
     @property
     def fix_context(self) -> FixContext:
@@ -152,7 +152,13 @@ def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     return tuple(device for device in facts.devices if device.vendor == PCI_VENDOR and device.is_display)
 
 
-def split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
+def marketed_driver(text: str) -> str | None:
+    """Read NVIDIA's release out of Windows' number: ``32.0.15.8180`` is 581.80."""
+    match = re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]*([0-9])\.([0-9]{2})([0-9]{2})", text)
+    return f"{match[1]}{match[2]}.{match[3]}" if match else None
+
+
+def _split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
     """Tell the cards that this process was given from what the bus only shows."""
     gpus = gpus_on_bus(evidence.facts)
     withheld = {device for device in gpus if device.is_reserved}
@@ -163,9 +169,3 @@ def split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], t
         withheld = {device for device in gpus if device.address not in (listed | given)}
     cards = tuple(BusCard(device) for device in gpus if device not in withheld)
     return cards, tuple(BusCard(device) for device in gpus if device in withheld)
-
-
-def marketed_driver(text: str) -> str | None:
-    """Read NVIDIA's release out of Windows' number: ``32.0.15.8180`` is 581.80."""
-    match = re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]*([0-9])\.([0-9]{2})([0-9]{2})", text)
-    return f"{match[1]}{match[2]}.{match[3]}" if match else None

@@ -58,14 +58,9 @@ class LinuxKernel:
     laptop: bool = False
 
 
-def read_module(source: Source) -> KernelModule | None:
-    """Read the loaded module from /proc, else from /sys."""
-    return parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(source.text(SYS_VERSION) or "")
-
-
 def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
     """Read Linux's side; ``obstacles`` says whether to look for what keeps the module out."""
-    module = read_module(source)
+    module = parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(source.text(SYS_VERSION) or "")
     release = (source.text(RELEASE) or "").strip()
     if not obstacles:
         return LinuxKernel(release, module)

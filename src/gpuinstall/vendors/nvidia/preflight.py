@@ -77,13 +77,12 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
     """Choose what is tried: every MIG slice or card that this process was given and that the probe found usable."""
     if machine.blocking:
         return ()
-    unusable = {index for each in machine.problems if each.blocking for index in each.gpus}
     ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
     given = job_devices(environ)
     return tuple(
         Trial(gpu, name)
         for ordinal, gpu in enumerate(ours)
-        if gpu.index not in unusable
+        if gpu.index not in machine.faulty
         for name in _names(gpu, ordinal)
         if given is None or is_visible(given, ordinal, gpu, name)
     )

@@ -98,28 +98,6 @@ class AmdProber:
         return {}
 
 
-def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Leave out what a container was not given, and a processor's graphics that no build was ever made for.
-
-    Such graphics stay listed beside a card, so that the places of the others are those that HIP counts.
-    """
-    if evidence.facts.container.shares_the_bus and evidence.kfd is None:
-        return ()
-    nodes = tuple(node for node in evidence.nodes if not _is_not_lent(evidence, node))
-    return nodes if any(map(_is_useful, nodes)) else ()
-
-
-def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
-    """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
-    if facts.host.os != "windows":
-        return
-    cards = (each for each in facts.devices if each.vendor == PCI_VENDOR and each.name)
-    for index, card in enumerate(cards):
-        name = re.sub(r"\((R|TM)\)", "", card.name or "")
-        if product := product_named(load_chips(), name):
-            yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
-
-
 def preflight(machine: Machine) -> Preflight:
     """Ask once for all GPUs; they stay unproven, for only kernels prove them."""
     gpus = [gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == "amd" and gpu.index not in machine.faulty]
@@ -145,6 +123,28 @@ def kfd_version(path: str = KFD) -> tuple[int, int]:
     finally:
         os.close(device)
     return major, minor
+
+
+def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
+    """Leave out what a container was not given, and a processor's graphics that no build was ever made for.
+
+    Such graphics stay listed beside a card, so that the places of the others are those that HIP counts.
+    """
+    if evidence.facts.container.shares_the_bus and evidence.kfd is None:
+        return ()
+    nodes = tuple(node for node in evidence.nodes if not _is_not_lent(evidence, node))
+    return nodes if any(map(_is_useful, nodes)) else ()
+
+
+def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
+    """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
+    if facts.host.os != "windows":
+        return
+    cards = (each for each in facts.devices if each.vendor == PCI_VENDOR and each.name)
+    for index, card in enumerate(cards):
+        name = re.sub(r"\((R|TM)\)", "", card.name or "")
+        if product := product_named(load_chips(), name):
+            yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
 
 
 def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Problem]:

@@ -13,12 +13,10 @@ from bench.row import Row, in_seconds, milliseconds
 from gpuinstall import Request, load_catalog
 from gpuinstall.fleet.classes import classify
 from gpuinstall.fleet.fleet_plan import plan_fleet
-from gpuinstall.fleet.lock_groups import LockGroup
 from gpuinstall.fleet.page import page
 from gpuinstall.fleet.reconcile import NodeState
-from gpuinstall.fleet.record import NodeRecord
 from gpuinstall.fleet.report import build_report
-from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
 from gpuinstall.words import machine_in_words
 
 if TYPE_CHECKING:

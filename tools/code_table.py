@@ -15,8 +15,8 @@ from gpuinstall import Request, choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.asked import Place, learn
-from gpuinstall.learned.fit import misfit
 from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.row import misfit
 from gpuinstall.learned.store import learned_store
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.origin import read_origin
+from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.install import install as installation
 from gpuinstall.install import into
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.learned.known import known_catalog
+from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.folder_request import FolderRequest, read_own_lock, recorded_request
 from gpuinstall.lock.inputs import spelled
 from gpuinstall.lock.request import LockRequest

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.fleet.lock_groups import LockGroup
-from gpuinstall.fleet.record import NodeRecord
-from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
 from tests.lab import faulty_rank
 from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.nodes import Nodes

@@ -12,8 +12,8 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.probe import read_machine
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.bench import bench_environment
 from gpuinstall.verify.interpreter import inspect_interpreter
-from gpuinstall.verify.measuring import bench_environment
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.learned.known import known_catalog
 from gpuinstall.learned.live import learned_catalog
-from gpuinstall.learned.store import LearnedStore
+from gpuinstall.learned.store import LearnedStore, known_catalog
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.reporter import SilentReporter
@@ -162,7 +161,7 @@ def test_what_was_learned_serves_a_plan_that_asks_nobody(
 ) -> None:
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())
-    monkeypatch.setattr("gpuinstall.learned.known.load_catalog", frozen_catalog)
+    monkeypatch.setattr("gpuinstall.learned.store.load_catalog", frozen_catalog)
 
     plan = choose(machine(), Request(), known_catalog(person.index.torch_index, person.store))
     elsewhere = choose(machine(), Request(), known_catalog("https://index.example/whl", person.store))

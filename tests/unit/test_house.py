@@ -64,7 +64,6 @@ PURE = [
     "fleet.fleet_plan",
     "fleet.reconcile",
     "fleet.search",
-    "fleet.updates",
     "machine",
     "plan",
     "request",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import sys
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from gpuinstall.cli.explain_code import code_beside_torch
 from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import page_of
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.failures.classify import RecognisedCause
     from gpuinstall.failures.table import Advice, Lookalike
+    from gpuinstall.learned.row import LearnedRow
 
 SURE = 0.75
 LABEL = len("one of")
 LIKELIEST = 5
+_ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", re.IGNORECASE)
 
 
 @click.command("explain")
@@ -51,7 +53,7 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     causes = classify(said, known, here=_here(), words=words)
     others = lookalikes(said)
     advice = advised(said, causes)
-    code = code_beside_torch(told, known, venv)
+    code = _code_beside_torch(told, known, venv)
     data = document(causes, others, advice) | ({"code": code} if code else {})
 
     def shown(screen: Terminal) -> None:
@@ -65,31 +67,6 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     return Outcome(data, shown)
 
 
-def _words(venv: Path) -> dict[str, str]:
-    """Name an environment in the commands of a fix; raise UsageError where there is none."""
-    from gpuinstall.environments.advice import advice_words
-    from gpuinstall.environments.paths import interpreter
-
-    python = interpreter(venv)
-    if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
-        raise UsageError(
-            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall explain --venv DIR"
-        )
-    return advice_words(python)
-
-
-def _here() -> Machine:
-    """Read the platform this process runs on: enough to choose commands, nothing about GPUs."""
-    from gpuinstall.facts.container import read_container, read_wsl
-    from gpuinstall.facts.host import read_host
-    from gpuinstall.facts.source import ThisMachine
-
-    source = ThisMachine()
-    host, container = read_host(source), read_container(source).engine
-    environment = Environment(wsl=read_wsl(source, host.release) is not None, container=container)
-    return Machine(os=host.os, arch=host.arch, environment=environment, distribution=host.distribution)
-
-
 def read_text(text: str | None) -> str:
     """Read what to explain: a file where ``text`` names one, ``text`` itself, or stdin."""
     if text is not None and text != "-":
@@ -99,24 +76,6 @@ def read_text(text: str | None) -> str:
             "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
         )
     return _read(sys.stdin.buffer)
-
-
-def _is_file(text: str) -> bool:
-    with suppress(OSError, ValueError):
-        return Path(text).is_file()
-    return False
-
-
-def _read_file(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return _read(file)
-    except OSError as error:
-        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-
-
-def _read(file: BinaryIO) -> str:
-    return excerpt_of(decoded(iter(partial(file.read, BLOCK), b"")))
 
 
 def decoded(blocks: Iterator[bytes]) -> Iterator[str]:
@@ -170,6 +129,92 @@ def show(
     if advice and not causes:
         terminal.line("\nWhat it advises is often told, and wrong:")
         terminal.rows(_refuted(advice), LABEL)
+
+
+def _words(venv: Path) -> dict[str, str]:
+    """Name an environment in the commands of a fix; raise UsageError where there is none."""
+    from gpuinstall.environments.advice import advice_words
+    from gpuinstall.environments.paths import interpreter
+
+    python = interpreter(venv)
+    if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
+        raise UsageError(
+            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall explain --venv DIR"
+        )
+    return advice_words(python)
+
+
+def _here() -> Machine:
+    """Read the platform this process runs on: enough to choose commands, nothing about GPUs."""
+    from gpuinstall.facts.container import read_container, read_wsl
+    from gpuinstall.facts.host import read_host
+    from gpuinstall.facts.source import ThisMachine
+
+    source = ThisMachine()
+    host, container = read_host(source), read_container(source).engine
+    environment = Environment(wsl=read_wsl(source, host.release) is not None, container=container)
+    return Machine(os=host.os, arch=host.arch, environment=environment, distribution=host.distribution)
+
+
+def _code_beside_torch(text: str, machine: Machine | None, venv: str | None) -> list[dict[str, Any]]:
+    """Say what was learned of the packages that a text about missing code names, or that are in the environment.
+
+    With a machine, only of those without code for one of its GPUs. Nothing is asked of anybody.
+    """
+    if not _ABOUT_CODE.search(text):
+        return []
+    from gpuinstall.learned.store import learned_store
+
+    rows = (row for row in learned_store().companions() if row.architectures)
+    found = {row.package: (row, _without(row, machine)) for row in _concerned(rows, text, venv)}
+    return [
+        {"package": row.package, "version": row.version, "architectures": list(row.architectures), "without": without}
+        for row, without in found.values()
+        if without or machine is None
+    ]
+
+
+def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Iterable[LearnedRow]:
+    """Those of the versions that are installed, or, without an environment, whose name the text has; newest last."""
+    by_day = sorted(rows, key=lambda row: row.learned)
+    if venv is None:
+        named = {word.lower().replace("_", "-") for word in re.findall(r"[\w-]+", text)}
+        return [row for row in by_day if row.package in named]
+    from gpuinstall.doctor.contents import read_installed
+
+    installed = read_installed(Path(venv))
+    return [row for row in by_day if row.version == installed.version(row.package).partition("+")[0]]
+
+
+def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
+    from gpuinstall.learned.row import without_code
+    from gpuinstall.learned.store import known_catalog
+    from gpuinstall.vendors import rules_for
+
+    if machine is None:
+        return []
+    build = row.build()
+    rules = rules_for(machine, known_catalog(), {build.backend.kind})
+    gpus = ((rules, gpu) for gpu in machine.gpus if gpu.compute_capability is not None)
+    return list(dict.fromkeys(gpu.label for _, gpu in without_code(row, build, gpus)))
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError, ValueError):
+        return Path(text).is_file()
+    return False
+
+
+def _read_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _read(file)
+    except OSError as error:
+        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
+
+
+def _read(file: BinaryIO) -> str:
+    return excerpt_of(decoded(iter(partial(file.read, BLOCK), b"")))
 
 
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice, ...]) -> None:

@@ -135,9 +135,8 @@ def report(
 ) -> Outcome:
     """Report."""
     from gpuinstall.files import write_text
-    from gpuinstall.fleet.administrator import metrics, scontrol_lines
     from gpuinstall.fleet.page import page
-    from gpuinstall.fleet.report import read_report
+    from gpuinstall.fleet.report import metrics, read_report, scontrol_lines
 
     found = read_report(RunFolder(run_dir))
     if html:
@@ -212,7 +211,7 @@ def _wanted(
     terminal: Terminal, request: options.RequestOptions, *, offline: bool
 ) -> tuple[Request, Catalog, AbstractContextManager[Session]]:
     """What is asked for, the catalogue with what was learned, and the session that makes locks."""
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.sources import read_sources
 
     config = options.read_project_config()

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli.spelling import likely_command
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
@@ -34,6 +33,13 @@ def handed_over(arguments: list[str], commands: Collection[str]) -> list[str]:
         if command := likely_command(word, commands):
             return _decided(word, command, arguments)
     return ["install", *arguments]
+
+
+def likely_command(word: str, commands: Iterable[str]) -> str | None:
+    """The command that a bare word is, or is one letter away from: changed, left out, added, or two exchanged."""
+    word = word.lower()
+    known = list(commands)
+    return word if word in known else next((command for command in known if _is_near(word, command)), None)
 
 
 def _requirements(arguments: list[str]) -> list[str]:
@@ -57,3 +63,14 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     lines = f"bootstrap.py {join([command, *rest])}", f"bootstrap.py {join(['install', *arguments])}"
     hint = f"{lines[0]}   for the command\n{lines[1]}   for a package of that name"
     raise UsageError("command-or-package", f"{word} {said}: no package of that name is installed", hint=hint)
+
+
+def _is_near(one: str, other: str) -> bool:
+    """Say whether two words are one stroke apart."""
+    shorter, longer = sorted((one, other), key=len)
+    if len(longer) - len(shorter) > 1:
+        return False
+    start = next((at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))
+    rest, more = shorter[start:], longer[start:]
+    exchanged = len(rest) > 1 and rest[:2] == more[1::-1] and rest[2:] == more[2:]
+    return exchanged or rest == more[1:] or (len(rest) == len(more) and rest[1:] == more[1:])

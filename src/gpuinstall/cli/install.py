@@ -129,7 +129,7 @@ def prepare(
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.plan.demand import parse_request
     from gpuinstall.sources import read_sources

@@ -63,7 +63,7 @@ def put_into(
 ) -> Outcome:
     """Put torch into an environment that others made."""
     from gpuinstall.install.into import IntoOptions, dry_run_into, install_into
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 

@@ -77,7 +77,7 @@ def command(
         return _diff(Path(diff[0]), Path(diff[1]))
     from gpuinstall.cli.folder import read_folder_request
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.lock.unknown_builds import with_locked_builds
     from gpuinstall.lock.write import LockOptions

@@ -12,7 +12,6 @@ import click
 from gpuinstall import __version__
 from gpuinstall.cli.handover import HANDED_OVER, HELP, handed_over
 from gpuinstall.cli.outcome import fail, terminal_class
-from gpuinstall.cli.spelling import suggestion
 from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.files import keep_temporary_files_apart
 
@@ -59,7 +58,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command; raise UsageError with the one that was meant, as far as that can be told."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            meant = suggestion(args[0], COMMANDS)
+            meant = suggestion(args[0])
             hint = f"gpuinstall {join([meant, *args[1:]])}" if meant else "gpuinstall help"
             raise UsageError("usage", f"there is no command {args[0]!r}", hint=hint)
         return super().resolve_command(ctx, args)
@@ -95,6 +94,13 @@ def run(arguments: list[str]) -> int:
         message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
         hint = f"{_named(arguments)} --verbose shows where; please report it"
         return _fail(arguments, InternalError("internal", message, hint=hint))
+
+
+def suggestion(word: str) -> str | None:
+    """The command that somebody who typed ``word`` is likely to have meant."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, COMMANDS, 1)), None)
 
 
 def _understood(arguments: list[str]) -> list[str]:

@@ -13,14 +13,13 @@ import click
 
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.fleet.node import NodeOrder
-from gpuinstall.fleet.record import node_name
-from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.fleet.run_folder import RunFolder, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.fleet.record import NodeRecord
+    from gpuinstall.fleet.run_folder import NodeRecord
 
 PROLOG_S = 1.5
 
@@ -76,7 +75,7 @@ def install(
     def work(folder: RunFolder, name: str) -> dict[str, Any]:
         from gpuinstall.fleet.environment import Placing
         from gpuinstall.fleet.node import install
-        from gpuinstall.fleet.scratch import read_scratch
+        from gpuinstall.fleet.surroundings import read_scratch
         from gpuinstall.session import open_session
         from gpuinstall.sources import read_sources
 
@@ -158,12 +157,11 @@ def _prolog(node: str, root: Path | None, *, may_drain: bool) -> Outcome:
     def ask() -> None:
         from gpuinstall.environments.environment import fingerprint
         from gpuinstall.fleet import proof
-        from gpuinstall.fleet.administrator import prolog_answer
-        from gpuinstall.fleet.scratch import read_scratch
+        from gpuinstall.fleet.surroundings import read_scratch
         from gpuinstall.probe import read_machine
 
         place = root or read_scratch(os.environ).path
-        found.append(prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
+        found.append(proof.prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

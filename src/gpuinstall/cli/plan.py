@@ -169,7 +169,7 @@ def _with_what_is_open(plan: Plan) -> Plan:
 
 def _catalog(index: str | None) -> Catalog:
     """The catalogue with what was learned from the index that is meant."""
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.sources.sources import torch_index_of
 
     base = torch_index_of(index)

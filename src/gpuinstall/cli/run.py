@@ -45,7 +45,7 @@ def _check_fitness(paths: EnvironmentPaths, terminal: Terminal) -> None:
     Where there are GPUs that it was never tried on, that is said.
     """
     from gpuinstall.install.inspection import inspect_environment
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.fit import Misfit, fit
     from gpuinstall.request import Request
 

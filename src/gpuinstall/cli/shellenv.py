@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 @framed("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
-    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.environments.environment import CONSTRAINTS, read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.environments.pip_settings import CONSTRAINTS
     from gpuinstall.sources import read_sources
 
     sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
@@ -45,7 +44,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
 
 def planned_backend(sources: Sources, terminal: Terminal) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.plan import choose
     from gpuinstall.plan.values import error_of
 

@@ -59,7 +59,7 @@ def command(
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned.known import known_catalog
+    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
     from gpuinstall.session import open_session

@@ -48,11 +48,11 @@ def command(
     chart: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.environments.origin import read_origin
+    from gpuinstall.environments.environment import read_origin
     from gpuinstall.environments.records import say_stranger
     from gpuinstall.probe import read_machine
     from gpuinstall.verify import verify_environment
-    from gpuinstall.verify.measuring import bench_environment
+    from gpuinstall.verify.bench import bench_environment
 
     if (against or save or chart) and not bench:
         raise UsageError("usage", "--against, --save and --chart belong to --bench", hint="gpuinstall verify --bench")

@@ -13,11 +13,11 @@ from gpuinstall.doctor.project import check_records, read_project
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell
 from gpuinstall.environments.advice import advice_words, quoted
-from gpuinstall.environments.origin import read_origin
+from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
-from gpuinstall.learned.known import known_catalog
+from gpuinstall.learned.store import known_catalog
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.verdict import MACHINE

@@ -1,9 +1,13 @@
-"""An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages."""
+"""An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages.
+
+Beside them lie the settings that hold the family to its locked builds when pip or uv installs something else later.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.files import read_json, write_atomically
+from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +28,7 @@ SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
+CONSTRAINTS = "constraints.txt"
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,14 @@ class Marker:
         return self.verdict.get("status") == "passed" and self.machine == fingerprint(machine)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What an environment was made for; nothing where it is not of our making. ``gpus`` None: all of them."""
+
+    for_cpu: bool = False
+    gpus: tuple[int, ...] | None = None
+
+
 def read_marker(venv: Path) -> Marker | None:
     """Read an environment's marker; None where it is not one of ours."""
     with suppress(OSError, ValueError, TypeError, KeyError):
@@ -60,11 +73,16 @@ def read_marker(venv: Path) -> Marker | None:
     return None
 
 
-def _is_plain(document: dict[str, Any]) -> bool:
-    """Say whether a marker holds what we would have written: it may be a stranger's."""
-    words = {key: value for key, value in document.items() if key != "verdict"}
-    plain = all(isinstance(word, str) and _WORD.fullmatch(word) for word in words.values())
-    return plain and LOCK_NAME.fullmatch(words["lock"]) is not None and isinstance(document["verdict"], dict)
+def read_origin(venv: Path, machine: Machine) -> Origin:
+    """Read what an environment was made for: the CPU was asked for, or was all there was and still is."""
+    marker = read_marker(venv)
+    if marker is None:
+        return Origin()
+    evidence = _evidence(venv / marker.lock)
+    if evidence.get("asked") == "cpu" or (evidence.get("backend") == "cpu" and not machine.gpus):
+        return Origin(for_cpu=True)
+    proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
+    return Origin(gpus=_gpus(proven if isinstance(proven, list) else [], machine))
 
 
 def fingerprint(machine: Machine) -> str:
@@ -85,6 +103,45 @@ def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -
     return tuple(
         f"{name} {version}" for name, version in sorted(installed.items()) if not _same(version, locked.get(name))
     )
+
+
+def write_pip_settings(built: Path, final: Path, lock: str, versions: Mapping[str, str]) -> None:
+    """Hold the environment at ``built`` to ``versions``, those of a lock, right for ``final``, where it will lie."""
+    write_atomically(built / CONSTRAINTS, pip_constraints(lock, versions))
+    write_atomically(built / ("pip.ini" if os.name == "nt" else "pip.conf"), pip_configuration(final / CONSTRAINTS))
+
+
+def pip_constraints(lock: str, versions: Mapping[str, str]) -> str:
+    """Write the locked builds as a constraints file for pip and uv."""
+    head = f"# The builds that {lock} holds. pip.conf beside this file names it; to lift it, delete that line.\n"
+    return head + "".join(f"{name}=={version}\n" for name, version in versions.items())
+
+
+def pip_configuration(file: Path) -> str:
+    """Write an environment's own pip configuration; an address, because pip splits a list of paths at spaces."""
+    return f"[install]\nconstraint = {file.as_uri()}\n"
+
+
+def _is_plain(document: dict[str, Any]) -> bool:
+    """Say whether a marker holds what we would have written: it may be a stranger's."""
+    words = {key: value for key, value in document.items() if key != "verdict"}
+    plain = all(isinstance(word, str) and _WORD.fullmatch(word) for word in words.values())
+    return plain and LOCK_NAME.fullmatch(words["lock"]) is not None and isinstance(document["verdict"], dict)
+
+
+def _evidence(lock: Path) -> dict[str, Any]:
+    try:
+        found = parse_toml(read_document(lock, lock.parent)).get("tool", {}).get("gpuinstall", {})
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
+    """Name the GPUs that the plan had, where it left others out."""
+    planned = [device.get("index") for device in devices if isinstance(device, dict)]
+    found = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
+    return found if found and len(found) < len(machine.gpus) else None
 
 
 def _same(version: str, locked: str | None) -> bool:

@@ -1,18 +1,28 @@
-"""The formats that a lock is written in, each a module of its own and a row here; the command line reads them."""
+"""The formats that a lock is written in: each a pure function, and a row of the table that the command line reads."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.export.conda import conda
-from gpuinstall.export.pixi import pixi
-from gpuinstall.export.requirements import constraints, requirements
+from packaging.requirements import Requirement
+
+from gpuinstall.export.pins import name_for_others, pins, systems_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from gpuinstall.lock.lock import Lock
+
+_PLATFORMS = {
+    ("linux", "x86_64"): "linux-64",
+    ("linux", "aarch64"): "linux-aarch64",
+    ("windows", "x86_64"): "win-64",
+    ("windows", "arm64"): "win-arm64",
+    ("macos", "x86_64"): "osx-64",
+    ("macos", "arm64"): "osx-arm64",
+}
 
 
 @dataclass(frozen=True)
@@ -28,9 +38,74 @@ class ExportFormat:
     write: Callable[[Lock, Collection[str]], str]
 
 
+def requirements(lock: Lock, family: Collection[str]) -> str:
+    """Write a lock as a requirements file; raise UsageError where a package has no address that others can use."""
+    head = f"# From {lock.name}, for Python {lock.python or lock.pylock.requires_python or 'of any version'}.\n"
+    return head + "".join(" \\\n    ".join(pin.words) + "\n" for pin in pins(lock, family))
+
+
+def constraints(lock: Lock, _family: Collection[str]) -> str:
+    """Write the version of each package, the build of torch included: what ``-c`` takes, and what installs nothing."""
+    head = f"# From {lock.name}: pip install -c constraints.txt, uv pip install -c constraints.txt\n"
+    return head + "".join(f"{name}=={version}\n" for name, version in sorted(lock.versions.items()))
+
+
+def conda(lock: Lock, family: Collection[str]) -> str:
+    """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
+    python = f"python={lock.python}" if lock.python else f"python{lock.pylock.requires_python or ''}"
+    lines = [
+        f"# From {lock.name}: conda env create -f environment.yml",
+        f"name: {name_for_others(lock)}",
+        "channels:",
+        "  - conda-forge",
+        "  - nodefaults",
+        "dependencies:",
+        f"  - {python}",
+        "  - pip",
+        "  - pip:",
+        *(f"      - {json.dumps(' '.join(pin.words))}" for pin in pins(lock, family)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def pixi(lock: Lock, family: Collection[str]) -> str:
+    """Write ``pixi.toml``; raise UsageError where a package has no address that others can use.
+
+    It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
+    """
+    systems = systems_of(lock)
+    asked = [Requirement(pin.requirement) for pin in pins(lock, family)]
+    needed = [
+        each
+        for each in asked
+        if each.marker is None or any(each.marker.evaluate(dict(values)) for values in systems.values())
+    ]
+    lines = [
+        f"# From {lock.name}: pixi install",
+        "[workspace]",
+        f"name = {json.dumps(name_for_others(lock))}",
+        'channels = ["conda-forge"]',
+        f"platforms = {json.dumps([_PLATFORMS[system] for system in systems])}",
+        "",
+        "[dependencies]",
+        f'python = "{lock.python}.*"',
+        "",
+        "[pypi-dependencies]",
+        *(f"{each.name} = {_value(each)}" for each in needed),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 FORMATS = (
     ExportFormat("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
     ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )
+
+
+def _value(requirement: Requirement) -> str:
+    """What a requirement says of its package: its address, or its version."""
+    if requirement.url:
+        return f"{{ url = {json.dumps(requirement.url)} }}"
+    return json.dumps(str(requirement.specifier))

@@ -15,10 +15,10 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import remove, unwritable, write_atomically
-from gpuinstall.fleet.scratch import own_folder
+from gpuinstall.fleet.surroundings import own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.learned.known import known_catalog
+from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
@@ -27,8 +27,7 @@ from gpuinstall.verify import verify_environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.fleet.lock_groups import LockGroup
-    from gpuinstall.fleet.run_folder import RunFolder
+    from gpuinstall.fleet.run_folder import LockGroup, RunFolder
     from gpuinstall.session import Session
 
 Mode = Literal["node", "shared", "image"]

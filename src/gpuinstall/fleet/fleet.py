@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Protocol
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_json
 from gpuinstall.fleet.classes import classify
-from gpuinstall.fleet.engine import open_engine, own_program
-from gpuinstall.fleet.fleet_plan import plan_fleet
+from gpuinstall.fleet.engines import open_engine, own_program
+from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
 from gpuinstall.fleet.hostlist import compress
 from gpuinstall.fleet.locks import different_collectives, fetch, make_locks
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
-from gpuinstall.fleet.record import NodeRecord
+from gpuinstall.fleet.run_folder import NodeRecord
 from gpuinstall.fleet.together import prove_together
-from gpuinstall.fleet.updates import driver_updates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.fleet.engine import Engine
+    from gpuinstall.fleet.engines import Engine
     from gpuinstall.fleet.environment import Mode
-    from gpuinstall.fleet.lock_groups import LockGroup
-    from gpuinstall.fleet.run_folder import FleetRun, RunFolder
+    from gpuinstall.fleet.run_folder import FleetRun, LockGroup, RunFolder
     from gpuinstall.fleet.together import Round
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request

@@ -1,22 +1,30 @@
-"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure."""
+"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure.
+
+And what a newer driver on some nodes would give, the fewest nodes first: a table for the administrator.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import tomli
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.hostlist import compress
+from gpuinstall.machine import Driver
 from gpuinstall.plan import choose
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import error_of
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
+from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +79,31 @@ class FleetPlan:
         return _written(one) | said
 
 
+@dataclass(frozen=True)
+class DriverUpdate:
+    """A driver's branch for some nodes, what it gives, and the drivers that they have now."""
+
+    nodes: tuple[str, ...]
+    now: tuple[str, ...]
+    branch: int
+    gives: tuple[str, ...]
+
+    def __str__(self) -> str:
+        count = f"{len(self.nodes)} nodes" if len(self.nodes) > 1 else "1 node"
+        return f"driver {', '.join(self.now)} → {self.branch} on {count} gives {' and '.join(self.gives)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write a row of the table."""
+        return {
+            "nodes": compress(self.nodes),
+            "count": len(self.nodes),
+            "now": list(self.now),
+            "branch": self.branch,
+            "gives": list(self.gives),
+            "message": str(self),
+        }
+
+
 def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog) -> FleetPlan:
     """Find the smallest set of locks; raise NoBuildError where its nodes have no Python in common."""
     return Planner(request, catalog).plan(classes)
@@ -114,7 +147,7 @@ class Planner:
             ServingBuild(
                 build,
                 self._ages[build.torch],
-                nccl_of(build),
+                _nccl_of(build),
                 frozenset(position for position in ranks if self._compiles(build, classes[position])),
                 ranks,
             )
@@ -162,21 +195,37 @@ class Planner:
     def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:
         """Say whether every class of a build has it with one Python."""
         alone = replace(self._catalog, builds=(candidate.build,))
-        asked = replace(self._request, python=python, requirements=family_of(self._request, self._catalog))
+        asked = replace(self._request, python=python, requirements=_family_of(self._request, self._catalog))
         return all(choose(classes[number].machine, asked, alone).choice for number in candidate.serves)
 
 
-def family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
+def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple[DriverUpdate, ...]:
+    """Find the updates that help, each for one class or for all that are behind, the cheapest first."""
+    planner, branch = Planner(request, catalog), catalog.drivers.recommended_branch
+    behind = [number for number, one in enumerate(plan.classes) if _is_behind(one, branch)]
+    alone = [found for number in behind if (found := _update(plan, (number,), branch, planner))]
+    together = _update(plan, tuple(behind), branch, planner) if len(behind) > 1 else None
+    known = {gain for each in alone for gain in each.gives}
+    more = [together] if together and not known.issuperset(together.gives) else []
+    return (*sorted(alone, key=lambda each: len(each.nodes)), *more)
+
+
+def _family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
     """What is asked of torch's own family."""
     asked = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
     return tuple(asked) or ("torch",)
 
 
-def nccl_of(build: Build) -> str | None:
+def _nccl_of(build: Build) -> str | None:
     """The collective library that a build asks for, where its metadata were read; None: it is seen in the lock."""
-    from gpuinstall.fleet.nccl_versions import load_collectives
+    return _collectives().get((str(build.torch), build.backend.tag))
 
-    return load_collectives().get((str(build.torch), build.backend.tag))
+
+@cache
+def _collectives() -> Mapping[tuple[str, str], str]:
+    """The versions of the collective library by torch and backend's tag: the rows of ``collectives.toml``."""
+    table = tomli.loads((files("gpuinstall.fleet") / "data" / "collectives.toml").read_text("utf-8"))
+    return {(row["torch"], row["backend"]): row["version"] for row in table["nccl"]}
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:
@@ -185,3 +234,34 @@ def _has(pythons: Sequence[str] | None, python: str) -> bool:
 
 def _written(one: NodeClass) -> dict[str, Any]:
     return {"label": one.label, "nodes": compress(one.nodes), "count": len(one.nodes)}
+
+
+def _update(plan: FleetPlan, positions: tuple[int, ...], branch: int, planner: Planner) -> DriverUpdate | None:
+    classes = [_updated(one, branch) if number in positions else one for number, one in enumerate(plan.classes)]
+    gives = tuple(_gains(plan, planner.plan(classes), positions))
+    now = (plan.classes[number].machine.driver for number in positions)
+    drivers = tuple(dict.fromkeys(str(driver.version) if driver else "none" for driver in now))
+    return DriverUpdate(plan.nodes(positions), drivers, branch, gives) if gives else None
+
+
+def _gains(now: FleetPlan, then: FleetPlan, positions: tuple[int, ...]) -> Iterable[str]:
+    """What is better than it was: nodes that were not served, fewer locks, a newer torch for the oldest."""
+    if gained := [number for number in positions if number in now.uncovered and number not in then.uncovered]:
+        count = len(now.nodes(gained))
+        yield f"a lock for {count} more node{'s' if count > 1 else ''}"
+    if now.groups and len(then.groups) < len(now.groups) and len(then.uncovered) <= len(now.uncovered):
+        yield "one lock for all" if len(then.groups) == 1 else f"{len(then.groups)} locks instead of {len(now.groups)}"
+    oldest, newer = (min((group.build.torch for group in plan.groups), default=None) for plan in (now, then))
+    if oldest and newer and newer > oldest:
+        yield f"torch {newer} instead of {oldest}"
+
+
+def _is_behind(one: NodeClass, branch: int) -> bool:
+    """Say whether a class has a driver that is older than the one to have; what is broken is repaired first."""
+    driver = one.machine.driver
+    return bool(driver and driver.version and driver.version.branch < branch and not one.machine.refusing)
+
+
+def _updated(one: NodeClass, branch: int) -> NodeClass:
+    driver = Driver(DriverVersion.parse(str(branch)), None, "update")
+    return replace(one, machine=replace(one.machine, driver=driver))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.files import remove, write_atomically
-from gpuinstall.fleet.lock_groups import LockGroup
-from gpuinstall.fleet.nccl_versions import locked_nccl
+from gpuinstall.fleet.run_folder import LockGroup
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
 from gpuinstall.lock.fit import Misfit, fit
@@ -138,7 +137,7 @@ def _group(group: PlannedGroup, lock: Lock, plan: FleetPlan) -> LockGroup:
         group.python,
         plan.nodes(group.classes),
         lock.sha256,
-        locked_nccl(lock),
+        next((version for name, version in lock.versions.items() if "-nccl-" in name), None),
     )
 
 

@@ -7,15 +7,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.environments.environment import fingerprint, read_marker
-from gpuinstall.environments.origin import read_origin
+from gpuinstall.environments.environment import fingerprint, read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import GpuInstallError, LockError, UsageError, VerificationError
 from gpuinstall.fleet import proof
 from gpuinstall.fleet.environment import install_group
-from gpuinstall.fleet.record import NodeRecord
-from gpuinstall.fleet.scratch import read_scratch
-from gpuinstall.fleet.surroundings import image_tools, link_speed
+from gpuinstall.fleet.run_folder import NodeRecord
+from gpuinstall.fleet.surroundings import image_tools, link_speed, read_scratch
 from gpuinstall.probe import read_machine
 from gpuinstall.verify import verify_environment
 
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.fleet.environment import Placing
-    from gpuinstall.fleet.lock_groups import LockGroup
-    from gpuinstall.fleet.run_folder import RunFolder
+    from gpuinstall.fleet.run_folder import LockGroup, RunFolder
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.verify import Verdict

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = "gpuinstall.proof/1"
+FRESH_S = 30 * 86400.0
+"""How old a proof may be before a prolog mentions it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,19 @@ def newest(root: Path, node: str) -> LastProof | None:
     """The last proof of any environment below ``root`` on a node; None where there is none."""
     found = [proof for place in root.glob("*") if (proof := _read(_file(place, node)))]
     return max(found, key=lambda proof: proof.at, default=None)
+
+
+def prolog_answer(proof: LastProof | None, machine: str, now: float) -> tuple[bool, str]:
+    """Say whether a node is known to be bad, and what is known; what is not known speaks for the node."""
+    if proof is None:
+        return True, "no proof yet"
+    if proof.machine != machine:
+        return True, "the driver or the GPUs have changed since the last proof: gpuinstall node verify"
+    days = (now - proof.at) / 86400
+    if proof.status == "failed":
+        return False, f"a kernel failed here {days:.1f} days ago: gpuinstall node verify says which"
+    old = "; it is old: gpuinstall node verify" if now - proof.at > FRESH_S else ""
+    return True, f"{proof.status} {days:.1f} days ago{old}"
 
 
 def _read(path: Path) -> LastProof | None:

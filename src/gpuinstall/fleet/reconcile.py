@@ -11,7 +11,7 @@ from gpuinstall.fleet.hostlist import compress
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuinstall.fleet.record import NodeRecord
+    from gpuinstall.fleet.run_folder import NodeRecord
 
 Standing = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
 RETRIED = frozenset({"network", "unreachable", "transfer", "too-slow", "standstill", "busy"})

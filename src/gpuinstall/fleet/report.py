@@ -1,7 +1,11 @@
-"""The report of a run: what became of every node at every step, from the records alone. Pure, but for the reading."""
+"""What became of every node at every step, from the records alone, and what an administrator takes of it.
+
+Pure, but for the reading; nothing is done to a node here.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,13 +15,13 @@ from gpuinstall.fleet.reconcile import NodeState, reconcile
 from gpuinstall.fleet.together import culprits_in, good_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.fleet.lock_groups import LockGroup
-    from gpuinstall.fleet.run_folder import RunFolder
+    from gpuinstall.fleet.run_folder import LockGroup, RunFolder
 
 SCHEMA = "gpuinstall.fleet-report/1"
 STEPS = ("survey", "plan", "install", "verify", "together")
+_STATES = ("ok", "failed", "lost", "never started", "stale")
 
 
 @dataclass(frozen=True)
@@ -138,9 +142,61 @@ def build_report(
     return FleetReport(tuple(rows), tuple(groups), plan, together)
 
 
+def scontrol_lines(report: FleetReport, name: str, *, drain: bool) -> list[str]:
+    """Write the lines that set bad nodes apart: a reservation for maintenance first, then a drain if meant."""
+    bad = [row for row in report.bad if row.worst.state in {"failed", "lost"}]
+    if not bad:
+        return []
+    nodes = compress(row.node for row in bad)
+    words = f"ReservationName=gpuinstall_{_plain(name)} StartTime=now Duration=1-00:00:00 Users=root"
+    lines = [f"scontrol create reservation {words} Flags=maint,ignore_jobs Nodes={nodes}"]
+    if drain:
+        causes: dict[str, list[str]] = {}
+        for row in bad:
+            causes.setdefault(_plain(f"{row.worst}: {row.worst.message}"), []).append(row.node)
+        lines += [
+            f'scontrol update NodeName={compress(nodes)} State=DRAIN Reason="gpuinstall: {why}"'
+            for why, nodes in causes.items()
+        ]
+    return lines
+
+
+def metrics(report: FleetReport) -> str:
+    """Write the report as OpenMetrics text, for a node exporter's folder or a push."""
+    return "\n".join([*_metrics(report), "# EOF", ""])
+
+
 def _planned(node: str, refused: Mapping[str, Any] | None, *, is_planned: bool) -> NodeState:
     if is_planned:
         return NodeState(node, "ok")
     if refused:
         return NodeState(node, "failed", refused["code"], refused["message"], refused["hint"], exit_code=8)
     return NodeState(node, "stale", message="it came after the plan was made")
+
+
+def _metrics(report: FleetReport) -> Iterator[str]:
+    found: Counter[str] = Counter(row.worst.state for row in report.rows)
+    yield "# TYPE gpuinstall_nodes gauge"
+    yield "# HELP gpuinstall_nodes Nodes of the run by what became of them."
+    for state in _STATES:
+        yield f'gpuinstall_nodes{{state="{state}"}} {found.get(state, 0)}'
+    yield "# TYPE gpuinstall_node_ok gauge"
+    yield "# HELP gpuinstall_node_ok 1 where every step of a node ended well."
+    for row in report.rows:
+        step = next((step for step, state in row.steps.items() if state.state != "ok"), "")
+        labels = f'node="{_escaped(row.node)}",step="{step}",code="{_escaped(row.worst.code or "")}"'
+        yield f"gpuinstall_node_ok{{{labels}}} {int(row.worst.state == 'ok')}"
+    yield "# TYPE gpuinstall_lock info"
+    yield "# HELP gpuinstall_lock The locks of the plan."
+    for group in report.groups:
+        labels = f'name="{_escaped(group.name)}",torch="{_escaped(group.torch)}",sha256="{group.sha256 or ""}"'
+        yield f"gpuinstall_lock_info{{{labels}}} 1"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    """What a shell and Slurm take as one harmless word in quotes."""
+    return re.sub(r"[^\w .,:()+-]", " ", text, flags=re.ASCII)[:160].strip()

@@ -7,21 +7,108 @@ that a network file system can be trusted with.
 from __future__ import annotations
 
 import json
+import platform
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall import __version__
 from gpuinstall.errors import UsageError
 from gpuinstall.files import read_json, write_atomically
-from gpuinstall.fleet.lock_groups import LockGroup
-from gpuinstall.fleet.record import NodeRecord
+from gpuinstall.fleet.hostlist import compress, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from gpuinstall.errors import GpuInstallError
+
 SCHEMA = "gpuinstall.run/1"
+NODE_SCHEMA = "gpuinstall.node/1"
+NodeOutcome = Literal["started", "ok", "failed"]
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """One node's word about one step, the only thing that is believed; ``run`` is empty where nobody drives.
+
+    A record that says ``started`` and stays so is that of a node that was lost. ``tool`` is the release that wrote it;
+    ``code``, ``message``, ``hint`` and ``exit_code`` say of a failure what the command itself would. ``started`` is in
+    seconds since 1970, ``data`` what the step found: a survey, an installation, a verdict.
+    """
+
+    run: str
+    node: str
+    step: str
+    attempt: int = 1
+    status: NodeOutcome = "started"
+    code: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    exit_code: int = 0
+    started: float = 0.0
+    seconds: float = 0.0
+    tool: str = __version__
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, document: object) -> NodeRecord | None:
+        """Read a record; None where it is none, or one of a release that writes others."""
+        if not isinstance(document, dict) or document.get("schema") != NODE_SCHEMA:
+            return None
+        known = {key: document[key] for key in cls.__dataclass_fields__ if key in document}
+        try:
+            record = cls(**known)
+        except TypeError:
+            return None
+        texts = (record.run, record.node, record.step, record.status, record.tool)
+        whole = all(isinstance(text, str) for text in texts) and isinstance(record.data, dict)
+        return record if whole else None
+
+    def failed(self, error: GpuInstallError, seconds: float, data: Mapping[str, Any] | None = None) -> NodeRecord:
+        """The same, ended by an error."""
+        ended = {"status": "failed", "code": error.code, "message": error.message, "hint": error.hint}
+        found = {**(error.data or {}), **(data or {})}
+        return NodeRecord(**{**asdict(self), **ended, "exit_code": error.exit_code, "seconds": seconds, "data": found})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document."""
+        return {"schema": NODE_SCHEMA, **self.__dict__, "seconds": round(self.seconds, 3), "data": dict(self.data)}
+
+
+@dataclass(frozen=True)
+class LockGroup:
+    """A lock of the plan with the nodes that it is for.
+
+    ``name`` is the folder of the lock below ``locks``, ``lock`` the name of its file; ``sha256`` is its digest.
+
+    ``nccl`` is the version of the collective library that it holds: nodes that share a job need the same.
+    """
+
+    name: str
+    lock: str
+    torch: str
+    backend: str
+    python: str
+    nodes: tuple[str, ...]
+    sha256: str | None = None
+    nccl: str | None = None
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> LockGroup:
+        """Read an entry of the plan's document."""
+        known = {key: entry[key] for key in cls.__dataclass_fields__ if key in entry}
+        return replace(cls(**known), nodes=expand(entry["nodes"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write an entry of the plan's document."""
+        return asdict(self) | {"nodes": compress(self.nodes), "count": len(self.nodes)}
+
+    @property
+    def digest(self) -> str:
+        """The name of the folder that its environment lies in, on whatever node."""
+        return (self.sha256 or "")[:16]
 
 
 @dataclass(frozen=True)
@@ -123,6 +210,12 @@ class RunFolder:
 
     def _place(self, step: str, node: str) -> Path:
         return self.path / step / f"{node}.json"
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """The name of this node: what the engine calls it, or the host's own."""
+    named = environ.get("GPUINSTALL_NODE") or environ.get("SLURMD_NODENAME")
+    return named or platform.node().partition(".")[0]
 
 
 def _write(path: Path, document: Mapping[str, Any], indent: int | None = 2) -> None:

@@ -19,9 +19,7 @@ from gpuinstall.fleet.search import Culprit, Findings, described, result_of, sea
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuinstall.fleet.lock_groups import LockGroup
-    from gpuinstall.fleet.record import NodeRecord
-    from gpuinstall.fleet.run_folder import RunFolder
+    from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
     from gpuinstall.fleet.search import GroupResult, Nodes
 
 SECONDS = 6.0

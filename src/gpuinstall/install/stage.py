@@ -15,8 +15,8 @@ import tomli_w
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
+from gpuinstall.environments.environment import write_pip_settings
 from gpuinstall.environments.paths import interpreter, site_packages
-from gpuinstall.environments.pip_settings import write_pip_settings
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically

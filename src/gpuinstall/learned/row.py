@@ -1,9 +1,9 @@
-"""What one wheel said of itself, as it is kept and shown."""
+"""What one wheel said of itself, as it is kept and shown; and whether a package with GPU code runs on GPUs. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,15 @@ from packaging.version import Version
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from gpuinstall.machine import Gpu
+    from gpuinstall.vendors.protocol import Rules
+
+    Served = Iterable[tuple[Rules, Gpu]]
 
 _LISTS = ("architectures", "requires", "pythons")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
@@ -112,6 +118,36 @@ class LearnedRow:
             source=self.source,
             learned=self.day,
         )
+
+
+def as_build(row: LearnedRow, build: Build) -> Build:
+    """What the rules are asked about a package: a build with its code and its toolkit."""
+    return replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
+
+
+def without_code(row: LearnedRow, build: Build, gpus: Served) -> list[tuple[Rules, Gpu]]:
+    """The GPUs that a package with GPU code has none for."""
+    made = as_build(row, build)
+    return [(rules, gpu) for rules, gpu in gpus if row.architectures and not isinstance(rules.code(made, gpu), Code)]
+
+
+def misfit(row: LearnedRow, build: Build, gpus: Served) -> str | None:
+    """Say why a package does not run on the GPUs; one without GPU code runs everywhere."""
+    if not row.architectures:
+        return None
+    served, made = tuple(gpus), as_build(row, build)
+    if without := without_code(row, build, served):
+        names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
+        return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
+    for rules, _ in served:
+        if refused := rules.against_driver(made):
+            return f"does not run on {rules.driver}: {made_with(row, made, rules)}, and {refused.message}"
+    return None
+
+
+def made_with(row: LearnedRow, made: Build, rules: Rules) -> str:
+    """Say what a package was made with."""
+    return f"{row.witness} is made with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,16 @@
-"""The rows that this user's runs have learned, a small TOML file each, to be read and removed by anyone."""
+"""What earlier runs have learned: rows of this user, a small TOML file each, to be read and removed by anyone.
+
+And the catalogue with them; quick, for those who ask nobody.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import cache_folder, write_atomically
 
@@ -14,11 +18,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.learned.row import LearnedRow
 
 _TORCH = "torch"
 _DAY = timedelta(days=1)
+
+
+def learned_store() -> LearnedStore:
+    """This user's own."""
+    return LearnedStore(cache_folder() / "learned")
+
+
+def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:
+    """Load the catalogue as shipped, with what earlier runs learned: from ``torch_index``, or from anywhere."""
+    catalog = load_catalog()
+    told = {(build.torch, build.backend, build.os, build.arch) for build in catalog.builds}
+    rows = sorted((store or learned_store()).builds(), key=lambda row: row.learned, reverse=True)
+    new: dict[object, Build] = {}
+    for row in rows:
+        build = row.build()
+        key = build.torch, build.backend, build.os, build.arch
+        if key not in told and torch_index in {None, row.base or torch_index}:
+            new.setdefault(key, build)
+    return replace(catalog, builds=(*catalog.builds, *new.values())) if new else catalog
 
 
 @dataclass(frozen=True)
@@ -81,8 +106,3 @@ def holds(row: LearnedRow) -> bool:
 def now() -> str:
     """The time, as rows write it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def learned_store() -> LearnedStore:
-    """This user's own."""
-    return LearnedStore(cache_folder() / "learned")

@@ -13,8 +13,8 @@ from packaging.version import Version
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import Wheel, parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
-from gpuinstall.learned.fit import as_build, made_with, misfit, without_code
 from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.row import as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement

@@ -1,4 +1,7 @@
-"""Whether a build has code for the GPUs of a machine, as the catalogue and the maker's rules know it. Pure."""
+"""Whether a build has code for the GPUs of a machine, as the catalogue and the maker's rules know it.
+
+And whether the torch that was installed has the code for which it was chosen.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import known_backend
+from gpuinstall.learned.store import known_catalog
 from gpuinstall.vendors import VENDORS, rules_for, vendor_of
 from gpuinstall.vendors.protocol import Code
+from gpuinstall.verify.verdict import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +24,14 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.verify.diagnosis import ProofContext
+    from gpuinstall.verify.verdict import Device
+
+CONFIRMED = "catalogue"
+_MADE_LATER = "compute_"
+"""Code that is compiled at first use may be in libraries alone, and then torch's own list does not name it."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +61,36 @@ def uncovered(machine: Machine, catalog: Catalog, version: str, toolkit: str | N
             yield Uncovered(gpu, code.message, no_code_cause(rules, gpu, build.code))
 
 
-def _backend(version: str, toolkit: str | None) -> Backend | None:
-    label = version.partition("+")[2]
-    tag = label or (f"cu{toolkit.replace('.', '')}" if toolkit else None)
-    return known_backend(tag) or known_backend(label.partition(".")[0])
+def confirm(
+    devices: list[Device], architectures: Sequence[str], build: Build | None, proof: ProofContext, reporter: Reporter
+) -> list[Device]:
+    """Fail every device where torch names other architectures than the build that it was made of.
+
+    Where the catalogue itself is not sure of a build, that is a warning.
+    """
+    if build is None or not (architectures and build.code):
+        return devices
+    if _machine_code(build.code) == _machine_code(architectures):
+        return devices
+    said = f"its wheel, read on {build.learned}, named" if build.learned else "the catalogue has"
+    found = f"torch {build.name} has code for {' '.join(architectures)}, and {said} {' '.join(build.code)}"
+    if build.learned is None and build.confidence != "high":
+        reporter.warn(f"{found}: please report it")
+        return devices
+    check = CheckResult(
+        CONFIRMED,
+        "failed",
+        message=found,
+        fix=(f"gpuinstall install --upgrade{proof.words.get('into', '')}", "please report it"),
+    )
+    return [device.with_checks([check] if device.checks else ()) for device in devices]
+
+
+def known_build(proof: ProofContext) -> Build | None:
+    """Find the build that an environment of ours was made of; of others' nobody knows where their torch is from."""
+    if not (proof.ours and proof.torch.backend):
+        return None
+    return find_build(known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend)
 
 
 def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backend) -> Build | None:
@@ -69,3 +107,13 @@ def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
     unnamed = replace(gpu, compute_capability=None)
     newest = max(rules.rank(replace(unnamed, architecture=name)) for name in architectures)
     return rules.no_code_causes[rules.rank(gpu) > newest]
+
+
+def _backend(version: str, toolkit: str | None) -> Backend | None:
+    label = version.partition("+")[2]
+    tag = label or (f"cu{toolkit.replace('.', '')}" if toolkit else None)
+    return known_backend(tag) or known_backend(label.partition(".")[0])
+
+
+def _machine_code(names: Sequence[str]) -> set[str]:
+    return {name for name in names if not name.startswith(_MADE_LATER)}

@@ -14,7 +14,7 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS, vendor_of
-from gpuinstall.verify.confirmation import confirm, known_build
+from gpuinstall.verify.coverage import confirm, known_build
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files

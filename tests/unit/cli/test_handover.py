@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from gpuinstall.cli.handover import handed_over
-from gpuinstall.cli.main import COMMANDS
-from gpuinstall.cli.spelling import likely_command, suggestion
+from gpuinstall.cli.handover import handed_over, likely_command
+from gpuinstall.cli.main import COMMANDS, suggestion
 from gpuinstall.errors import UsageError
 
 
@@ -85,5 +84,5 @@ def test_one_letter_away_is_near_and_more_is_not(word: str, command: str | None)
 
 
 def test_what_was_meant_is_the_nearest() -> None:
-    assert suggestion("isntall", COMMANDS) == "install"
-    assert suggestion("conjure", COMMANDS) is None
+    assert suggestion("isntall") == "install"
+    assert suggestion("conjure") is None

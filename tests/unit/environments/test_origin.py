@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.environments.environment import Marker, fingerprint
-from gpuinstall.environments.origin import Origin, read_origin
+from gpuinstall.environments.environment import Marker, Origin, fingerprint, read_origin
 from gpuinstall.machine import Gpu, Machine
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuinstall.environments.pip_settings import constraints, pip_configuration, write_pip_settings
+from gpuinstall.environments.environment import pip_configuration, pip_constraints, write_pip_settings
 
 VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
 
@@ -13,11 +13,11 @@ def pins(text: str) -> list[str]:
 
 
 def test_each_is_held_to_its_very_build() -> None:
-    assert pins(constraints("pylock.cu126.toml", VERSIONS)) == ["torch==2.14.1+cu126", "triton==3.8.0"]
+    assert pins(pip_constraints("pylock.cu126.toml", VERSIONS)) == ["torch==2.14.1+cu126", "triton==3.8.0"]
 
 
 def test_the_file_says_how_to_lift_it() -> None:
-    assert "pip.conf" in constraints("pylock.cu126.toml", VERSIONS).splitlines()[0]
+    assert "pip.conf" in pip_constraints("pylock.cu126.toml", VERSIONS).splitlines()[0]
 
 
 def test_a_folder_with_spaces_is_one_word_for_pip() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from gpuinstall.export.conda import conda
+from gpuinstall.export.formats import conda
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest
 

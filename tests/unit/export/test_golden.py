@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.environments.pip_settings import constraints
-from gpuinstall.export.conda import conda
+from gpuinstall.environments.environment import pip_constraints
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
-from gpuinstall.export.pixi import pixi
-from gpuinstall.export.requirements import requirements
+from gpuinstall.export.formats import conda, pixi, requirements
 from gpuinstall.export.uv_project import groups, patched
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, source
 
@@ -22,7 +20,7 @@ LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu
 PROJECT = '[project]\nname = "x"\nversion = "0"\n\n[tool.uv.sources]\ntorch = { index = "theirs" }  # theirs\n'
 TEXTS = {
     "requirements.txt": requirements(cuda_lock(), FAMILY),
-    "constraints.txt": constraints(cuda_lock().name, cuda_lock().versions_of(FAMILY)),
+    "constraints.txt": pip_constraints(cuda_lock().name, cuda_lock().versions_of(FAMILY)),
     "environment.yml": conda(cuda_lock(), FAMILY),
     "pixi.toml": pixi(cuda_lock(), FAMILY),
     "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),

@@ -6,7 +6,7 @@ import pytest
 import tomli
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.pixi import pixi
+from gpuinstall.export.formats import pixi
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
 

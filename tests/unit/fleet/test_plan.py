@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.fleet.classes import NodeClass, classify
 from gpuinstall.fleet.covers import ServingBuild, best_cover
-from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
-from gpuinstall.fleet.updates import driver_updates
+from gpuinstall.fleet.fleet_plan import FleetPlan, driver_updates, plan_fleet
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.fleet.reconcile import counts, mixed_tools, reconcile
-from gpuinstall.fleet.record import NodeRecord
+from gpuinstall.fleet.run_folder import NodeRecord
 
 RUN = "a run"
 BEGUN = NodeRecord(RUN, "n1", "install")

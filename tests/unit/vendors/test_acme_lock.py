@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
+from gpuinstall.export.formats import requirements
 from gpuinstall.export.pins import backend_of
-from gpuinstall.export.requirements import requirements
 from gpuinstall.lock.check import stale_here
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, Misfit, best, fit

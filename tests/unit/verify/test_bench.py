@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from gpuinstall.cli.verify_view import draw_chart
 from gpuinstall.errors import UsageError
-from gpuinstall.verify.bench import Bench, DeviceBench, Measurement, compare
+from gpuinstall.verify.bench import Bench, DeviceBench, Measurement, ceilings_of, compare, load_cards
 from gpuinstall.verify.kernels.loading import fewest, worker_counts
-from gpuinstall.verify.measuring import ceilings_of, load_cards
 
 LOADING = Measurement("data-loading", 900.0, "img/s", settings={"num_workers": 4, "pin_memory": True})
 

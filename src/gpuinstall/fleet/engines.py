@@ -1,0 +1,262 @@
+"""What carries a command to the nodes: Slurm, Ray or this machine; results never come through it, but as records.
+
+``slurm`` is a step of srun, in the allocation that is there or in one of its own; what a site needs (partition,
+account, reservation) is said in srun's own variables, such as SLURM_PARTITION. ``ray`` is one task a node, bound to it,
+by the extra ``gpuinstall[ray]``. ``local`` makes every node a process of this machine: for a big one, and for tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpuinstall import process
+from gpuinstall.errors import UsageError
+from gpuinstall.fleet.hostlist import chosen, compress, expand
+from gpuinstall.fleet.run_folder import node_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+NODES = "GPUINSTALL_LOCAL_NODES"
+ASK_S = 30.0
+QUEUE_S = 3600.0
+"""How long a step outside an allocation may wait for its nodes before its own time begins."""
+_UNUSABLE = ("down", "drain", "fail", "no_respond", "not_responding", "unk", "power", "reboot", "maint", "inval")
+
+
+class Engine(Protocol):
+    """A launcher that is there already. What it says of its success is not believed."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+
+    def nodes(self, asked: Sequence[str] | None) -> Mapping[str, str]:
+        """The nodes that are meant (None: all of its own), each with what it says of it, "" for nothing.
+
+        Raise UsageError where it has no such node, or cannot say which are meant.
+        """
+
+    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """Run a command once on each node that it can reach; return what they printed.
+
+        No end within ``seconds`` is the end for all that still run.
+        """
+
+    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """The same, on all nodes at one time: they wait for each other."""
+
+
+def open_engine(name: str) -> Engine:
+    """Open an engine by its name; raise UsageError where it is not here."""
+    openers: Mapping[str, Callable[[], Engine]] = {"slurm": _open_slurm, "ray": _open_ray, "local": _open_local}
+    if name not in openers:
+        hint = f"--engine {'|'.join(openers)}; without one of them, docs/fleet.md: any program that runs a command"
+        raise UsageError("engine-unknown", f"{name or 'nothing'} is no engine that gpuinstall knows", hint=hint)
+    return openers[name]()
+
+
+def own_program() -> list[str]:
+    """The command line that started us, up to our own arguments: what the nodes run is the very same."""
+    own = len(sys.argv) - 1
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - own]]
+
+
+@dataclass(frozen=True)
+class SlurmEngine:
+    """``allocated`` are the nodes of the allocation that we are in, None outside of one."""
+
+    allocated: tuple[str, ...] | None = None
+    name: str = "slurm"
+
+    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+        """The nodes that are asked for, or those of the allocation; with their state, GRES and features as hints."""
+        said = self._asked("%N|%T|%G|%f")
+        if self.allocated is not None:
+            said = {node: said.get(node, "") for node in self.allocated}
+        elif asked is None:
+            hint = f"salloc -N4 --exclusive, or --nodes; Slurm has {compress(said)}"
+            raise UsageError("no-allocation", "we are in no allocation of Slurm, and --nodes names no node", hint=hint)
+        return chosen(asked, said)
+
+    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """Run one task on each node that is up; a node that is lost takes no other with it."""
+        up = self._up(nodes)
+        if not up:
+            return ""
+        where = [f"--nodelist={compress(up)}", f"--nodes={len(up)}", f"--ntasks={len(up)}", "--ntasks-per-node=1"]
+        inside = ["--overlap"] if self.allocated is not None else ["--exclusive", f"--time={_minutes(seconds)}"]
+        # srun's status says 0 for a job that has lost a node (seen in 22.05): what counts are the records.
+        flags = ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered", "--quiet"]
+        queue = 0.0 if self.allocated is not None else QUEUE_S
+        return process.run(["srun", *flags, *inside, *where, *command], seconds=seconds + queue).out
+
+    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """The same: srun starts all tasks of a step at one time."""
+        return self.run_each(command, nodes, seconds)
+
+    def _up(self, nodes: Sequence[str]) -> list[str]:
+        """Leave out the nodes that Slurm itself calls down: a step would wait for them for ever."""
+        states = self._asked("%N|%T")
+        return [node for node in nodes if not any(word in states.get(node, "") for word in _UNUSABLE)]
+
+    def _asked(self, form: str) -> dict[str, str]:
+        """What sinfo says of each node."""
+        done = process.run(["sinfo", "--noheader", "--Node", f"--format={form}"], seconds=ASK_S)
+        if not done.ok:
+            said = (done.err.strip() or "no answer").splitlines()[-1]
+            raise UsageError("slurm-silent", f"Slurm's controller does not answer: {said}", hint="sinfo")
+        rows = (line.partition("|") for line in done.out.splitlines() if line.strip())
+        return {node.strip(): " ".join(rest.replace("(null)", "").split("|")).lower().strip() for node, _, rest in rows}
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """``ids`` are Ray's own names of the nodes by ours; a node that has died is told by its task, not by a list."""
+
+    ids: Mapping[str, str]
+    name: str = "ray"
+
+    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+        """Name the nodes."""
+        return chosen(asked, {node: f"ray {identity[:8]}" for node, identity in self.ids.items()})
+
+    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """Run one task on each node; one whose node is gone fails alone."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        def start(words: list[str], node: str, limit: float) -> str:
+            import os
+            import subprocess
+
+            own = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES" or value}
+            try:
+                done = subprocess.run(
+                    words,
+                    env={**own, "GPUINSTALL_NODE": node},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=limit,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return ""
+            return done.stdout
+
+        # Closures travel by value: a worker needs no gpuinstall of its own to unpack this one.
+        task = ray.remote(num_cpus=0, num_gpus=0, max_retries=0)(start)
+        waiting = []
+        for node in nodes:
+            bound = NodeAffinitySchedulingStrategy(node_id=self.ids[node], soft=False)
+            waiting.append(task.options(scheduling_strategy=bound).remote([*command], node, seconds))
+        ready, rest = ray.wait(waiting, num_returns=len(waiting), timeout=seconds)
+        for reference in rest:
+            ray.cancel(reference, force=True)
+        return "".join(_printed(reference) for reference in ready)
+
+    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """The same: tasks that need no resources all start at once."""
+        return self.run_each(command, nodes, seconds)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """``variables`` are what each node has in its environment beside ours; None: it is down."""
+
+    variables: Mapping[str, Mapping[str, str] | None]
+    at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
+    name: str = "local"
+
+    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+        """Name the nodes."""
+        return chosen(asked, dict.fromkeys(self.variables, ""))
+
+    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """Run as many processes at once as there are processors."""
+        return self._run(command, nodes, seconds, self.at_once)
+
+    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+        """Run all processes at once."""
+        return self._run(command, nodes, seconds, len(nodes))
+
+    def _run(self, command: Sequence[str], nodes: Sequence[str], seconds: float, at_once: int) -> str:
+        def run(node: str) -> str:
+            more = self.variables.get(node, {})
+            if more is None:
+                return ""
+            return process.run(command, env={**os.environ, "GPUINSTALL_NODE": node, **more}, seconds=seconds).out
+
+        with ThreadPoolExecutor(max(1, at_once)) as pool:
+            return "".join(pool.map(run, nodes))
+
+
+def _open_slurm() -> SlurmEngine:
+    """Find srun, and the allocation that we are in; raise UsageError where there is no srun."""
+    if shutil.which("srun") is None or shutil.which("sinfo") is None:
+        hint = "log in to a node that submits jobs; for this machine alone: --engine local"
+        raise UsageError("no-srun", "there is no srun here: this machine is no part of a Slurm cluster", hint=hint)
+    listed = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST")
+    inside = os.environ.get("SLURM_JOB_ID") and listed
+    return SlurmEngine(expand(listed) if inside and listed else None)
+
+
+def _open_ray() -> RayEngine:
+    """Join the cluster that RAY_ADDRESS names, or the one on this machine; raise UsageError where there is none."""
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # else the working folder is sent to every worker
+    try:
+        import ray
+    except ImportError:
+        hint = "pip install 'ray[default]' in the environment of gpuinstall (its extra is called ray)"
+        raise UsageError("no-ray", "the engine ray needs the package ray", hint=hint) from None
+    sys.stdout = sys.stderr  # what Ray hears of its nodes it prints at any time: our result keeps its own stream
+    if not ray.is_initialized():
+        try:
+            address = os.environ.get("RAY_ADDRESS", "auto")
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            said = str(error).splitlines()[0]
+            hint = "ray start --head   here, or RAY_ADDRESS=host:port of the cluster's head"
+            raise UsageError("no-ray-cluster", f"there is no Ray cluster to join: {said}", hint=hint) from None
+    return RayEngine(_named(ray.nodes()))
+
+
+def _open_local() -> LocalEngine:
+    """The nodes that the file named by GPUINSTALL_LOCAL_NODES describes, or this machine; raise UsageError."""
+    path = os.environ.get(NODES)
+    if path is None:
+        return LocalEngine({node_name(os.environ): {}})
+    try:
+        return LocalEngine(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        message = f"{path} ({NODES}) cannot be read: {error}"
+        raise UsageError("nodes-malformed", message, hint='{"node": {"VARIABLE": "value"}}') from None
+
+
+def _minutes(seconds: float) -> int:
+    return max(1, -int(-seconds // 60))
+
+
+def _named(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Name the living nodes by Ray's name of them, with the beginning of their id where two have the same."""
+    alive = [row for row in rows if row.get("Alive")]
+    names = [str(row.get("NodeName") or row["NodeManagerHostname"]) for row in alive]
+    pairs = [(name, str(row["NodeID"])) for name, row in zip(names, alive, strict=True)]
+    return {name if names.count(name) == 1 else f"{name}-{identity[:8]}": identity for name, identity in pairs}
+
+
+def _printed(reference: Any) -> str:
+    import ray
+
+    try:
+        return str(ray.get(reference))
+    except ray.exceptions.RayError:
+        return ""

@@ -11,8 +11,7 @@ import tree_sitter_powershell
 from tools.bundle import for_windows
 from tree_sitter import Language, Node, Parser
 
-from gpuinstall.cli.shells import activation, on_path
-from gpuinstall.export.shell import lines
+from gpuinstall.cli.shells import activation, assignments, on_path
 from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def test_a_script_that_would_end_the_text_too_early_is_not_carried() -> None:
         on_path("C:\\Users\\Ann O'Hara\\bin", "powershell"),
         activation("C:\\my env", "powershell", windows=True),
         activation(".venv", "powershell", windows=True),
-        lines({"UV_CONSTRAINT": "file:///C:/it's/constraints.txt"}, "powershell"),
+        assignments({"UV_CONSTRAINT": "file:///C:/it's/constraints.txt"}, "powershell"),
     ],
 )
 def test_the_lines_that_people_are_given_parse(text: str) -> None:

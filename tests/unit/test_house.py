@@ -21,7 +21,7 @@ config -> errors files
 doctor -> environments errors facts failures files learned lock probe process request uv verify
 environments -> errors files
 errors ->
-export -> backend errors lock wheels
+export -> backend errors lock
 facts -> failures files process reporter
 failures -> machine
 fields ->

@@ -78,15 +78,6 @@ def read_text(text: str | None) -> str:
     return _read(sys.stdin.buffer)
 
 
-def decoded(blocks: Iterator[bytes]) -> Iterator[str]:
-    """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
-    first = next(blocks, b"")
-    marked = first.startswith((b"\xff\xfe", b"\xfe\xff"))
-    decoder = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")("replace")
-    yield from (decoder.decode(block) for block in chain((first,), blocks))
-    yield decoder.decode(b"", final=True)
-
-
 def document(
     causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
 ) -> dict[str, Any]:
@@ -214,7 +205,16 @@ def _read_file(path: Path) -> str:
 
 
 def _read(file: BinaryIO) -> str:
-    return excerpt_of(decoded(iter(partial(file.read, BLOCK), b"")))
+    return excerpt_of(_decoded(iter(partial(file.read, BLOCK), b"")))
+
+
+def _decoded(blocks: Iterator[bytes]) -> Iterator[str]:
+    """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
+    first = next(blocks, b"")
+    marked = first.startswith((b"\xff\xfe", b"\xfe\xff"))
+    decoder = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")("replace")
+    yield from (decoder.decode(block) for block in chain((first,), blocks))
+    yield decoder.decode(b"", final=True)
 
 
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice, ...]) -> None:

@@ -6,17 +6,24 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
+from urllib.parse import urlsplit
 
 import click
 
+from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.shells import Shell, assignments
 from gpuinstall.errors import NoBuildError
-from gpuinstall.export.shell import Shell, lines, omissions, variables
+from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.sources import Sources
+
+_UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
+UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
+"""The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 
 
 @click.command("shellenv", help='Print what plain uv has to know: eval "$(gpuinstall shellenv)".')
@@ -33,16 +40,46 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
     place = EnvironmentPaths.at(Path(venv))
     marker, constraints = read_marker(place.venv), place.venv / CONSTRAINTS
-    backend = marker.backend if marker else planned_backend(sources, terminal)
+    backend = marker.backend if marker else _planned_backend(sources, terminal)
     said = variables(backend, sources, constraints if marker and constraints.is_file() else None)
     for omission in omissions(backend, sources):
         terminal.warn(omission)
-    text = lines(said, shell)
+    text = assignments(said, shell)
     data = {"shell": shell, "backend": backend, "variables": said, "text": text}
     return Outcome(data, lambda screen: screen.line(text.removesuffix("\n")))
 
 
-def planned_backend(sources: Sources, terminal: Terminal) -> str:
+def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:
+    """What plain uv is to know; what cannot be said to it safely is left out."""
+    said: dict[str, str] = {}
+    if backend in UV_TAGS and not sources.named:
+        said["UV_TORCH_BACKEND"] = backend
+    said |= _for_variants(backend)
+    if sources.default_index and not _closed(sources):
+        said["UV_DEFAULT_INDEX"] = sources.default_index
+    if sources.certificates:
+        said["SSL_CERT_FILE"] = sources.certificates
+    if constraints:
+        said["UV_CONSTRAINT"] = constraints.as_uri()
+    return said
+
+
+def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
+    """Why something was left out."""
+    said = []
+    if sources.named:
+        address = f"{sources.torch_index}/{backend}"
+        said.append(
+            f"UV_TORCH_BACKEND means the official index, and yours is another: uv pip install --index {address}"
+        )
+    elif backend not in UV_TAGS:
+        said.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
+    if _closed(sources):
+        said.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
+    return tuple(said)
+
+
+def _planned_backend(sources: Sources, terminal: Terminal) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.plan import choose
@@ -55,3 +92,14 @@ def planned_backend(sources: Sources, terminal: Terminal) -> str:
     if plan.choice is None:
         raise error_of(plan, machine) or NoBuildError("refused", "no build fits")
     return plan.choice.build.backend.tag
+
+
+def _for_variants(tag: str) -> dict[str, str]:
+    """What programs that choose among variants of wheels are to take for the driver's toolkit: the build's; a draft."""
+    backend = known_backend(tag)
+    words = load_vocabulary().get(backend.kind) if backend else None
+    return {words["decision"]: backend.version} if backend and backend.version and words else {}
+
+
+def _closed(sources: Sources) -> bool:
+    return urlsplit(sources.default_index or "").netloc in sources.logins

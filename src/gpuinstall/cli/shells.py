@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
+"""The shells that variables are written for."""
 COMPLETED = ("bash", "zsh", "fish", "powershell")
 """The shells that completion is written for."""
 _NAMES = {"bash": "bash", "zsh": "zsh", "fish": "fish", "nu": "nu", "pwsh": "powershell", "dash": "sh", "sh": "sh"}
@@ -38,11 +41,11 @@ def activation(venv: str, shell: str, *, windows: bool) -> str:
     name = {"fish": "activate.fish", "nu": "activate.nu", "powershell": "activate.ps1", "cmd": "activate.bat"}
     file = ("\\Scripts\\" if windows else "/bin/").join((venv, name.get(shell, "activate")))
     if shell == "powershell":
-        return file if _is_plain(file) else f"& {_quoted(file, shell)}"
+        return file if _is_plain(file) else f"& {_plain_or_quoted(file, shell)}"
     if shell == "cmd":
         return f'"{file}"' if " " in file else file
     verb = {"nu": "overlay use", "sh": "."}.get(shell, "source")
-    return f"{verb} {_quoted(file, shell)}"
+    return f"{verb} {_plain_or_quoted(file, shell)}"
 
 
 def on_path(folder: str, shell: str) -> str:
@@ -54,13 +57,28 @@ def on_path(folder: str, shell: str) -> str:
         "nu": "$env.PATH = ($env.PATH | prepend {})",
         "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
     }
-    return lines.get(shell, "export PATH={}:$PATH").format(_quoted(folder, shell))
+    return lines.get(shell, "export PATH={}:$PATH").format(_plain_or_quoted(folder, shell))
+
+
+def assignments(said: Mapping[str, str], shell: Shell) -> str:
+    """Write variables as lines that a shell evaluates."""
+    form = {"fish": "set -gx {} {}", "powershell": "$env:{} = {}"}.get(shell, "export {}={}")
+    return "".join(f"{form.format(name, _quoted(value, shell))}\n" for name, value in said.items())
+
+
+def _plain_or_quoted(text: str, shell: str) -> str:
+    return text if shell in {"fish", "nu"} and _is_plain(text) else _quoted(text, shell)
 
 
 def _quoted(text: str, shell: str) -> str:
-    from gpuinstall.export.shell import quoted
-
-    return text if shell in {"fish", "nu"} and _is_plain(text) else quoted(text, shell)
+    """Write a text as one word of a shell, whatever it holds."""
+    if shell == "fish":
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if shell == "powershell":
+        return "'" + text.replace("'", "''") + "'"
+    if shell == "nu":
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return shlex.quote(text)
 
 
 def _is_plain(text: str) -> bool:

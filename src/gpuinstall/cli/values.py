@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from click.shell_completion import CompletionItem
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import click
+    from click.shell_completion import CompletionItem
 
     from gpuinstall.catalog.build import Build
 
@@ -49,6 +48,8 @@ def _builds() -> tuple[Build, ...]:
 
 
 def _items(values: Iterable[str], typed: str, *, anywhere: bool = False) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     wanted = typed.lower().strip("'\"")
     fits = [value for value in values if (wanted in value.lower() if anywhere else value.lower().startswith(wanted))]
     return [CompletionItem(value) for value in fits]

@@ -13,7 +13,7 @@ from gpuinstall.install.decision import decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, rehearse
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.proof import KernelFailedError, catalog_without
+from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.unknown_builds import with_locked_builds
 from gpuinstall.plan import choose
@@ -69,7 +69,7 @@ def _install(decision: Decision, options: InstallOptions, catalog: Catalog, sess
     if not decision.existing.made_here:
         session.reporter.warn(f"{options.paths.venv} was not made here, whatever it says: it is built again")
     if not decision.changes_nothing:
-        options = _preflighted(options, session)
+        options = preflighted(options, session)
         decision = _decided(decision.existing, options, catalog)
     return _attempt(decision, options, catalog, session)
 
@@ -91,13 +91,3 @@ def _attempt(
             return _attempt(_decided(decision.existing, again, rest), again, rest, session, attempts - 1)
         except (MachineError, NoBuildError):
             raise failed from None
-
-
-def _preflighted(options: InstallOptions, session: Session) -> InstallOptions:
-    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
-    from gpuinstall.probe import preflight
-
-    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
-        return options
-    found = preflight(options.here, session.reporter)
-    return replace(options, machine=options.machine.with_problems(found.problems))

@@ -12,7 +12,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
-from gpuinstall.install.proof import KernelFailedError, prove
+from gpuinstall.install.proof import KernelFailedError, preflighted, prove
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.stage import failure
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
@@ -22,7 +22,6 @@ from gpuinstall.lock.fetch import fetch_hashed, local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, VersionPins
-from gpuinstall.probe import preflight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,7 +86,7 @@ def install_into(options: IntoOptions, catalog: Catalog, session: Session) -> In
         if repair(environment):
             session.reporter.step("Put back", "what a run that was killed had changed")
             environment = inspect_foreign(options.python)
-        change = _planned(environment, _preflighted(options, session), catalog, session)
+        change = _planned(environment, preflighted(options, session), catalog, session)
         fetched = _fetch(change, session) if change.changes else 0
         verdict = _carry_out(change, options, session)
     return IntoResult(environment, change.found, change.changes, verdict.to_dict(), fetched, monotonic() - start)
@@ -196,14 +195,6 @@ def _put_in(python: Path, wheels: Sequence[Path], session: Session) -> None:
     if not done.ok:
         raise failure(done.err)
     session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
-
-
-def _preflighted(options: IntoOptions, session: Session) -> IntoOptions:
-    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
-    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
-        return options
-    found = preflight(options.here, session.reporter)
-    return replace(options, machine=options.machine.with_problems(found.problems))
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The proof of an environment: kernels on the GPUs that were planned for, and what is said when one fails."""
+"""The proofs of an installation: the driver's before anything is downloaded, then the environment's by kernels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuinstall.errors import VerificationError
 from gpuinstall.failures.table import load_failures
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
+    from gpuinstall.install.into import IntoOptions
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
+
+_Options = TypeVar("_Options", "InstallOptions", "IntoOptions")
 
 
 class KernelFailedError(VerificationError):
@@ -38,6 +42,16 @@ class KernelFailedError(VerificationError):
             data={"plan": found.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.build, self.verdict = found.choice.build, verdict
+
+
+def preflighted(options: _Options, session: Session) -> _Options:
+    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
+    from gpuinstall.probe import preflight
+
+    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
+        return options
+    found = preflight(options.here, session.reporter)
+    return replace(options, machine=options.machine.with_problems(found.problems))
 
 
 def prove(found: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:

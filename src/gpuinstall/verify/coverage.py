@@ -49,7 +49,7 @@ def uncovered(machine: Machine, catalog: Catalog, version: str, toolkit: str | N
     ``version`` is torch's own; ``toolkit`` is the CUDA that it names (``13.0``), for a version without a label.
     """
     backend = _backend(version, toolkit)
-    build = backend and find_build(catalog, machine, version, backend)
+    build = backend and _find_build(catalog, machine, version, backend)
     if not (build and build.code and backend):
         return
     rules = rules_for(machine, catalog, (backend.kind,))
@@ -90,16 +90,7 @@ def known_build(proof: ProofContext) -> Build | None:
     """Find the build that an environment of ours was made of; of others' nobody knows where their torch is from."""
     if not (proof.ours and proof.torch.backend):
         return None
-    return find_build(known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend)
-
-
-def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backend) -> Build | None:
-    """Find a build by torch's version, of which the label does not count."""
-    with suppress(InvalidVersion):
-        torch = Version(Version(version).public)
-        builds = catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
-        return next((build for build in builds if (build.torch, build.backend) == (torch, backend)), None)
-    return None
+    return _find_build(known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend)
 
 
 def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
@@ -107,6 +98,15 @@ def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
     unnamed = replace(gpu, compute_capability=None)
     newest = max(rules.rank(replace(unnamed, architecture=name)) for name in architectures)
     return rules.no_code_causes[rules.rank(gpu) > newest]
+
+
+def _find_build(catalog: Catalog, machine: Machine, version: str, backend: Backend) -> Build | None:
+    """Find a build by torch's version, of which the label does not count."""
+    with suppress(InvalidVersion):
+        torch = Version(Version(version).public)
+        builds = catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
+        return next((build for build in builds if (build.torch, build.backend) == (torch, backend)), None)
+    return None
 
 
 def _backend(version: str, toolkit: str | None) -> Backend | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.cli.main import run
-from tests.unit.export.test_shell import FOR_VARIANTS
+from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from gpuinstall import process
-from gpuinstall.export.shell import UV_TAGS, Shell, lines, omissions, variables
+from gpuinstall.cli.shellenv import UV_TAGS, omissions, variables
+from gpuinstall.cli.shells import Shell, assignments
 from gpuinstall.sources import Sources
 from gpuinstall.uv import uv
 
@@ -25,13 +26,13 @@ def test_a_shell_reads_what_was_written(shell: Shell) -> None:
         pytest.skip(f"no {PROGRAMS[shell]} here")
     value = "it's $HOME \\ \"a\"  b\\'"
     echo = ECHO.get(shell, 'printf "%s" "$UV_X"')
-    done = process.run([program, "-c", f"{lines({'UV_X': value}, shell)}{echo}"])
+    done = process.run([program, "-c", f"{assignments({'UV_X': value}, shell)}{echo}"])
     assert (done.out, done.err) == (value, "")
 
 
 def test_fish_and_powershell_have_their_own_words() -> None:
-    assert lines({"UV_X": "it's"}, "fish") == "set -gx UV_X 'it\\'s'\n"
-    assert lines({"UV_X": "it's"}, "powershell") == "$env:UV_X = 'it''s'\n"
+    assert assignments({"UV_X": "it's"}, "fish") == "set -gx UV_X 'it\\'s'\n"
+    assert assignments({"UV_X": "it's"}, "powershell") == "$env:UV_X = 'it''s'\n"
 
 
 def test_uv_is_told_the_backend_and_the_constraints() -> None:

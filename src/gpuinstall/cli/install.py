@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuinstall.cli import install_options, options
-from gpuinstall.cli.install_into import IntoRun, check_not_a_path, kernel_elsewhere, put_into
+from gpuinstall.cli.install_into import check_not_a_path, kernel_elsewhere, put_into
 from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -87,8 +87,17 @@ def command(
         _check_alone("--into", moved)
         if jupyter:
             raise kernel_elsewhere(request.python, Path(venv))
-        run = IntoRun(Path(venv), dry_run, wait, code_check, only_binary, offline)
-        return put_into(terminal, request, machine, run)
+        return put_into(
+            terminal,
+            request,
+            machine,
+            Path(venv),
+            dry_run=dry_run,
+            wait=wait,
+            code_check=code_check,
+            only_binary=only_binary,
+            offline=offline,
+        )
     check_not_a_path(request.python)
     if jupyter:
         request = request._replace(requirements=(*request.requirements, PACKAGE))

@@ -8,7 +8,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from gpuinstall.install.into import IntoResult
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
-
-
-class IntoRun(NamedTuple):
-    """How ``install --into`` is run."""
-
-    venv: Path
-    dry_run: bool
-    wait: float
-    code_check: bool
-    only_binary: bool
-    offline: bool
 
 
 def is_path(python: str | None) -> bool:
@@ -59,7 +48,16 @@ def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
 
 
 def put_into(
-    terminal: Terminal, request: options.RequestOptions, machine: options.MachineOptions, run: IntoRun
+    terminal: Terminal,
+    request: options.RequestOptions,
+    machine: options.MachineOptions,
+    venv: Path,
+    *,
+    dry_run: bool,
+    wait: float,
+    code_check: bool,
+    only_binary: bool,
+    offline: bool,
 ) -> Outcome:
     """Put torch into an environment that others made."""
     from gpuinstall.install.into import IntoOptions, dry_run_into, install_into
@@ -67,19 +65,17 @@ def put_into(
     from gpuinstall.session import open_session
     from gpuinstall.sources import read_sources
 
-    python, config = find_interpreter(request.python, run.venv), options.read_project_config()
+    python, config = find_interpreter(request.python, venv), options.read_project_config()
     asked = options.build_request(request._replace(python=None), config, machine=machine)
     meant = options.read_selected_machine(machine, terminal)
     terminal.step("Machine", machine_line(meant))
     here = None if machine.is_other or (asked.is_for_gpus and not meant.gpus) else meant
     sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
     catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
-    wanted = IntoOptions(python, meant, here, replace(asked, managed_pythons=False), run.wait)
-    opened = open_session(
-        sources, terminal, offline=run.offline, code_check=run.code_check, only_binary=run.only_binary
-    )
+    wanted = IntoOptions(python, meant, here, replace(asked, managed_pythons=False), wait)
+    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
     with opened as session:
-        done = (dry_run_into if run.dry_run else install_into)(wanted, catalog, session)
+        done = (dry_run_into if dry_run else install_into)(wanted, catalog, session)
     return Outcome(done.to_dict(), lambda screen: show(screen, done))
 
 

@@ -30,8 +30,8 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     variables = {name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"}
     variables |= {"PIP_INDEX_URL": stand_in.default_index, "XDG_CONFIG_HOME": str(tmp_path / "no-settings")}
     workshop = Workshop(folder, tmp_path / "caches", variables)
-    made = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
-    assert (folder / ".venv" / "bin" / "pip").is_file(), made["warnings"]
+    done = workshop.run("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    assert (folder / ".venv" / "bin" / "pip").is_file(), done.out + done.err
     return workshop
 
 

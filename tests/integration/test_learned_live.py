@@ -223,6 +223,7 @@ def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
 ) -> None:
     right = make_new_torch(stand_in_folder, "cu132")
     wrong = make_new_torch(stand_in_folder, "cu130")
+    right.unlink()
     right.write_bytes(wrong.read_bytes())
 
     plan = person.plan(machine())

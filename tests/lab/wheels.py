@@ -39,6 +39,7 @@ def make_wheel(
     files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}-{tags}.whl"
+    path.unlink(missing_ok=True)  # it may be a hard link to the wheel of all tests
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files.items():
             archive.writestr(_entry(file), text)

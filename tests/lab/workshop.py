@@ -51,7 +51,7 @@ class Workshop:
     def __post_init__(self) -> None:
         """Let uv know this Python, as it does on a machine where it was used before."""
         if not (self.caches / "uv").exists():
-            shutil.copytree(acquainted(), self.caches / "uv", copy_function=os.link)
+            shutil.copytree(acquainted(), self.caches / "uv", symlinks=True, copy_function=os.link)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -76,7 +76,8 @@ class Terminal:
     def line(self, text: str = "") -> None:
         """Write one line of the result; a reader who has seen enough is no fault."""
         try:
-            print(text, file=self.out, flush=True)
+            self.out.write(f"{text}\n")  # at once: threads say things too
+            self.out.flush()
         except BrokenPipeError:
             pass
         except OSError as error:

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import json
+from io import FileIO, TextIOWrapper
+from typing import TYPE_CHECKING
+
+from gpuinstall.cli.events import EventTerminal
+from gpuinstall.threads import side_by_side
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(tmp_path: Path) -> None:
+    def commands(thread: int) -> None:
+        for number in range(200):
+            terminal.show_command(["python", str(thread), str(number)])
+
+    with TextIOWrapper(FileIO(tmp_path / "events", "w"), "utf-8", write_through=True) as out:  # type: ignore[arg-type]
+        terminal = EventTerminal(out=out)  # what PYTHONUNBUFFERED makes of stdout
+        side_by_side(commands, range(8))
+
+    events = [json.loads(line) for line in (tmp_path / "events").read_text(encoding="utf-8").splitlines()]
+    said = {(event["argv"][1], event["argv"][2]) for event in events}
+    assert said == {(str(thread), str(number)) for thread in range(8) for number in range(200)}

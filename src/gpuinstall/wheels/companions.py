@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.wheels.fatbins import read_fatbins
+from gpuinstall.wheels.gpu_code import read_fatbins
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping

@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.wheels.code_strings import read_flags, read_gencode
-from gpuinstall.wheels.fatbins import read_fatbins
+from gpuinstall.wheels.gpu_code import read_fatbins, read_flags, read_gencode
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:

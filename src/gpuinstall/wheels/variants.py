@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.files import parse_json
-from gpuinstall.wheels.architectures import ordered
+from gpuinstall.wheels.gpu_code import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,17 +1,17 @@
-"""The GPU code inside a library: which architectures its fatbin containers hold, from their headers alone.
+"""The GPU code inside a library: which architectures its fatbin containers hold, and which torch's own strings name.
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
 its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
 architecture at 28 and flags at 40. The layout was measured on wheels of CUDA 11 to 13, Linux and Windows.
+Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
-
-from gpuinstall.wheels.architectures import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +23,21 @@ _KINDS = {_ASSEMBLY: "compute", 2: "sm"}
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 _LONGEST_HEADER = 4096
 _ENOUGH, _MOST = 3, 64
+
+_CUDA = rb"(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?"
+_TOKEN = rb"(?:%b|gfx[1-9][0-9a-f]{2,3})" % _CUDA
+_FLAGS = re.compile(rb"%b(?: %b)*\0" % (_TOKEN, _TOKEN))
+_GENCODE = re.compile(rb"((?:-gencode;arch=%b,code=%b;?)+)\0" % (_CUDA, _CUDA))
+_CODE = re.compile(rb"code=([^;]+)")
+_SIGNS = (b"sm_", b"gfx", b"compute_")
+_SEPARATORS = b" ,;:/|="
+_LONGEST = 4096
+"""In bytes; a list of fifty architectures is shorter."""
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort architectures, each named once: machine code before PTX, older before newer."""
+    return tuple(sorted(set(names), key=_key))
 
 
 class FatbinCode(NamedTuple):
@@ -61,6 +76,36 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
         found = header and _entries(data, _LENGTH.unpack(header)[0])
         if found:
             yield found
+
+
+def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
+    """Find what ``torch.cuda.get_arch_list()`` returns: names with blanks between them, up to a NUL.
+
+    What lies before the first name need not be a NUL (torch 2.8.0 and 2.9.1). A single name counts only where there
+    is no list, no other single name, and none that ends a list in some other form. Empty where there is no answer.
+    """
+    single: set[bytes] = set()
+    for text in _windows(pieces):
+        for match in _FLAGS.finditer(text):
+            names = match[0][:-1].split(b" ")
+            if len(names) > 1:
+                return ordered(name.decode() for name in names)
+            before = text[match.start() - 1 : match.start()]
+            single.add(before + names[0] if before and before in _SEPARATORS else names[0])
+    return ordered(name.decode() for name in single if name[:1].isalpha()) if len(single) == 1 else ()
+
+
+def read_gencode(pieces: Iterable[bytes]) -> tuple[str, ...]:
+    """Find what ``torch.__config__.show()`` calls "NVCC architecture flags"; empty where they are not."""
+    for text in _windows(pieces):
+        if match := _GENCODE.search(text):
+            return ordered(name.decode() for name in _CODE.findall(match[1]))
+    return ()
+
+
+def _key(name: str) -> tuple[bool, int, str]:
+    number = re.search(r"_(\d+)", name)
+    return name.startswith("compute_"), int(number[1]) if number else 0, name
 
 
 def _entries(data: _Pieces, left: int) -> FatbinCode | None:
@@ -121,3 +166,13 @@ class _Pieces:
             return False
         self._held, self._at = self._held[self._at :] + piece, 0
         return True
+
+
+def _windows(pieces: Iterable[bytes]) -> Iterable[bytes]:
+    """Give each piece with the end of what came before, so that no string is cut."""
+    end = b""
+    for piece in pieces:
+        text = end + piece
+        if any(sign in text for sign in _SIGNS):
+            yield text
+        end = text[-_LONGEST:]

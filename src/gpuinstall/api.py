@@ -17,8 +17,8 @@ from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.folder_request import FolderRequest, read_own_lock, recorded_request
 from gpuinstall.lock.inputs import spelled
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.strangers import with_locked_builds
 from gpuinstall.lock.target import Target
-from gpuinstall.lock.unknown_builds import with_locked_builds
 from gpuinstall.lock.write import LockOptions, write_locks
 from gpuinstall.probe import read_machine
 from gpuinstall.reporter import SilentReporter

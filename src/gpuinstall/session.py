@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.web.wheel_cache import WheelCache
+    from gpuinstall.web.cache import WheelCache
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def open_session(
     """Open a client for ``sources`` and our cache."""
     from gpuinstall.files import cache_folder, check_cache
     from gpuinstall.uv import environment, uv
+    from gpuinstall.web.cache import WheelCache
     from gpuinstall.web.client import Client
-    from gpuinstall.web.wheel_cache import WheelCache
 
     uv()
     check_cache(cache_folder(), reporter)

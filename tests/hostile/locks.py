@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.lock.sealing import sealed
+from gpuinstall.lock.lock import sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

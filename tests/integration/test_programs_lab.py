@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall import process
-from gpuinstall.lock import setup_code
+from gpuinstall.lock import resolver
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest
@@ -159,7 +159,7 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
         commands.append(command)
         return process.run(command, **options)
 
-    monkeypatch.setattr(setup_code, "process", SimpleNamespace(run=run))
+    monkeypatch.setattr(resolver, "process", SimpleNamespace(run=run))
     request = Request(("painter",), python="3.12")
     targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
     sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)

@@ -22,7 +22,7 @@ from gpuinstall.sources import read_sources
 from gpuinstall.uv import default_index
 from gpuinstall.web import Client
 from gpuinstall.wheels import HttpRanges, WheelError, WheelReader, read_companion, read_torch
-from gpuinstall.wheels.architectures import ordered
+from gpuinstall.wheels.gpu_code import ordered
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
 
 if TYPE_CHECKING:

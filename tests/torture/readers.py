@@ -16,9 +16,9 @@ from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.failures.classify import classify
 from gpuinstall.files import parse_json, parse_toml
+from gpuinstall.lock.check import faults
 from gpuinstall.lock.fit import fit
 from gpuinstall.lock.inputs import parse_dependencies
-from gpuinstall.lock.integrity import faults
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import machine_for_target
 from gpuinstall.lock.target import Target
@@ -26,7 +26,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import read_inputs
-from gpuinstall.sources.indexes import parse_pip_file, parse_uv_table
+from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
 from tests.unit.install.environments import lock_text

@@ -79,7 +79,7 @@ def command(
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-    from gpuinstall.lock.unknown_builds import with_locked_builds
+    from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.session import open_session

@@ -17,8 +17,7 @@ from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_json
 from gpuinstall.machine import Machine
-from gpuinstall.plan.address import Address
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import Address, parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
 

@@ -109,7 +109,7 @@ def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
     from gpuinstall.files import cache_folder
     from gpuinstall.lock.fetch import sha256_of
     from gpuinstall.lock.lock import read_lock
-    from gpuinstall.web.wheel_cache import WheelCache
+    from gpuinstall.web.cache import WheelCache
 
     marker, cache = read_marker(venv), WheelCache(cache_folder())
     if marker is None:

@@ -15,7 +15,7 @@ from gpuinstall.install.execution import execute, rehearse
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
 from gpuinstall.lock.fit import read_locks
-from gpuinstall.lock.unknown_builds import with_locked_builds
+from gpuinstall.lock.strangers import with_locked_builds
 from gpuinstall.plan import choose
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.holding import resolve_held
-from gpuinstall.lock.hosts import check_hosts
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve, resolve_held
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
+from gpuinstall.lock.strangers import check_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.session import Session
     from gpuinstall.web import Client
-    from gpuinstall.web.wheel_cache import WheelCache
+    from gpuinstall.web.cache import WheelCache
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""

@@ -22,11 +22,11 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import parse_toml, remove, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
-from gpuinstall.lock.build_failure import build_failure
 from gpuinstall.lock.fetch import fetch_hashed
 from gpuinstall.lock.fit import selected
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
+from gpuinstall.lock.uv_failure import build_failure
 from gpuinstall.wheels import FileRanges, WheelError, WheelReader
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Meter
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
-    from gpuinstall.web.wheel_cache import WheelCache
+    from gpuinstall.web.cache import WheelCache
 
 
 def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:

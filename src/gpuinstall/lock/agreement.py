@@ -17,7 +17,7 @@ from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import plan_locks
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.lock.uv_failure import ConflictError
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from packaging.markers import Marker
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.compare import held_apart
-from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs
-from gpuinstall.lock.inputs import changed_inputs, command_again, plain
-from gpuinstall.lock.integrity import faults, misdescribed
+from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
+from gpuinstall.lock.inputs import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.plan_and_resolve import plan_and_resolve
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
@@ -21,12 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from packaging.pylock import Package
+
     from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.build import Build
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
+    from gpuinstall.vendors.protocol import Rules
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ def check_locks(
             here
             or stale_here(lock, request, catalog, declared.machines)
             or tuple(reason for name, reason in apart.items() if name in lock.versions)
-            or (*_tampered(lock, catalog), *(stale_there(lock, request, catalog, session) if session else ()))
+            or (*_tampered(lock, catalog), *(_stale_there(lock, request, catalog, session) if session else ()))
         )
 
     return [CheckedLock(folder / lock.name, lock, reasons(lock)) for lock in locks]
@@ -114,6 +121,65 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     return tuple(dict.fromkeys(reasons))
 
 
+def faults(lock: Lock, target: Target) -> Iterator[Reason]:
+    """Say what of a lock of ours is not as it would be made for ``target``."""
+    if not lock.is_sealed:
+        yield Reason("edited", "it was changed by another hand since it was made")
+    if lock.python is None:
+        yield Reason("widened", f"it is for Python {lock.pylock.requires_python or 'of any kind'}, not for one minor")
+    if [str(marker) for marker in lock.pylock.environments or ()] != [str(Marker(target.marker))]:
+        yield Reason("widened", f"it does not say that it is for {target} alone")
+    if lock.evidence.get("inputs-digest") != digest(lock.inputs):
+        yield Reason("edited", "what it says to be made from is not what it was made from")
+    for name, times in Counter(package.name for package in lock.pylock.packages).items():
+        if times > 1:
+            yield Reason("twice", f"{name} is in it {times} times")
+    for asked in map(parse_requirement, lock.inputs):
+        if asked.marker is None and asked.url is None and asked.name not in lock.names:
+            yield Reason("incomplete", f"{asked.name}, which it was made for, is not in it")
+    for package in lock.pylock.packages:
+        yield from _package_faults(package, lock, target)
+
+
+def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+    """Say what of a lock is not as it was made, or not as it would be made."""
+    target = Target.parse(lock.target)
+    yield from faults(lock, target)
+    machine = machine_for_target(target)
+    if build := locked_build(lock, machine, catalog):
+        yield from _misdescribed(lock, build, rules_for(machine, catalog, {build.backend.kind}))
+
+
+def _misdescribed(lock: Lock, build: Build, rules: Rules) -> Iterator[Reason]:
+    """Say what a lock tells of its build that is not so."""
+    told = lock.evidence.get("torch"), lock.evidence.get("backend")
+    if told != (str(build.torch), build.backend.tag):
+        yield Reason("evidence", f"it says to hold torch {told[0]} of {told[1]}, and holds {build.name}")
+    floors = lock.evidence.get("floors", {})
+    said = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
+    if said != dict(rules.floors(build)):
+        yield Reason("evidence", f"the floors that it tells of are not those of {build.name}")
+
+
+def _package_faults(package: Package, lock: Lock, target: Target) -> Iterator[Reason]:
+    if package.name in uninstalled(lock, target, lock.python or "3.12"):
+        yield Reason("uninstalled", f"{package.name} would not be installed: {package.marker} never holds")
+    for wheel in package.wheels or ():
+        if not _is_of(wheel.filename, package):
+            yield Reason("misnamed-file", f"{wheel.filename} is no wheel of {package.name} {package.version}")
+    entries: list[Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
+    if not all("sha256" in entry.hashes for entry in entries):
+        yield Reason("unhashed", f"a file of {package.name} has no sha256")
+
+
+def _is_of(filename: str, package: Package) -> bool:
+    try:
+        name, version, _, _ = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return False
+    return name == canonicalize_name(package.name) and package.version in {None, version}
+
+
 def _changed(lock: Lock, request: Request) -> str:
     """Say what has come to the request and gone from it since a lock was made."""
     before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
@@ -122,7 +188,7 @@ def _changed(lock: Lock, request: Request) -> str:
     return f"the request has changed since: {', '.join(moved)}"
 
 
-def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
+def _stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
     """Resolve what a lock was made from again, within its own versions: what differs from that is said."""
     target = Target.parse(lock.target)
     inputs = lock.inputs or request.requirements
@@ -137,15 +203,6 @@ def stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session
             raise
         return (Reason("withdrawn", error.why or error.message),)
     return tuple(_differing(lock, resolution))
-
-
-def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
-    """Say what of a lock is not as it was made, or not as it would be made."""
-    target = Target.parse(lock.target)
-    yield from faults(lock, target)
-    machine = machine_for_target(target)
-    if build := locked_build(lock, machine, catalog):
-        yield from misdescribed(lock, build, rules_for(machine, catalog, {build.backend.kind}))
 
 
 def _pinned(lock: Lock, requirements: Iterable[str]) -> Iterator[str]:

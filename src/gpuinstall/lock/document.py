@@ -13,8 +13,7 @@ from gpuinstall.errors import InternalError
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
-from gpuinstall.lock.lock import is_unknown, parse, render
-from gpuinstall.lock.sealing import sealed
+from gpuinstall.lock.lock import is_unknown, parse, render, sealed
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -132,8 +131,13 @@ def _build(
 ) -> Lock:
     planned, target = resolution.planned, resolution.target
     unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
-    made_from = replace(evidence(planned, target, request), unhashed=unhashed)
-    made_from = replace(made_from, files=asked.files, revision=asked.revision, apart=tuple(sorted(resolution.apart)))
+    made_from = replace(
+        evidence(planned, target, request),
+        files=asked.files,
+        revision=asked.revision,
+        unhashed=unhashed,
+        apart=tuple(sorted(resolution.apart)),
+    )
     made = document(resolution.document, hashes, target, planned.choice.python, made_from, folder=folder)
     return parse(target.filename, render(made))
 

@@ -19,7 +19,7 @@ from gpuinstall.files import open_regular, written
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
-from gpuinstall.web.wheel_cache import CachedWheel
+from gpuinstall.web.cache import CachedWheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.reporter import Meter, Progress, Reporter
     from gpuinstall.session import Session
-    from gpuinstall.web import Client
-    from gpuinstall.web.wheel_cache import WheelCache
 
 AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
@@ -53,20 +51,14 @@ class Hashes:
         return Hashes(known, {file: head for file, head in self.missing.items() if file.url in urls})
 
 
-def known_hashes(
-    files: Sequence[LockedFile],
-    catalogued: Callable[[], Mapping[str, str]],
-    cache: WheelCache,
-    client: Client,
-    reporter: Reporter,
-) -> Hashes:
+def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session) -> Hashes:
     """Find every hash that costs no transfer; ``catalogued`` gives the official index's, by the name of the file."""
-    known = {file.url: file.sha256 for file in files if file.sha256} | _local_hashes(files, reporter)
+    known = {file.url: file.sha256 for file in files if file.sha256} | _local_hashes(files, session.reporter)
     official = [file for file in files if file.url not in known and _is_official(file)]
     published = catalogued() if official else {}
     known |= {file.url: published[file.name] for file in official if file.name in published}
     rest = [file for file in files if file.url not in known]
-    answers = dict(zip(rest, side_by_side(partial(_ask, client, cache), rest), strict=True))
+    answers = dict(zip(rest, side_by_side(partial(_ask, session), rest), strict=True))
     known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, CachedWheel)}
     return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
 
@@ -190,12 +182,12 @@ def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, 
         return {file.url: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
 
 
-def _ask(client: Client, cache: WheelCache, file: LockedFile) -> CachedWheel | Head:
+def _ask(session: Session, file: LockedFile) -> CachedWheel | Head:
     try:
-        head = client.head(file.url)
+        head = session.client.head(file.url)
     except UnreachableError:
-        return cache.known(file.url) or Head()
-    return cache.current(file.url, head) or head
+        return session.cache.known(file.url) or Head()
+    return session.cache.current(file.url, head) or head
 
 
 def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:

@@ -12,7 +12,6 @@ from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.inputs import plain
-from gpuinstall.lock.integrity import uninstalled, without_wheel
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import choose
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from packaging.markers import Environment
+    from packaging.markers import Environment, Marker
     from packaging.pylock import Package
 
     from gpuinstall.catalog import Catalog
@@ -121,11 +120,6 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     return next((replace(build, source=DEFAULT_INDEX) for build in unlabelled), None)
 
 
-def target_of(machine: Machine, backend: str = "cpu") -> Target:
-    """The target that a machine is, with its own glibc."""
-    return Target(backend, machine.os, machine.arch, machine.glibc or GLIBC)
-
-
 def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
     entries = _select(lock, python, machine)
@@ -137,6 +131,13 @@ def same_inputs(lock: Lock, request: Request) -> bool:
     """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
     same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
     return not lock.inputs or same
+
+
+def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
+    """The packages that their own markers keep out of every environment that a lock is for; ``python`` is ``X.Y``."""
+    environment = target.environment(python)
+    marked = ((package.name, package.marker) for package in lock.pylock.packages if package.marker)
+    return tuple(name for name, marker in marked if not _marker_holds(marker, environment))
 
 
 def _why_not(plan: Plan, build: Build, machine: Machine, catalog: Catalog) -> Reason:
@@ -167,9 +168,14 @@ def _not_pinned(lock: Lock) -> Reason | None:
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    built = without_wheel(lock, catalog.family)
+    built = [one.name for one in lock.pylock.packages if one.name in catalog.family and not _is_wheel(one)]
     message = f"{' and '.join(built)} would not come from a wheel, which nothing of PyTorch is taken without"
     return Reason("wrong-source", message) if built else None
+
+
+def _is_wheel(package: Package) -> bool:
+    place = (package.archive.url or package.archive.path or "") if package.archive else ""
+    return bool(package.wheels) or place.partition("#")[0].endswith(".whl")
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
@@ -177,7 +183,7 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
     if not python:
         return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
-    markers, here = lock.pylock.environments or (), target_of(machine).environment(_full(python, machine))
+    markers, here = lock.pylock.environments or (), _target_of(machine).environment(_full(python, machine))
     if markers and not any(marker.evaluate(here) for marker in markers):
         return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
@@ -188,9 +194,9 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
 
 def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
-    environment = target_of(machine).environment(_full(python, machine))
+    environment = _target_of(machine).environment(_full(python, machine))
     wanted = [asked for asked in map(parse_requirement, request.requirements) if _applies(asked, environment)]
-    left_out = uninstalled(lock, target_of(machine), python)
+    left_out = uninstalled(lock, _target_of(machine), python)
     missing = [asked.text for asked in wanted if not _holds(lock, asked) or asked.name in left_out]
     missing += [f"{name} (its marker never holds)" for name in left_out if lock.evidence]
     allowed = map(parse_requirement, request.constraints)
@@ -198,8 +204,13 @@ def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Re
     return Reason(OTHER_REQUEST, f"it does not hold {', '.join(missing)}") if missing else None
 
 
+def _target_of(machine: Machine) -> Target:
+    """The target that a machine is, with its own glibc."""
+    return Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
+
+
 def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:
-    target = target_of(machine)
+    target = _target_of(machine)
     environment = cast("Environment", target.environment(_full(python, machine)))
     return list(lock.pylock.select(environment=environment, tags=target.tags(python)))
 
@@ -222,6 +233,13 @@ def _holds(lock: Lock, requirement: Asked) -> bool:
     if version is None:
         return requirement.name in lock.addresses and requirement.specifier is None
     return requirement.specifier is None or requirement.specifier.contains(version, prereleases=True)
+
+
+def _marker_holds(marker: Marker, environment: dict[str, Any]) -> bool:
+    try:
+        return marker.evaluate(environment)
+    except (ValueError, KeyError):  # a marker of names that no environment has
+        return False
 
 
 def _breaks(lock: Lock, constraint: Asked) -> bool:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.programs import list_programs
-from gpuinstall.lock.proposal import OpenRequest, Proposal
+from gpuinstall.lock.proposal import OpenRequest, Proposal, held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.request import PlannedLock, VersionPins, is_torch, plan_lock, refusal
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
-from gpuinstall.lock.resolver import ConflictError
+from gpuinstall.lock.uv_failure import ConflictError
 from gpuinstall.plan.values import Settled
 from gpuinstall.threads import side_by_side
 

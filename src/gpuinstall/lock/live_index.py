@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
+from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
-from gpuinstall.lock.binding import first_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from gpuinstall.lock.request import LockRequest
@@ -79,7 +80,7 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         session.client.prepare()
-        reached = pool.submit(reach_default_index, session)
+        reached = pool.submit(_reach_default_index, session)
         pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
         pool.submit(default_wheels, session.sources, session.client, "torch")
         for backend in {each.request.backend for each in requests} - {None}:
@@ -88,7 +89,7 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
         yield LiveIndex(requests, session, pool.map(wheels, *zip(*_pages(requests), strict=True)), reached)
 
 
-def reach_default_index(session: Session) -> UnreachableError | None:
+def _reach_default_index(session: Session) -> UnreachableError | None:
     """Ask the default index whether it is there, unless uv is to ask nobody; None where it answers.
 
     uv alone tries for up to a minute. A certificate that we do not trust is left to uv, which may know another
@@ -120,10 +121,16 @@ def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
         (backend, package)
         for each in requests
         if (backend := each.request.backend)
-        for package in (*_first_pages(each), *first_names(each.request.requirements, backend, each.catalog.family))
+        for package in (*_first_pages(each), *_first_names(each.request.requirements, backend, each.catalog.family))
     }
     return sorted(wanted)
 
 
 def _first_pages(request: LockRequest) -> tuple[str, ...]:
     return FIRST_PAGES if names_programs(request.request.requirements) else ("torch",)
+
+
+def _first_names(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
+    """The members of the family that a resolution meets: those asked for, and what torch demands on Linux."""
+    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
+    return sorted(asked & set(family))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from packaging.utils import canonicalize_name
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.inputs import is_requirement
-from gpuinstall.lock.sealing import SEAL, contents_digest, sealed
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packaging.pylock import Package, PackageWheel, Pylock
+
+_SEAL = "contents-digest"
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,12 @@ class Lock:
     @property
     def addresses(self) -> dict[str, str]:
         """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
-        return {package.name: _by_address(package) for package in self.pylock.packages if is_unhashed(package)}
+        return {package.name: _by_address(package) for package in self.pylock.packages if _is_unhashed(package)}
 
     @property
     def unhashed(self) -> tuple[str, ...]:
         """What those come from, for people."""
-        return tuple(_unhashed(package) for package in self.pylock.packages if is_unhashed(package))
+        return tuple(_unhashed(package) for package in self.pylock.packages if _is_unhashed(package))
 
     @property
     def pinned_by(self) -> str:
@@ -133,7 +135,7 @@ class Lock:
     @property
     def is_sealed(self) -> bool:
         """Say whether it is as it was made."""
-        return self.evidence.get(SEAL) == contents_digest(parse_toml(self.text))
+        return self.evidence.get(_SEAL) == _contents_digest(parse_toml(self.text))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -239,14 +241,31 @@ def is_unknown(sha256: str) -> bool:
     return sha256.startswith(_UNKNOWN)
 
 
-def is_unhashed(package: Package) -> bool:
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same document of a lock with its seal."""
+    own = document["tool"]["gpuinstall"] | {_SEAL: _contents_digest(document)}
+    return {**document, "tool": document["tool"] | {"gpuinstall": own}}
+
+
+def _contents_digest(document: Mapping[str, Any]) -> str:
+    """Digest a lock without its seal."""
+    own = {key: value for key, value in document.get("tool", {}).get("gpuinstall", {}).items() if key != _SEAL}
+    plain = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _is_unhashed(package: Package) -> bool:
     """Say whether a package comes from a folder or a repository."""
     return bool(package.directory or package.vcs)
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
 _UNKNOWN = "0" * 32
 """Begins what stands for a hash."""
+
+
 _RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
 
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.listing import default_wheels, family_wheels
-from gpuinstall.lock.binding import bind
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
 from gpuinstall.lock.request import is_torch
-from gpuinstall.lock.resolution import fitting
-from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_versions
+from gpuinstall.lock.resolution import bind, fitting
+from gpuinstall.lock.resolver import ResolverProject, resolve_versions
+from gpuinstall.lock.uv_failure import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.pages import Wheel
-    from gpuinstall.lock.binding import Binding
     from gpuinstall.lock.request import PlannedLock, VersionPins
+    from gpuinstall.lock.resolution import Binding
     from gpuinstall.lock.resolver import ResolvedVersions
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
 IMPROVEMENTS = 3
+
+_LONGEST = 240
+_PREAMBLE = "No solution found when resolving dependencies; "
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,63 @@ class OpenRequest:
         yield from fitting(listed, build.backend.tag, self._target.tags(self.planned.choice.python))
 
 
+def who_wants(proposal: Proposal, programs: Sequence[ListedProgram]) -> str:
+    """Name the packages that go with no newer torch, those that were asked for where there are such."""
+    torch, asking = str(proposal.torch), proposal.versions["torch"][1]
+    told = proposal.obstacles.get("torch", "")
+    refusing = [name for name in asking if any(_needs(told, name, proposal.versions[name][0], "torch"))]
+    named = [program.name for program in programs]
+    names = [name for name in refusing if name in named] or refusing
+    who = [f"{name} {proposal.versions[name][0]}" for name in names[:_MOST_NAMES]]
+    who += [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+    if not who:
+        return f"{' and '.join(named[:_MOST_NAMES]) or 'what is asked for'} goes with no torch newer than {torch}"
+    return f"{_listed(who)} {'want' if len(names) > 1 else 'wants'} torch {torch}"
+
+
+def held_back(versions: dict[str, str], proposal: Proposal, programs: Sequence[ListedProgram]) -> Iterator[str]:
+    """Say of each program that is not at its newest what is against that."""
+    for program in programs:
+        version = versions.get(program.name)
+        if version and program.is_newer_than(version):
+            told = proposal.obstacles.get(program.name, "")
+            need = next(_needs(told, program.name, str(program.newest)), None)
+            why = f", which needs {need}" if need else f": {shortened(told)}" if told else ""
+            yield f"{program.name} is {version} and not {program.newest}{why}"
+
+
+def torches_wanted(told: str) -> list[str]:
+    """Find in uv's account which torch the packages want, as specifiers."""
+    wanted = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", told)
+    return list(dict.fromkeys(specifier.rstrip(",") for who, specifier in wanted if who != "the-request"))
+
+
+def shortened(text: str) -> str:
+    """Cut a long text of uv's."""
+    text = text.removeprefix(_PREAMBLE)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
     """Write a constraint; uv allows no local version in one."""
     return f"{name}{operator}{versions[name][0].partition('+')[0]}"
+
+
+def _needs(told: str, name: str, version: str, of: str = "") -> Iterator[str]:
+    """Find in uv's account what a version of a package depends on, of one package alone where it is named."""
+    plain = re.sub(r"\{[^}]*\}", "", told)
+    subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
+    for match in re.finditer(rf"{subject}({re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*)", plain):
+        if any(_covers(spec.removeprefix(name), version) for spec in match[1].split()):
+            yield match[2].rstrip(",")
+
+
+def _covers(specifier: str, version: str) -> bool:
+    try:
+        return SpecifierSet(specifier.rstrip(",")).contains(Version(version), prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

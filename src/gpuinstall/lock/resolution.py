@@ -1,28 +1,36 @@
-"""What a planned lock resolves to: every file known and checked for where it comes from; the bytes come last."""
+"""What a planned lock resolves to: every file known and checked for where it comes from; the bytes come last.
+
+PyTorch's packages are each bound to their source before anything is resolved. Where torch has a source of its own,
+none of them is asked for at the default index, whoever demands it: what no source lists has an empty page. Only what
+somebody asked for by its name may come from the default index, where no source of the family lists it, and as a wheel.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.listing import family_wheels, index_names, own_names
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.binding import bind
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.programs import list_programs, programs_first
-from gpuinstall.lock.resolver import ConflictError, ResolverProject, resolve_project
+from gpuinstall.lock.resolver import ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools, check_builds, source_builds, this_site
+from gpuinstall.lock.uv_failure import ConflictError
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.tags import Tag
 
+    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.fetch import Hashes
     from gpuinstall.lock.request import PlannedLock, VersionPins
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
 
 TARGETS_AT_ONCE = 6
 """For how many targets uv resolves side by side."""
+
+STRANGERS = 64
+"""How many names that nobody knows are looked up on the torch index to see whether they are its own."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,8 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
-        return fitting(_listed(planned, package, session), target.backend, tags)
+        listed = family_wheels(session.sources, session.client, choice.build.backend.tag, package)
+        return fitting(listed, target.backend, tags)
 
     backends = () if choice.index is None else (target.backend,)
     bound = bind(choice.requirements, backends, catalog, session)
@@ -80,7 +92,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(planned, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
-        ahead = pool.submit(known_hashes, foreseen, _published, session.cache, session.client, session.reporter)
+        ahead = pool.submit(known_hashes, foreseen, _published, session)
         document = resolve_project(project, session)
         if tools := build_tools(document):
             document = resolve_project(replace(project, requirements=(*requirements, *tools)), session)
@@ -89,8 +101,7 @@ def resolve(planned: PlannedLock, target: Target, pins: VersionPins, session: Se
     check_provenance(files, pages)
     _check_family(document, planned)
     others = [file for file in files if file not in foreseen]
-    more = known_hashes(others, _published, session.cache, session.client, session.reporter)
-    hashes = ahead.result().of(files) | more
+    hashes = ahead.result().of(files) | known_hashes(others, _published, session)
     return Resolution(planned, target, document, files, hashes)
 
 
@@ -121,17 +132,6 @@ def resolve_for_here(planned: PlannedLock, pins: VersionPins, session: Session) 
         return answer
     again = answer_for(newer)
     return again if isinstance(again, Resolution) else answer
-
-
-def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
-    """Raise ConflictError for a companion that does not load beside the build."""
-    build, companions = planned.choice.build, planned.request.catalog.companions
-    for package in document.get("packages", ()):
-        name, version = package["name"], package.get("version", "").partition("+")[0]
-        known = companions.get((name, version))
-        if known and not known.loads_in(build):
-            message = f"{name} {version} does not load beside torch {build.name}"
-            raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
 
 
 def foreseen_files(planned: PlannedLock, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
@@ -191,6 +191,48 @@ def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
 
 
+@dataclass(frozen=True)
+class Binding:
+    """The names that are bound to the sources of some backends; where there is no backend, to the default index.
+
+    ``listed`` are those that the torch index lists, ``asked`` the names that somebody asked for.
+    """
+
+    backends: frozenset[str]
+    names: frozenset[str]
+    listed: frozenset[str]
+    asked: frozenset[str]
+
+    def pages(self, wheels_of: Callable[[str], tuple[Wheel, ...]], session: Session) -> dict[str, tuple[Wheel, ...]]:
+        """The wheels that each may come from; what may come from the default index is not among them."""
+        if not self.backends:
+            return {}
+        there = self.names if session.sources.find_links or not self.listed else self.listed | self.asked
+        tried = sorted(there & self.names | {"torch"})
+        found = dict(zip(tried, side_by_side(wheels_of, tried), strict=True))
+        open_ = self.asked - self.listed - {"torch"}
+        return {name: found.get(name, ()) for name in sorted(self.names) if found.get(name) or name not in open_}
+
+
+def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session) -> Binding:
+    """Bind the family, and whatever else the torch index has itself for these backends."""
+    asked, tags = {parse_requirement(text).name for text in requirements}, frozenset(backends)
+    look = partial(_names_listed, catalog=catalog, session=session)
+    listed = frozenset[str]().union(*side_by_side(look, sorted(tags)))
+    return Binding(tags, catalog.family | listed, listed, frozenset(asked))
+
+
+def _check_family(document: Mapping[str, Any], planned: PlannedLock) -> None:
+    """Raise ConflictError for a companion that does not load beside the build."""
+    build, companions = planned.choice.build, planned.request.catalog.companions
+    for package in document.get("packages", ()):
+        name, version = package["name"], package.get("version", "").partition("+")[0]
+        known = companions.get((name, version))
+        if known and not known.loads_in(build):
+            message = f"{name} {version} does not load beside torch {build.name}"
+            raise ConflictError("no-companion", message, hint=f"ask for an older {name}, or leave it out")
+
+
 def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
     """The files of a package; a folder and a repository have none, and no hash."""
     entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
@@ -205,10 +247,17 @@ def _strayed(file: LockedFile, why: str) -> InstallationError:
     return InstallationError("wrong-source", f"{file.package} would come from {address}", why=why)
 
 
-def _listed(planned: PlannedLock, package: str, session: Session) -> tuple[Wheel, ...]:
-    """What its own sources list of a member of the family today."""
-    return family_wheels(session.sources, session.client, planned.choice.build.backend.tag, package)
-
-
 def _published() -> Mapping[str, str]:
     return {row["file"]: row["sha256"] for row in authored.read_data("hashes.toml")["wheels"]}
+
+
+def _names_listed(backend: str, catalog: Catalog, session: Session) -> frozenset[str]:
+    """What the torch index lists for a backend of the family, and what else it has itself."""
+    named = index_names(session.sources, session.client, backend)
+    strangers = [name for name in sorted(named - catalog.family) if not _is_copied(name, catalog)][:STRANGERS]
+    own = own_names(session.sources, session.client, backend, strangers) if strangers else frozenset[str]()
+    return named & catalog.family | own
+
+
+def _is_copied(name: str, catalog: Catalog) -> bool:
+    return any(name == known or (known.endswith("*") and name.startswith(known[:-1])) for known in catalog.copied)

@@ -1,35 +1,38 @@
-"""uv as a resolver: the private project that it is given, and what its answers and failures mean.
+"""uv as a resolver: the private project that it is given, and what it answers.
 
 The project's pages are an index that uv asks first: what has a page comes from it alone, whoever demands it, and
 everything else from the default index.
+
+The code of a package that has to run before it is known what it requires is named first, or refused: uv is run with a
+Python that cannot start, so that it stops where it would run such code and names the package. That one is announced and
+built alone; uv keeps what it learned of it, and is asked again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
+import os
 import re
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import tomli
 import tomli_w
 
-from gpuinstall import uv
-from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
-from gpuinstall.lock import setup_code
-from gpuinstall.lock.build_failure import build_failure
+from gpuinstall import process, uv
 from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
-from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES, resolver_settings
-from gpuinstall.plan.address import Address
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.lock.source_builds import resolver_settings
+from gpuinstall.lock.uv_failure import explain_failure
+from gpuinstall.plan.requirement import Address, parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gpuinstall.catalog.pages import Wheel
     from gpuinstall.lock.target import Target
@@ -41,22 +44,15 @@ PREFERRED = "pylock.preferred.toml", "preferred.txt"
 
 _WRITING = threading.Lock()
 _LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
-_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
-_NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
 
+_WHEELS_ALONE = ("--only-binary", ":all:")
+_NO_CODE = {"PYTHONHOME": os.devnull}
+"""With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
+_STOPPED = re.compile(r"Failed to build `([^`]+)`")
+_BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
 
 ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
 """The version of each package, and the names of those that ask for it."""
-
-
-class ConflictError(NoBuildError):
-    """The requirements cannot be had together with the torch that was chosen."""
-
-
-class UnlistedError(ConflictError):
-    """One of PyTorch's packages is demanded, and no source of its own has it."""
-
-    exit_code = InstallationError.exit_code
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class ResolverProject:
     @property
     def addresses(self) -> list[str]:
         """What is asked for by address, which the project's own table cannot hold, for uv, which stands elsewhere."""
-        return [located(text, self.folder) for text in self.requirements if parse_requirement(text).url]
+        return [_located(text, self.folder) for text in self.requirements if parse_requirement(text).url]
 
     @property
     def inputs(self) -> list[str]:
@@ -115,7 +111,7 @@ class ResolverProject:
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
         told = replace(session, environment={**session.environment, **self.target.uv_variables})
-        return setup_code.resolve(command, [*self.inputs, *into_file], folder, told, self.addresses)
+        return _run_uv(command, [*self.inputs, *into_file], folder, told, self.addresses)
 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
@@ -128,12 +124,97 @@ def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVers
     return parse_versions(_resolved(project, session, reasons=True))
 
 
+def simple_page(wheels: Iterable[Wheel]) -> str:
+    """Write a simple-index page with absolute addresses."""
+    return "<!DOCTYPE html><html><body>\n" + "".join(_link(wheel) for wheel in wheels) + "</body></html>\n"
+
+
+def parse_versions(requirements: str) -> ResolvedVersions:
+    """Read annotated requirements, each with who asked for it on its line."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
+    return {
+        name: (version, tuple(one.strip() for one in via.split(",") if one and "the-request" not in one))
+        for name, version, via in lines
+    }
+
+
+def _located(text: str, folder: Path) -> str:
+    """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
+    asked = parse_requirement(text)
+    address = Address(asked.url or "")
+    if address.is_remote:
+        return text
+    place = (folder / Path(address.text).expanduser()).absolute()
+    marker = f" ; {asked.marker}" if asked.marker else ""
+    if asked.editable or asked.text.startswith(address.text):
+        return f"{'-e ' if asked.editable else ''}{place}{asked.extras}{marker}"
+    return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
+
+
 def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str:
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session, reasons=reasons)
     if not done.ok:
         raise explain_failure(done.err, project.unlisted)
     return done.out
+
+
+def _run_uv(
+    command: Sequence[str], inputs: Iterable[str], folder: Path, session: Session, addresses: Iterable[str] = ()
+) -> Finished:
+    """Run uv's resolver on ``inputs``, files of ``folder``; every package whose code has to run is named before.
+
+    With ``session.only_binary`` only what is asked for by ``addresses`` may be built; what ``command`` says is never
+    built is not in either case.
+    """
+    command = [*command, *(_WHEELS_ALONE if session.only_binary else ())]
+    variables, tried = _with_cache(session.environment, folder), set[str]()
+    while True:
+        done = _run_once([*command, *inputs], {**variables, **_NO_CODE}, folder, session)
+        stopped, meant = _STOPPED.search(done.err), _BY_ADDRESS.search(done.err)
+        if session.only_binary and meant and not {meant[1], _built(meant[1])} & set(command):
+            command.append(_built(meant[1]))
+            continue
+        if done.ok or meant or not stopped:
+            return done
+        if stopped[1] in tried:  # uv has not kept what it learned
+            return _run_once([*command, *inputs], variables, folder, session)
+        tried.add(stopped[1])
+        _announce(stopped[1], session)
+        (folder / "alone.in").write_text(_as_asked(stopped[1], addresses), encoding="utf-8")
+        only = [*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0])]
+        alone = _run_once([*command, *only, "alone.in"], variables, folder, session)
+        if f"Failed to build `{stopped[1]}`" in alone.err:
+            return alone
+
+
+def _run_once(command: list[str], variables: dict[str, str], folder: Path, session: Session) -> Finished:
+    return process.run(command, env=variables, cwd=folder, patience=session.patience)
+
+
+def _announce(package: str, session: Session) -> None:
+    if package not in session.announced:
+        session.announced.add(package)
+        name = package.replace("==", " ")
+        session.reporter.warn(f"{name} says what it requires only when it is built: its own code runs now")
+
+
+def _as_asked(package: str, addresses: Iterable[str]) -> str:
+    """The requirement as it was asked for: a folder that is editable is built otherwise than one that is not."""
+    place = unquote(urlsplit(package.partition(" @ ")[2]).path)
+    return next((text for text in addresses if place and place in unquote(text)), package)
+
+
+def _built(package: str) -> str:
+    return f"--no-binary={package}"
+
+
+def _with_cache(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables with a cache of this resolution where there is to be none: what is learned is asked for again."""
+    variables = dict(environment)
+    if variables.pop("UV_NO_CACHE", ""):
+        variables["UV_CACHE_DIR"] = str(folder / "cache")
+    return variables
 
 
 def _empty_index(packages: Collection[str], scratch: Path) -> Path:
@@ -154,92 +235,6 @@ def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:
         (index / package / "index.html").write_text(simple_page(wheels), encoding="utf-8")
 
 
-def simple_page(wheels: Iterable[Wheel]) -> str:
-    """Write a simple-index page with absolute addresses."""
-    return "<!DOCTYPE html><html><body>\n" + "".join(_link(wheel) for wheel in wheels) + "</body></html>\n"
-
-
-def parse_versions(requirements: str) -> ResolvedVersions:
-    """Read annotated requirements, each with who asked for it on its line."""
-    lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
-    return {
-        name: (version, tuple(one.strip() for one in via.split(",") if one and "the-request" not in one))
-        for name, version, via in lines
-    }
-
-
-def located(text: str, folder: Path) -> str:
-    """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
-    asked = parse_requirement(text)
-    address = Address(asked.url or "")
-    if address.is_remote:
-        return text
-    place = (folder / Path(address.text).expanduser()).absolute()
-    marker = f" ; {asked.marker}" if asked.marker else ""
-    if asked.editable or asked.text.startswith(address.text):
-        return f"{'-e ' if asked.editable else ''}{place}{asked.extras}{marker}"
-    return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
-
-
-def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction.
-
-    ``unlisted`` are packages that no source of the family has.
-    """
-    cause = _cause(message)
-    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
-    if failed := _needs_torch(needing[1]) if needing else build_failure(message):
-        return failed
-    for signs, code, said, hint in _OF_THE_WORLD:
-        if any(sign in message for sign in signs):
-            return InstallationError(code, said, why=cause, hint=hint)
-    if explained := _of_one_package(message, cause, unlisted):
-        return explained
-    if "No solution found" in message:
-        return ConflictError(
-            "requirements-conflict",
-            "the requirements do not go together, or not with this machine",
-            why=cause,
-            hint="ask for fewer versions: gpuinstall install --only torch",
-        )
-    return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
-
-
-def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuInstallError | None:
-    """What stands against one package, whatever else is asked for."""
-    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
-        return _unlisted(min(absent), cause)
-    if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
-        return ConflictError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
-    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package = missing[1]
-        return InstallationError(
-            "package-not-found", f"no index here has a package called {package}", hint="check the name"
-        )
-    return None
-
-
-def _unlisted(package: str, cause: str) -> UnlistedError:
-    return UnlistedError(
-        "family-unlisted",
-        f"{package} is one of PyTorch's packages, and no source of torch has it",
-        why=cause,
-        hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
-    )
-
-
-def _needs_torch(package: str) -> InstallationError:
-    return InstallationError(
-        "build-needs-torch",
-        f"what {package} requires is known only when it is built, and its setup imports torch",
-        why="uv builds it apart from the environment, where there is no torch",
-        hint=f"gpuinstall install   without {package}, then into the environment:\n"
-        f"uv pip install --python .venv --no-build-isolation {package}   "
-        "with its build tools: setuptools wheel packaging ninja",
-        id="F73",
-    )
-
-
 def _preferences(versions: Mapping[str, str]) -> str:
     """Write versions as a lock."""
     packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
@@ -256,23 +251,3 @@ def _metadata(wheel: Wheel) -> str:
         return ""
     known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
     return f' data-core-metadata="{known}"'
-
-
-_ONLINE = "run the same without --offline"
-_RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
-_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
-_ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
-_OF_THE_WORLD = (
-    (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
-    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
-    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
-    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
-    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
-)
-
-
-def _cause(message: str) -> str:
-    """The sentences of uv's message without its arrows, labels and hints."""
-    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
-    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))

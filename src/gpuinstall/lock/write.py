@@ -12,9 +12,8 @@ from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, best, judge, locks_in, read_locks
-from gpuinstall.lock.holding import resolve_held
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.plan_and_resolve import plan_and_resolve, resolve_held
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
 
@@ -117,7 +116,7 @@ def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
     return [path for path, lock in found if lock and lock.evidence]
 
 
-def private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
+def _private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
     """Name the folders of this machine and the mirrors of this network that a lock takes files from."""
     folders = {str(path.parent) for file in lock.files if (path := local_path(file.url))}
     mirrors = (sources.torch_index if sources.named else None, sources.default_index)
@@ -149,7 +148,7 @@ def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
 
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already."""
-    path, private = options.folder / lock.name, private_sources(lock, session.sources)
+    path, private = options.folder / lock.name, _private_sources(lock, session.sources)
     if holds(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)

@@ -19,13 +19,13 @@ from gpuinstall.plan.candidates import (
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
-from gpuinstall.plan.newest import newest_reason
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
     held_back,
     learned_reason,
     lesser,
+    newest_reason,
     passed_over,
     reasons_for,
 )

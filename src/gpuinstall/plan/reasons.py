@@ -6,14 +6,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.candidates import best_cover, codes_of, merits, missing_code, preference, preferred
+from gpuinstall.plan.candidates import (
+    best_cover,
+    closest,
+    codes_of,
+    has_code,
+    merits,
+    missing_code,
+    preference,
+    preferred,
+    runs,
+)
 from gpuinstall.plan.companions import built_for_the_cpu
-from gpuinstall.plan.newest import newest_reason
+from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, Reason, Rejection
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuinstall.catalog.build import Build
     from gpuinstall.plan.candidates import Candidate, GpuPositions
     from gpuinstall.plan.context import PlanContext
@@ -21,6 +33,8 @@ if TYPE_CHECKING:
 _ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
 _AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
+
+_ASKED = {"other-torch", "other-backend", "not-allowed"}
 
 
 def reasons_for(
@@ -76,6 +90,48 @@ def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejec
     return Rejection(
         candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
     )
+
+
+def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
+    """Warn of a build for the GPUs of the context."""
+    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
+    unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
+    companions = built_for_the_cpu(build, context)
+    found = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
+    return (*found, *_of_the_machine(context))
+
+
+def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
+    """Warn of a CPU build, or of the build for GPUs that takes its place."""
+    found = []
+    if build.backend != CPU:
+        found.append(_gpu_build_for_the_cpu(build))
+    if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
+        found.append(_builder(signs, context))
+    return (*found, *_of_the_machine(context))
+
+
+def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
+    """Say that it is the newest torch, or what keeps a newer one away.
+
+    The driver does where another driver would run a newer one, the chip where none would.
+    """
+    newer = [found for found in rejected if found.build.torch > best.build.torch]
+    if hidden := _newest_seen(best, newer, context):
+        return hidden
+    there = [found for found in newer if found.code not in NOT_THERE]
+    coded = [found for found in there if found.build.unread or has_code(found.build, context)]
+    running = [found for found in coded if runs(found.build, context)]
+    if blocking := closest((found for found in running if found.code not in _ASKED), context.rules):
+        return _newest_but(best, blocking)
+    if any(found.code in context.rules.driver_reasons for found in coded):
+        newest = f"{best.build.torch} is the newest torch{_asked(running)}"
+        return Reason("newest-for-driver", f"{newest} that {context.rules.driver} runs")
+    if blocking := closest((found for found in coded if found.code not in _ASKED), context.rules):
+        return _newest_but(best, blocking)
+    if blocking := closest((found for found in there if found.code not in _ASKED), context.rules):
+        return _newest_with_code(best, blocking, _asked(coded), context)
+    return _newest_asked_for(best, newer, context)
 
 
 def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
@@ -145,25 +201,6 @@ def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanCon
     return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context)
 
 
-def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
-    """Warn of a build for the GPUs of the context."""
-    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
-    unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
-    companions = built_for_the_cpu(build, context)
-    found = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
-    return (*found, *_of_the_machine(context))
-
-
-def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
-    """Warn of a CPU build, or of the build for GPUs that takes its place."""
-    found = []
-    if build.backend != CPU:
-        found.append(_gpu_build_for_the_cpu(build))
-    if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
-        found.append(_builder(signs, context))
-    return (*found, *_of_the_machine(context))
-
-
 def _gpu_build_for_the_cpu(build: Build) -> Reason:
     message = (
         f"no source has a CPU build: {build.name} is some 3 GB, not 0.2; "
@@ -198,3 +235,50 @@ def _builder(signs: list[str], context: PlanContext) -> Reason:
         f"--backend cu126, --machine or --gpu with --driver name the one that is meant{fix}"
     )
     return Reason("looks-like-a-builder", message)
+
+
+def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
+    """Say that a newer one is not what the programs want, unknown, or in no source that answers."""
+    torch = best.build.torch
+    for found in newer:
+        if found.code == HELD_BACK:
+            return Reason(HELD_BACK, f"{found.message}; without it torch {found.build.torch} would run here")
+    unknown = next((found.build.name for found in newer if found.code == "not-in-catalogue"), None)
+    if unknown:
+        known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
+        return Reason("newest-known", f"{known}; {unknown} is on the index")
+    if any(found.code == "unreachable" for found in newer):
+        return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
+    return None
+
+
+def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason:
+    torch, asked = best.build.torch, _ASKED & {found.code for found in newer}
+    if asked == {"other-backend"}:
+        return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
+    if asked == {"not-allowed"}:
+        return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
+    rules, newest = context.rules, f"{torch} is the newest torch" + " that was asked for" * bool(asked)
+    elsewhere = not newer and best.build.backend.kind == rules.kind and any(other > torch for other in context.ages)
+    return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
+
+
+def _asked(found: list[Rejection]) -> str:
+    """Restrict a sentence where there is a newer torch that was not asked for."""
+    return " asked for" if any(each.code in _ASKED for each in found) else ""
+
+
+def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
+    message = f"{best.build.torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
+    return Reason(f"newest-but-{blocking.code}", message)
+
+
+def _newest_with_code(best: Candidate, blocking: Rejection, asked: str, context: PlanContext) -> Reason:
+    """Say which chip a newer build has no code for, whatever it was rejected for."""
+    lacking = next((code for code in codes_of(blocking.build, context) if isinstance(code, Reason)), None)
+    if lacking is None or lacking.code != "no-code":
+        return _newest_but(best, Rejection(blocking.build, *lacking) if lacking else blocking)
+    gpus = sorted(context.architectures.values(), key=context.rules.rank)
+    chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
+    ends = context.rules.lacks(blocking.build, gpus)
+    return Reason("newest-with-code", f"the newest torch{asked} with code for {chips}: {blocking.build.name} {ends}")

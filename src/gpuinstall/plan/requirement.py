@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.address import is_file, unnamed_address, without_editable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,6 +29,14 @@ _PROCESSORS = {
     ("windows", "arm64"): "ARM64",
 }
 _CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+
+_EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
+_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
+_FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
+_PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~]*[/\\][^\s;\[]*"
+_REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
+_FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
+_UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
 class Asked(NamedTuple):
@@ -64,52 +71,32 @@ class Asked(NamedTuple):
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
+class Address(NamedTuple):
+    """Where a package comes from, as it was written; ``name`` is empty where only the place itself knows it."""
+
+    text: str
+    name: str = ""
+    extras: str = ""
+    marker: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Say whether it is no path of this machine."""
+        return re.match(r"[a-z+]{2,}:", self.text) is not None
+
+
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"say {'torch' + text[misnamed.end() :]!r}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file(text):
+    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not _is_file(text):
         return Asked(normalised(text.strip()), text.strip())
-    plain, editable = without_editable(text)
+    plain, editable = _without_editable(text)
     found = _unnamed(plain) or _named(plain)
     if editable and not found.url:
         raise UsageError("requirement-malformed", f"{text!r} names no folder", hint="-e ./folder")
     return found._replace(editable=True, text=f"-e {found.text}") if editable else found
-
-
-def _named(text: str) -> Asked:
-    """Parse a requirement that begins with a name."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        parsed = Requirement(text)
-    except InvalidRequirement as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
-    extras = _brackets(parsed.extras)
-    return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
-
-
-def _unnamed(text: str) -> Asked | None:
-    """Read an address without a name before it."""
-    address = unnamed_address(text)
-    if address is None:
-        return None
-    marker = _marker(address.marker)
-    written = f"{address.text}{address.extras}" + (f" ; {marker}" if marker else "")
-    name = normalised(address.name) if address.name else address.text
-    return Asked(name, written, address.extras, None, address.text, marker)
-
-
-def _marker(text: str) -> Marker | None:
-    from packaging.markers import InvalidMarker, Marker
-
-    try:
-        return Marker(text) if text else None
-    except InvalidMarker as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
 
 
 def parse_specifier(text: str) -> SpecifierSet:
@@ -136,6 +123,73 @@ def holds(marker: Marker, machine: Machine, python: str) -> bool:
         "python_full_version": f"{version}.0",
     }
     return marker.evaluate(values)
+
+
+def _named(text: str) -> Asked:
+    """Parse a requirement that begins with a name."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        parsed = Requirement(text)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
+    extras = _brackets(parsed.extras)
+    return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
+
+
+def _unnamed(text: str) -> Asked | None:
+    """Read an address without a name before it."""
+    address = _unnamed_address(text)
+    if address is None:
+        return None
+    marker = _marker(address.marker)
+    written = f"{address.text}{address.extras}" + (f" ; {marker}" if marker else "")
+    name = normalised(address.name) if address.name else address.text
+    return Asked(name, written, address.extras, None, address.text, marker)
+
+
+def _marker(text: str) -> Marker | None:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        return Marker(text) if text else None
+    except InvalidMarker as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
+
+
+def _without_editable(text: str) -> tuple[str, bool]:
+    """Take ``-e`` from before a requirement, and say whether it was there."""
+    found = re.fullmatch(_EDITABLE, text.strip())
+    if found is None:
+        return text.strip(), False
+    rest = found["rest"].strip()
+    return (f"./{rest}" if re.fullmatch(_FOLDER, rest) else rest), True
+
+
+def _is_file(text: str) -> bool:
+    """Say whether a bare word is the name of a wheel or an archive."""
+    return text.strip().endswith((".whl", ".tar.gz", ".zip"))
+
+
+def _unnamed_address(text: str) -> Address | None:
+    """Read a requirement that is an address without a name before it; None for any other."""
+    found = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
+    if found is None:
+        return None
+    return Address(found["address"], _name_in(found["address"]), found["extras"] or "", found["marker"] or "")
+
+
+def _name_in(address: str) -> str:
+    """The name that an address tells: of its ``#egg=``, of its file, or of its last part."""
+    plain, _, fragment = address.partition("#")
+    if egg := re.search(r"egg=([A-Za-z0-9][\w.-]*)", fragment):
+        return egg[1]
+    last = re.split(r"[/\\]", plain.rstrip("/\\"))[-1].partition("@")[0]
+    if file := re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last):
+        return file[1]
+    return re.sub(r"\.git$", "", last) if re.match(r"[A-Za-z0-9]", last) else ""
 
 
 def _brackets(extras: Collection[str]) -> str:

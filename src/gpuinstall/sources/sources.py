@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.reporter import Reporter
-    from gpuinstall.sources.indexes import Indexes
+    from gpuinstall.sources.configuration import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _LOGIN = r"(?<=://)[^/\s]+@"
@@ -73,8 +73,7 @@ def read_sources(
     ``configured`` is the one that the project gives, which counts where the user gave none. Raise UsageError for an
     address that is none, or a configuration file that is malformed.
     """
-    from gpuinstall.sources.files import addresses_in_folder, read_pip, read_uv
-    from gpuinstall.sources.indexes import merged
+    from gpuinstall.sources.configuration import addresses_in_folder, merged, read_pip, read_uv
 
     found = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
     asked = {found.default_index, *found.find_links} | ({found.torch_index} if found.named and not named else set())

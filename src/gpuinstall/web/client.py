@@ -13,9 +13,8 @@ from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import cache_folder, written
 from gpuinstall.patience import USUAL
-from gpuinstall.web.body import FILE_BYTES, declared, read_chunks, read_page
-from gpuinstall.web.hosts import Cause, HostGate, UnreachableError
-from gpuinstall.web.page_cache import Page, PageCache
+from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
+from gpuinstall.web.cache import Page, PageCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

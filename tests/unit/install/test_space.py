@@ -10,7 +10,7 @@ from gpuinstall.install.space import UNPACKED, Bill, bill, is_cached, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
 from gpuinstall.web import Head
-from gpuinstall.web.wheel_cache import WheelCache
+from gpuinstall.web.cache import WheelCache
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.install.stage import build_commands, failure, indexes_of, private, settle_activate
 from gpuinstall.lock.lock import parse
 from gpuinstall.plan.values import Choice
-from gpuinstall.web.wheel_cache import WheelCache
+from gpuinstall.web.cache import WheelCache
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 

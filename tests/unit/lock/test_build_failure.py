@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.install.stage import failure
-from gpuinstall.lock.build_failure import build_failure
-from gpuinstall.lock.resolver import explain_failure
+from gpuinstall.lock.uv_failure import build_failure, explain_failure
 
 COMPILER = """  × Failed to build `fastlib==1.0`
   ├─▶ The build backend returned an error

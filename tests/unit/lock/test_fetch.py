@@ -17,7 +17,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import Session
 from gpuinstall.sources import Sources
 from gpuinstall.web import Client
-from gpuinstall.web.wheel_cache import WheelCache
+from gpuinstall.web.cache import WheelCache
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:
@@ -59,11 +59,14 @@ def cache(tmp_path: Path) -> WheelCache:
     return WheelCache(tmp_path / "cache")
 
 
+def session_of(client: Client, cache: WheelCache) -> Session:
+    return Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder)
+
+
 def hashed(files: tuple[LockedFile, ...], cache: WheelCache) -> dict[str, str]:
     with Client() as client:
-        found = known_hashes(files, nothing, cache, client, SilentReporter())
-        session = Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder)
-        return fetch_missing(found, session, {})
+        found = known_hashes(files, nothing, session_of(client, cache))
+        return fetch_missing(found, session_of(client, cache), {})
 
 
 def test_a_wheel_without_a_hash_is_fetched_once_and_lies_in_the_cache(shop: Shop, cache: WheelCache) -> None:
@@ -96,10 +99,8 @@ def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: WheelCache
     official = LockedFile("torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B"))
     mirror = LockedFile("torch", "http://127.0.0.1:9/whl/cu126/" + NAMES[0].replace("+", "%2B"))
     with Client() as client:
-        assert known_hashes((official,), lambda: published, cache, client, SilentReporter()).known == {
-            official.url: "2" * 64
-        }
-        assert mirror in known_hashes((mirror,), lambda: published, cache, client, SilentReporter()).missing
+        assert known_hashes((official,), lambda: published, session_of(client, cache)).known == {official.url: "2" * 64}
+        assert mirror in known_hashes((mirror,), lambda: published, session_of(client, cache)).missing
 
 
 def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path: Path, cache: WheelCache) -> None:
@@ -113,7 +114,7 @@ def test_a_cached_wheel_serves_when_its_host_is_silent(shop: Shop, cache: WheelC
     files = shop.locked()
     before = hashed(files, cache)
     with Client(offline=True) as client:
-        assert known_hashes(files, nothing, cache, client, SilentReporter()).known == before
+        assert known_hashes(files, nothing, session_of(client, cache)).known == before
 
 
 def test_one_failure_ends_the_other_transfers(shop: Shop, cache: WheelCache) -> None:
@@ -139,6 +140,6 @@ def test_old_leftovers_are_swept_and_a_transfer_under_way_is_not(cache: WheelCac
 def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop: Shop, cache: WheelCache) -> None:
     torch, triton = shop.locked()
     with Client() as client:
-        found = known_hashes((torch, replace(triton, sha256="1" * 64)), nothing, cache, client, SilentReporter())
+        found = known_hashes((torch, replace(triton, sha256="1" * 64)), nothing, session_of(client, cache))
     assert found.of([torch]).missing.keys() == {torch}
     assert (found.of([triton]).known, found.of([triton]).missing) == ({triton.url: "1" * 64}, {})

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from gpuinstall.lock.obstacles import held_back, torches_wanted, who_wants
 from gpuinstall.lock.programs import ListedProgram
-from gpuinstall.lock.proposal import Proposal
+from gpuinstall.lock.proposal import Proposal, held_back, torches_wanted, who_wants
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
 

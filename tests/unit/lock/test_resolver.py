@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.resolver import ConflictError, UnlistedError, explain_failure, parse_versions
+from gpuinstall.lock.resolver import parse_versions
+from gpuinstall.lock.uv_failure import ConflictError, UnlistedError, explain_failure
 
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.sources.indexes import (
+from gpuinstall.sources.configuration import (
     Indexes,
     merged,
     parse_pip_environment,

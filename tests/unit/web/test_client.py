@@ -15,7 +15,7 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.errors import InstallationError
-from gpuinstall.web import Client, Head, UnreachableError, hosts
+from gpuinstall.web import Client, Head, UnreachableError, answers
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
 
@@ -204,7 +204,7 @@ def test_unknown_name_is_said_to_be_unknown(client: Client) -> None:
 
 
 def test_silent_host_is_found_out_once_for_all_threads(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "FIRST_ANSWER_S", 0.3)
+    monkeypatch.setattr(answers, "FIRST_ANSWER_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
         started = time.perf_counter()

@@ -13,7 +13,7 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.patience import Patience
-from gpuinstall.web import Client, UnreachableError, body
+from gpuinstall.web import Client, UnreachableError, answers
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
@@ -69,7 +69,7 @@ def test_a_page_that_comes_too_slowly_is_given_up(
 
 
 def test_a_page_without_end_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "PAGE_BYTES", 1_000_000)
+    monkeypatch.setattr(answers, "PAGE_BYTES", 1_000_000)
     with host(sending(endless, 10**12)) as served, pytest.raises(InstallationError, match="more than 1 MB"):
         client.page(f"{served.url}/page/")
 

@@ -11,7 +11,7 @@ import tomli
 import gpuinstall.wheels
 from gpuinstall.wheels import WheelReader, read_companion
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.fatbins import FatbinCode, read_containers, read_fatbins
+from gpuinstall.wheels.gpu_code import FatbinCode, read_containers, read_fatbins
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 A, F = 0x100000, 0x200000

@@ -1,4 +1,4 @@
-"""The hosts that a lock takes its files from, and which of them are none of the sources here."""
+"""What a lock brings that is not known here: hosts that are none of the sources, builds that the catalogue lacks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.backend import CPU, known_backend
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build
 from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
+from gpuinstall.catalog.pages import Wheel
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
+from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.lock import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-    from gpuinstall.lock.lock import Lock, LockedFile
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.lock import Lock
     from gpuinstall.session import Session
 
 
@@ -24,7 +35,7 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
 
     Where a source does not answer, nobody knows what its hosts are; then each host is named.
     """
-    strange = strange_hosts(files, backend, session)
+    strange = _strange_hosts(files, backend, session)
     for host, names in strange.items():
         if refused := [name for name in names if not _is_silent(name, session)]:
             raise LockError(
@@ -36,7 +47,29 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
         session.reporter.step("Index", f"{host}, as {lock.name} says")
 
 
-def strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -> dict[str, list[str]]:
+def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Catalog:
+    """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read."""
+    locks: list[Lock] = []
+    with suppress(LockError):  # it is said when the lock is needed
+        locks = read_locks(folder)
+    if not locks:
+        return catalog
+    from gpuinstall.learned.reader import Reader
+    from gpuinstall.learned.store import learned_store
+
+    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+    new = []
+    for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
+        catalog = catalog.serving(build.backend.kind)
+        if not any(_same(build, known) for known in catalog.builds_for(build.os, build.arch)):
+            if _strange_hosts([LockedFile("torch", wheel.url) for wheel in build.unread], str(build.backend), session):
+                continue  # nobody but the sources is asked
+            with suppress(InstallationError):
+                new.append(reader.torch(build).build())
+    return replace(catalog, builds=(*catalog.builds, *new)) if new else catalog
+
+
+def _strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -> dict[str, list[str]]:
     """The packages by host, where the host is none that the sources name, nor one that their pages lead to.
 
     A host is written with its scheme: what a source has by https does not come from it by http.
@@ -79,3 +112,32 @@ def _listed_hosts(package: str, backend: str, session: Session) -> Iterator[set[
     yield {_host(wheel.url) for wheel in family_wheels(sources, session.client, backend, package)}
     with suppress(InstallationError):
         yield {_host(wheel.url) for wheel in default_wheels(sources, session.client, package)}
+
+
+def _same(held: Build, known: Build) -> bool:
+    return held.torch == known.torch and (held.backend == known.backend or not held.labelled)
+
+
+def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
+    """The builds whose wheels a lock names."""
+    for file in lock.files:
+        if file.package != "torch":
+            continue
+        with suppress(ValueError):
+            _, version, _, tags = parse_wheel_filename(file.name)
+            backend = known_backend(version.local)
+            source = f"{torch_index}/{backend}" if backend else DEFAULT_INDEX
+            wheel = Wheel("torch", version, file.name, file.url, tags, file.sha256)
+            wheel = replace(wheel, backend=version.local, source=source)
+            for os, arch in platforms(tags):
+                yield Build(
+                    torch=Version(version.public),
+                    backend=backend or CPU,
+                    os=os,
+                    arch=arch,
+                    pythons=tuple(filter(None, (python(tags),))),
+                    glibc=glibc_floor(tags),
+                    labelled=backend is not None,
+                    source=source,
+                    unread=(wheel,),
+                )

@@ -1,4 +1,4 @@
-"""Our cache of wheels: those whose index gives no hash are streamed into it once, and installed from it."""
+"""What is kept between runs: pages of indexes, and the wheels whose index gives no hash."""
 
 from __future__ import annotations
 
@@ -21,6 +21,37 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 _DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it came; ``url`` is where it was found after redirects, the base of its relative addresses."""
+
+    text: str
+    content_type: str
+    url: str
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class PageCache:
+    """Pages by the address that was asked for; a cache that cannot be read or written is no fault."""
+
+    folder: Path
+
+    def known(self, url: str) -> Page | None:
+        """Remember a page."""
+        with suppress(OSError, ValueError, TypeError):
+            return Page(**json.loads(self._file(url).read_text(encoding="utf-8")))
+        return None
+
+    def keep(self, url: str, page: Page) -> None:
+        """Keep a page for the next run."""
+        with suppress(InstallationError):
+            write_atomically(self._file(url), json.dumps(asdict(page)))
+
+    def _file(self, url: str) -> Path:
+        return self.folder / "pages" / f"{_digest(url)}.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +90,7 @@ class WheelCache:
         """Stream a wheel into the cache, unless another transfer of this run already has; return its sha256."""
         if known := self.current(url, head):
             return known.sha256
-        coming = self.folder / "coming" / f"{os.getpid()}-{hashlib.sha256(url.encode()).hexdigest()}"
+        coming = self.folder / "coming" / f"{os.getpid()}-{_digest(url)}"
         sha256 = client.download(url, coming, None, meter, size=head.size)
         path = self.path(sha256, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,4 +126,8 @@ class WheelCache:
                     leftover.unlink()
 
     def _record(self, url: str) -> Path:
-        return self.folder / "addresses" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+        return self.folder / "addresses" / f"{_digest(url)}.json"
+
+
+def _digest(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()

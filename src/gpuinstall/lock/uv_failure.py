@@ -1,0 +1,147 @@
+"""What uv's failures mean: no network, a full disk, no such package, a contradiction; or a package's own build.
+
+A failed build is told with the name of its package and its last lines, the cause last, and a fix where one is known.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_LINES = 15
+"""How many of the build's last lines are kept."""
+
+_PACKAGE = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
+_BACKEND = "build backend returned an error"
+_CAUSE = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE)
+_FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
+_LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
+
+_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
+_NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
+_ONLINE = "run the same without --offline"
+_RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_OF_THE_WORLD = (
+    (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
+    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
+    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
+    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
+    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
+)
+
+
+class ConflictError(NoBuildError):
+    """The requirements cannot be had together with the torch that was chosen."""
+
+
+class UnlistedError(ConflictError):
+    """One of PyTorch's packages is demanded, and no source of its own has it."""
+
+    exit_code = InstallationError.exit_code
+
+
+def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
+    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction.
+
+    ``unlisted`` are packages that no source of the family has.
+    """
+    cause = _cause(message)
+    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
+    if failed := _needs_torch(needing[1]) if needing else build_failure(message):
+        return failed
+    for signs, code, said, hint in _OF_THE_WORLD:
+        if any(sign in message for sign in signs):
+            return InstallationError(code, said, why=cause, hint=hint)
+    if explained := _of_one_package(message, cause, unlisted):
+        return explained
+    if "No solution found" in message:
+        return ConflictError(
+            "requirements-conflict",
+            "the requirements do not go together, or not with this machine",
+            why=cause,
+            hint="ask for fewer versions: gpuinstall install --only torch",
+        )
+    return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+
+
+def build_failure(message: str) -> InstallationError | None:
+    """Read uv's message of a build that failed; None where it is of something else."""
+    from gpuinstall.failures.classify import classify
+
+    package = _PACKAGE.search(message)
+    if package is None or _BACKEND not in message:
+        return None
+    lines = _build_lines(message)
+    known = next(iter(classify("\n".join(lines))), None)
+    fix = "\n".join(known.fix) if known else ""
+    return InstallationError(
+        "build-failed",
+        f"{package[1]} has no wheel that fits here, and its own build failed",
+        why=known.title if known else lines[-1],
+        seen="\n".join(lines),
+        hint=fix or f"ask for a version of {_name(package[1])} that has a wheel, or install what its build asks for",
+        id=known.id if known else None,
+    )
+
+
+def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuInstallError | None:
+    """What stands against one package, whatever else is asked for."""
+    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
+        return _unlisted(min(absent), cause)
+    if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
+        return ConflictError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
+    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
+        package = missing[1]
+        return InstallationError(
+            "package-not-found", f"no index here has a package called {package}", hint="check the name"
+        )
+    return None
+
+
+def _unlisted(package: str, cause: str) -> UnlistedError:
+    return UnlistedError(
+        "family-unlisted",
+        f"{package} is one of PyTorch's packages, and no source of torch has it",
+        why=cause,
+        hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
+    )
+
+
+def _needs_torch(package: str) -> InstallationError:
+    return InstallationError(
+        "build-needs-torch",
+        f"what {package} requires is known only when it is built, and its setup imports torch",
+        why="uv builds it apart from the environment, where there is no torch",
+        hint=f"gpuinstall install   without {package}, then into the environment:\n"
+        f"uv pip install --python .venv --no-build-isolation {package}   "
+        "with its build tools: setuptools wheel packaging ninja",
+        id="F73",
+    )
+
+
+def _cause(message: str) -> str:
+    """The sentences of uv's message without its arrows, labels and hints."""
+    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
+    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))
+
+
+def _build_lines(message: str) -> list[str]:
+    """The last lines that a build wrote, up to the last that names an error."""
+    told = message.partition(_BACKEND)[2]
+    lines = [line.strip(" ×╰─▶│├").rstrip() for line in _LOGIN.sub("", told).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
+    last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
+    return lines[: last + 1][-_LINES:]
+
+
+def _name(package: str) -> str:
+    return re.split(r"[=@ ]", package)[0]

@@ -1,4 +1,4 @@
-"""Plans and resolutions that agree, with one version of every shared package for all targets as far as possible."""
+"""Plans and resolutions that agree: of what the sources list today, or close to what the locks of a folder hold."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
 _CHUNK = 1 << 20
+_OTHER = "the index is at fault; another one is named by --torch-index, or UV_DEFAULT_INDEX"
 
 
 class Cause(NamedTuple):
@@ -137,11 +138,7 @@ def _sleep(seconds: float) -> None:
 
 
 _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"
-
-
 _UNTRUSTED = Cause("its certificate could not be verified", _CERTIFICATES)
-
-
 _BY_TEXT = {
     "CA certificate": Cause("the file of certificates to trust cannot be read", _CERTIFICATES),
     "Failed to resolve": Cause("its name is not known here", "look at the network and its name server"),
@@ -160,9 +157,6 @@ def _cause(error: OSError) -> Cause:
     if isinstance(error, (Timeout, TimeoutError)):
         return Cause("it did not answer within seconds", "look at the network, or at HTTPS_PROXY")
     return next(cause for text, cause in _BY_TEXT.items() if text in str(error))
-
-
-_OTHER = "the index is at fault; another one is named by --torch-index, or UV_DEFAULT_INDEX"
 
 
 @contextmanager

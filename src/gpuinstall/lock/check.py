@@ -116,7 +116,11 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         reasons.append(Reason("inputs-changed", _changed(lock, request)))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
-    judged += [fit(lock, machine, request, catalog) for machine in machines if _of(machine, target)]
+    judged += [
+        fit(lock, machine, request, catalog)
+        for machine in machines
+        if (machine.os, machine.arch) == (target.os, target.arch)
+    ]
     reasons += [each.reason for each in judged if isinstance(each, Misfit)]
     return tuple(dict.fromkeys(reasons))
 
@@ -256,7 +260,3 @@ def _misnamed(lock: Lock) -> Iterator[Reason]:
         Target.parse(lock.target)
     except UsageError as error:
         yield Reason("misnamed", f"its file is not named after what it is for: {error.message}")
-
-
-def _of(machine: Machine, target: Target) -> bool:
-    return (machine.os, machine.arch) == (target.os, target.arch)

@@ -84,10 +84,13 @@ def judge(
     locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
 ) -> list[Fit | Misfit]:
     """Judge locks; ``exact`` takes only those made from the very requirements, as far as they say so."""
-    return [
-        _made_for_another(lock) if exact and not same_inputs(lock, request) else fit(lock, machine, request, catalog)
-        for lock in locks
-    ]
+    judged: list[Fit | Misfit] = []
+    for lock in locks:
+        if exact and not same_inputs(lock, request):
+            judged.append(Misfit(lock, Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}")))
+        else:
+            judged.append(fit(lock, machine, request, catalog))
+    return judged
 
 
 def locks_in(folder: Path) -> list[Path]:
@@ -245,10 +248,6 @@ def _marker_holds(marker: Marker, environment: dict[str, Any]) -> bool:
 def _breaks(lock: Lock, constraint: Asked) -> bool:
     version = lock.versions.get(constraint.name)
     return not (version is None or constraint.specifier is None or constraint.specifier.contains(version))
-
-
-def _made_for_another(lock: Lock) -> Misfit:
-    return Misfit(lock, Reason("other-request", f"it was made for {' '.join(lock.inputs)}"))
 
 
 def _is_idle(choice: Choice, plan: Plan) -> bool:

@@ -17,7 +17,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from gpuinstall.lock.request import LockRequest
@@ -121,16 +121,14 @@ def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
         (backend, package)
         for each in requests
         if (backend := each.request.backend)
-        for package in (*_first_pages(each), *_first_names(each.request.requirements, backend, each.catalog.family))
+        for package in _first_pages(each, backend)
     }
     return sorted(wanted)
 
 
-def _first_pages(request: LockRequest) -> tuple[str, ...]:
-    return FIRST_PAGES if names_programs(request.request.requirements) else ("torch",)
-
-
-def _first_names(requirements: Iterable[str], backend: str, family: Collection[str]) -> list[str]:
-    """The members of the family that a resolution meets: those asked for, and what torch demands on Linux."""
-    asked = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
-    return sorted(asked & set(family))
+def _first_pages(request: LockRequest, backend: str) -> set[str]:
+    """The members of the family that a resolution meets: torch and what it demands on Linux, and those asked for."""
+    requirements = request.request.requirements
+    first = FIRST_PAGES if names_programs(requirements) else ("torch",)
+    named = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
+    return {*first, *(named & request.catalog.family)}

@@ -28,7 +28,7 @@ from gpuinstall import process, uv
 from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import explain_failure
+from gpuinstall.lock.uv_failure import LOGIN, explain_failure
 from gpuinstall.plan.requirement import Address, parse_requirement
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
 _WRITING = threading.Lock()
-_LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
@@ -116,7 +115,7 @@ class ResolverProject:
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
     """Return uv's lock as a document; raise InstallationError or ConflictError where there is none."""
-    return tomli.loads(_LOGIN.sub("", _resolved(project, session)))
+    return tomli.loads(LOGIN.sub("", _resolved(project, session)))
 
 
 def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions:

@@ -14,6 +14,9 @@ from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
+"""Who logs in at an address that uv names."""
+
 _LINES = 15
 """How many of the build's last lines are kept."""
 
@@ -21,7 +24,6 @@ _PACKAGE = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
 _CAUSE = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE)
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
-_LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
@@ -76,18 +78,19 @@ def build_failure(message: str) -> InstallationError | None:
     """Read uv's message of a build that failed; None where it is of something else."""
     from gpuinstall.failures.classify import classify
 
-    package = _PACKAGE.search(message)
-    if package is None or _BACKEND not in message:
+    failed = _PACKAGE.search(message)
+    if failed is None or _BACKEND not in message:
         return None
+    package, name = failed[1], re.split(r"[=@ ]", failed[1])[0]
     lines = _build_lines(message)
     known = next(iter(classify("\n".join(lines))), None)
     fix = "\n".join(known.fix) if known else ""
     return InstallationError(
         "build-failed",
-        f"{package[1]} has no wheel that fits here, and its own build failed",
+        f"{package} has no wheel that fits here, and its own build failed",
         why=known.title if known else lines[-1],
         seen="\n".join(lines),
-        hint=fix or f"ask for a version of {_name(package[1])} that has a wheel, or install what its build asks for",
+        hint=fix or f"ask for a version of {name} that has a wheel, or install what its build asks for",
         id=known.id if known else None,
     )
 
@@ -137,11 +140,7 @@ def _cause(message: str) -> str:
 def _build_lines(message: str) -> list[str]:
     """The last lines that a build wrote, up to the last that names an error."""
     told = message.partition(_BACKEND)[2]
-    lines = [line.strip(" ×╰─▶│├").rstrip() for line in _LOGIN.sub("", told).splitlines()]
+    lines = [line.strip(" ×╰─▶│├").rstrip() for line in LOGIN.sub("", told).splitlines()]
     lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
     last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
     return lines[: last + 1][-_LINES:]
-
-
-def _name(package: str) -> str:
-    return re.split(r"[=@ ]", package)[0]

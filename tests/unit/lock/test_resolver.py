@@ -1,52 +1,74 @@
 from __future__ import annotations
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.lock.resolver import parse_versions
-from gpuinstall.lock.uv_failure import ConflictError, UnlistedError, explain_failure
+from typing import TYPE_CHECKING
 
-CONFLICT = """  × No solution found when resolving dependencies:
-  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
-      that torch==2.14.1+cu126 cannot be used.
-      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
-"""
+import tomli
 
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.lock.lock import is_unknown, unknown_hash
+from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
+from gpuinstall.lock.target import Target
+from tests.unit.lock.wheels_here import listed, torch
 
-def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
-    said = CONFLICT.replace("there is no version of triton==3.8.0", "there are no versions of torchtriton")
-    error = explain_failure(said, {"torchtriton", "torchdata"})
-    assert isinstance(error, UnlistedError)
-    assert (error.code, error.exit_code) == ("family-unlisted", 4)
-    assert "gpuinstall install torchtriton" in (error.hint or "")
-    assert not isinstance(explain_failure(said, {"torchdata"}), UnlistedError)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TARGET = Target("cu126")
+TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
-    assert isinstance(explain_failure(CONFLICT), ConflictError)
-    assert explain_failure(CONFLICT).exit_code == 3
-    missing = explain_failure(
-        "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
+def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
+    project = ResolverProject(
+        ("torch==2.14.1+cu126", "numpy"), "3.12", TARGET, {"torch": (torch(),), "triton": (TRITON,)}
     )
-    assert (missing.code, missing.exit_code) == ("package-not-found", 4)
-    assert "nosuch" in missing.message
-    silent = explain_failure(
-        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
-    )
-    assert (silent.code, silent.exit_code) == ("network", 4)
+    document = tomli.loads(project.document)
+    assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy"]
+    assert document["project"]["requires-python"] == "==3.12.*"
 
 
-def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
-    error = explain_failure(
-        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
-    )
-    assert (error.code, error.exit_code) == ("http-status", 4)
+def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
+    wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
+    back = parse_page(simple_page(wheels), "text/html", "https://elsewhere.example/")
+    assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
+    assert [wheel.sha256 for wheel in back] == [unknown_hash(wheels[0].url), "a" * 64]
+    assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
 
 
-def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
-    why = explain_failure(CONFLICT).why or ""
-    assert "\n" not in why
-    assert "╰" not in why
-    assert "cause:" not in why
-    assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
+def test_what_stands_for_a_hash_is_each_files_own() -> None:
+    first, second = unknown_hash("https://index.example/a.whl"), unknown_hash("https://index.example/b.whl")
+    assert first != second
+    assert is_unknown(first)
+    assert len(first) == 64
+    assert not is_unknown("a" * 64)
+
+
+def test_an_address_cannot_break_out_of_its_simple_page() -> None:
+    wicked = torch(source='https://index.example/"><a href="https://evil.example')
+    assert '"><a' not in simple_page((wicked,)).replace('">torch', "")
+
+
+def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: Path) -> None:
+    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path, tmp_path)
+    assert (tmp_path / "pyproject.toml").is_file()
+    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(encoding="utf-8")
+
+
+def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, wheels in ((first, (TRITON,)), (second, ())):
+        folder.mkdir()
+        pages = {"torch": (torch(),), "triton": wheels, "torchtext": ()}
+        ResolverProject(("torch",), "3.12", TARGET, pages).write(folder, tmp_path)
+
+    (index,) = tmp_path.glob("unlisted*")
+    settings = [tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)]
+    assert [each["index"] for each in settings] == [[{"url": index.as_uri()}]] * 2
+    assert {page.name for page in index.iterdir()} == {"torch", "torchtext", "triton"}
+    assert all(parse_page((page / "index.html").read_text("utf-8"), "text/html", "") == () for page in index.iterdir())
+    assert [sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)] == [
+        ["torch", "triton"],
+        ["torch"],
+    ]
 
 
 def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
@@ -59,17 +81,3 @@ def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
         "torch": ("2.9.1+cu126", ("vllm", "xformers")),
         "vllm": ("0.9.1", ()),
     }
-
-
-def test_anything_else_is_an_installation_that_failed() -> None:
-    error = explain_failure("error: the sky is falling")
-    assert isinstance(error, InstallationError)
-    assert error.why == "the sky is falling"
-
-
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
-    error = explain_failure(
-        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
-    )
-    assert (error.code, error.exit_code) == ("not-writable", 4)
-    assert "UV_CACHE_DIR" in (error.hint or "")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.install.stage import failure
+from gpuinstall.lock.uv_failure import ConflictError, UnlistedError, build_failure, explain_failure
+
+CONFLICT = """  × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
+      that torch==2.14.1+cu126 cannot be used.
+      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
+"""
+COMPILER = """  × Failed to build `fastlib==1.0`
+  ├─▶ The build backend returned an error
+  ╰─▶ Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)
+
+      [stdout]
+      running build_ext
+      building 'fastlib._c' extension
+      creating build/temp.linux-x86_64
+
+      [stderr]
+      cc -O3 -c fastlib/_c.c -o build/temp/_c.o
+      fastlib/_c.c:1:10: fatal error: fast.h: No such file or directory
+          1 | #include <fast.h>
+      compilation terminated.
+      error: command 'cc' failed with exit code 1
+
+      hint: This usually indicates a problem with the package or the build environment.
+"""
+INDEX = "× Failed to build `fastlib==1.0`\n╰─▶ error sending request for url (https://index.example/setuptools/)"
+
+
+def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
+    said = CONFLICT.replace("there is no version of triton==3.8.0", "there are no versions of torchtriton")
+    error = explain_failure(said, {"torchtriton", "torchdata"})
+    assert isinstance(error, UnlistedError)
+    assert (error.code, error.exit_code) == ("family-unlisted", 4)
+    assert "gpuinstall install torchtriton" in (error.hint or "")
+    assert not isinstance(explain_failure(said, {"torchdata"}), UnlistedError)
+
+
+def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
+    assert isinstance(explain_failure(CONFLICT), ConflictError)
+    assert explain_failure(CONFLICT).exit_code == 3
+    missing = explain_failure(
+        "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
+    )
+    assert (missing.code, missing.exit_code) == ("package-not-found", 4)
+    assert "nosuch" in missing.message
+    silent = explain_failure(
+        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
+    )
+    assert (silent.code, silent.exit_code) == ("network", 4)
+
+
+def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
+    error = explain_failure(
+        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
+    )
+    assert (error.code, error.exit_code) == ("http-status", 4)
+
+
+def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
+    why = explain_failure(CONFLICT).why or ""
+    assert "\n" not in why
+    assert "╰" not in why
+    assert "cause:" not in why
+    assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
+
+
+def test_anything_else_is_an_installation_that_failed() -> None:
+    error = explain_failure("error: the sky is falling")
+    assert isinstance(error, InstallationError)
+    assert error.why == "the sky is falling"
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
+    error = explain_failure(
+        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
+    )
+    assert (error.code, error.exit_code) == ("not-writable", 4)
+    assert "UV_CACHE_DIR" in (error.hint or "")
+
+
+@pytest.mark.parametrize("explain", [failure, explain_failure, build_failure])
+def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object) -> None:
+    assert callable(explain)
+    error = explain(COMPILER)
+    assert (error.code, error.exit_code) == ("build-failed", 4)
+    assert "fastlib==1.0" in error.message
+    lines = error.seen.splitlines()
+    assert "running build_ext" in lines
+    assert any("fast.h: No such file" in line for line in lines)
+    assert lines[-1] == "error: command 'cc' failed with exit code 1"
+    assert error.hint
+
+
+def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
+    told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
+    error = build_failure(f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}")
+    assert error
+    assert (error.seen or "").endswith("KeyError: 'HOME'")
+    assert "secret" not in (error.seen or "")
+
+
+def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package() -> None:
+    assert build_failure(INDEX) is None
+    assert explain_failure(INDEX).code == "network"

@@ -1,4 +1,4 @@
-"""What the programs would take if every torch that runs were theirs to choose."""
+"""What the programs would take if every torch that runs were theirs to choose; who wants it, and what kept one back."""
 
 from __future__ import annotations
 

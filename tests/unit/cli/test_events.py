@@ -16,7 +16,7 @@ def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(tm
         for number in range(200):
             terminal.show_command(["python", str(thread), str(number)])
 
-    with TextIOWrapper(FileIO(tmp_path / "events", "w"), "utf-8", write_through=True) as out:  # type: ignore[arg-type]
+    with TextIOWrapper(FileIO(tmp_path / "events", "w"), "utf-8", write_through=True) as out:
         terminal = EventTerminal(out=out)  # what PYTHONUNBUFFERED makes of stdout
         side_by_side(commands, range(8))
 

@@ -17,6 +17,7 @@ from tests.lab.wheels import make_wheel
 
 from bench.pairs import paired, run, seconds
 from bench.row import Row, in_seconds, milliseconds
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,13 +52,16 @@ class Desk:
         """Make locks with gpuinstall, from empty caches."""
         return seconds(_lock(targets, asked), **self.project())
 
-    def compile(self, asked: tuple[str, ...] = ("torch==2.14.1", "numpy")) -> float:
-        """Make one lock with uv, from empty caches."""
+    def compile(self, asked: tuple[str, ...] = ("torch==2.14.1", "numpy"), locks: int = 1) -> float:
+        """Make locks with uv, side by side and from one empty cache."""
         project = self.project()
         (project["cwd"] / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
-        words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o", "pylock.uv.toml"]
-        return seconds([TOOLS / "uv", *words], **project)
+        words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o"]
+        commands = [[TOOLS / "uv", *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
+        began = time.perf_counter()
+        side_by_side(partial(run, **project), commands, locks)
+        return time.perf_counter() - began
 
     def project(self) -> Project:
         """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
@@ -76,7 +80,9 @@ def rows() -> Iterator[Row]:
             for host in index.hosts:
                 delay(host)
             yield _row("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk.compile, None)
-            yield _row("lock, six targets, against one by uv", lambda: desk.lock(*SIX), desk.compile, 2)
+            six = partial(desk.lock, *SIX)
+            yield _row("lock, six targets, against one by uv", six, desk.compile, 2)
+            yield _row("lock, six targets, against six by uv at once", six, partial(desk.compile, locks=6), None)
             program = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
             yield _row("lock of a program, against uv pip compile", *program, 2.5)
 

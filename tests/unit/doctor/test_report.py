@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from gpuinstall.doctor.report import without_secrets
+from gpuinstall.facts.record import own_words, scrubbed
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,13 @@ def test_secrets_are_taken_out(text: str, left: str) -> None:
 )
 def test_versions_stay(text: str) -> None:
     assert without_secrets(text) == text
+
+
+def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # as in a container that is run with --user
+    with pytest.raises(RuntimeError):
+        Path.home()
+
+    assert scrubbed("/srv/project/.venv", own_words()) == "/srv/project/.venv"

@@ -97,8 +97,8 @@ def run(arguments: list[str]) -> int:
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:
-        if _is_nowhere():
-            return _fail(arguments, UsageError("folder-missing", "the working folder was removed", hint="cd"))
+        if missing := _missing_folder(error):
+            return _fail(arguments, missing)
         if "--verbose" in arguments or "-v" in arguments:
             raise
         message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
@@ -198,12 +198,17 @@ def _run(arguments: list[str]) -> int:
         return UsageError.exit_code
 
 
-def _is_nowhere() -> bool:
+def _missing_folder(error: Exception) -> UsageError | None:
+    """The folder that a command ended for want of: the one that it works in, or a home; None where it is neither."""
     try:
         Path.cwd()
+        Path.home()
     except FileNotFoundError:
-        return True
-    return False
+        return UsageError("folder-missing", "the working folder was removed", hint="cd")
+    except RuntimeError:
+        message, hint = "the system knows no home folder of this user", "export HOME=/path/to/folder"
+        return UsageError("home-missing", message, hint=hint) if isinstance(error, RuntimeError) else None
+    return None
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:

@@ -72,3 +72,18 @@ def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(t
     words = [sys.executable, "-m", "gpuinstall", "plan"]
     done = process.run(words, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert (done.status, done.out, done.err.strip()) == (130, "", "error: interrupted")
+
+
+@pytest.mark.parametrize("words", [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]])
+def test_a_user_without_a_home_is_told_to_name_one(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # nobody that the system knows
+    monkeypatch.chdir(tmp_path)
+
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: the system knows no home folder of this user")
+    assert "do    export HOME=/path/to/folder" in said

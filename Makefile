@@ -1,5 +1,6 @@
 # Each target does its own set-up; README.md has the same lines for a machine without make.
 PYTHON ?= python3
+CARD_PYTHON ?= 3.12
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
 SITE := .venv-site/ready
@@ -8,7 +9,7 @@ COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hash
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all torture lint types bench docs site lockfiles bootstrap
+.PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
@@ -22,7 +23,9 @@ $(SITE): $(READY) lockfiles/site.txt
 	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
 	@touch $@
 
-test: lint types
+test: lint types test-only
+
+test-only: $(READY)
 	$(TESTS) -m "not heavy and not network"
 
 test-all: lint types
@@ -57,3 +60,20 @@ lockfiles: $(READY)
 
 bootstrap: $(READY)
 	$(DEV) tools/bundle.py
+
+# What the heavy tests start beside Python, on Debian and Ubuntu.
+packages:
+	sudo apt-get update -q
+	sudo apt-get install -q -y chromium chromium-driver debootstrap fish slurm-wlm zsh
+
+release: $(READY)
+	$(DEV) -m tools.release $(VERSION)
+
+# On a machine with a GPU: wheels of the tool from .card/wheels where they are (make card-wheels), so that no network is needed.
+card:
+	$(PYTHON) -m venv .card/tool
+	.card/tool/bin/python -m pip install -q --no-deps --require-hashes $(if $(wildcard .card/wheels),--no-index --find-links .card/wheels) -r lockfiles/tool.txt
+	.card/tool/bin/python -m tools.card $(TORCH_PYTHON)
+
+card-wheels: $(READY)
+	$(DEV) -m pip download -q --no-deps --require-hashes --only-binary :all: --python-version $(CARD_PYTHON) -d .card/wheels -r lockfiles/tool.txt

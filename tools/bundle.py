@@ -20,15 +20,14 @@ EMPTY = 'PAYLOAD = ""\n'
 EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 
-def main() -> None:
-    """Build the wheel, pack it with the pins, and put both into the scripts."""
+def write_single_files(folder: Path) -> None:
+    """Build the wheel, pack it with the pins, and put both into the scripts, for ``folder``."""
     packed = "\n".join(textwrap.wrap(base64.b85encode(payload()).decode(), 120))
     script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{packed}\n"""\n')
-    dist = ROOT / "dist"
-    dist.mkdir(exist_ok=True)
-    (dist / "bootstrap.py").write_text(script, encoding="utf-8")
-    (dist / "bootstrap.py").chmod(0o755)
-    (dist / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
+    folder.mkdir(exist_ok=True)
+    (folder / "bootstrap.py").write_text(script, encoding="utf-8")
+    (folder / "bootstrap.py").chmod(0o755)
+    (folder / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
 
 
 def for_windows(script: str) -> str:
@@ -61,4 +60,4 @@ def payload() -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    write_single_files(ROOT / "dist")

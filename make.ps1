@@ -1,0 +1,28 @@
+# The targets of the Makefile that Windows runs too: .\make.ps1 test
+param([ValidateSet('test', 'test-only', 'lint', 'types')][string]$Target = 'test')
+$ErrorActionPreference = 'Stop'
+Set-Location $PSScriptRoot
+
+function Invoke-Step([string]$Program, [string[]]$Words) {
+    & $Program @Words
+    if ($LASTEXITCODE -ne 0) { exit $LASTEXITCODE }
+}
+
+$Dev = '.venv-dev\Scripts\python.exe'
+if (-not (Test-Path '.venv-dev\ready')) {
+    Invoke-Step 'python' @('-m', 'venv', '.venv-dev')
+    Invoke-Step $Dev @('-m', 'pip', 'install', '-q', '--require-hashes', '-r', 'lockfiles/development.txt')
+    Invoke-Step '.venv-dev\Scripts\uv.exe' @('pip', 'install', '-q', '--python', $Dev, '--no-deps', '-e', '.')
+    Invoke-Step $Dev @('-m', 'tests.lab.environments')
+    New-Item '.venv-dev\ready' -ItemType File | Out-Null
+}
+if ($Target -in 'test', 'lint') {
+    Invoke-Step $Dev @('-m', 'ruff', 'check', '.')
+    Invoke-Step $Dev @('-m', 'ruff', 'format', '--check', '.')
+}
+if ($Target -in 'test', 'types') {
+    Invoke-Step $Dev @('-m', 'mypy')
+}
+if ($Target -in 'test', 'test-only') {
+    Invoke-Step $Dev @('-m', 'pytest', '-q', '-n', 'auto', '--dist', 'worksteal', '-m', 'not heavy and not network')
+}

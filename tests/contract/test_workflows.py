@@ -1,0 +1,65 @@
+"""The workflows: valid by GitHub's schema, clean by a security linter, and nothing known to them alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.contract.test_powershell import parsed
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROGRAMS = Path(sys.executable).parent
+
+
+def jobs(path: Path) -> dict[str, dict[str, Any]]:
+    document: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return document["jobs"]
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+
+
+def test_they_are_valid_by_the_schema() -> None:
+    for schema, files in (("github-workflows", WORKFLOWS), ("github-actions", [ROOT / "action.yml"])):
+        done = run(PROGRAMS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_security_linter_has_no_finding() -> None:
+    done = run(PROGRAMS / "zizmor", "--offline", "--no-progress", "--quiet", *WORKFLOWS)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path: Path) -> None:
+    for name, job in jobs(path).items():
+        assert job["timeout-minutes"] <= 90, name
+        assert "permissions" in job, name
+        assert all(len(step["uses"].partition("@")[2]) == 40 for step in job["steps"] if "uses" in step), name
+
+
+def test_each_step_of_the_tests_is_a_target_of_make() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    lines = [step["run"] for job in jobs(WORKFLOWS[-1]).values() for step in job["steps"] if "run" in step]
+    called = {line.split()[1] for line in lines if line.startswith(("make ", "./make.ps1 "))}
+
+    assert [line for line in lines if not line.startswith(("make ", "./make.ps1 "))] == ["python bootstrap.py plan"]
+    assert called <= targets
+
+
+def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> None:
+    script = (ROOT / "make.ps1").read_text(encoding="utf-8")
+    recipe = re.search(r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert not parsed(script).root_node.has_error
+    assert recipe is not None
+    assert all(f"'{word}'" in script for word in recipe[1].split())

@@ -16,14 +16,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gpuinstall.finding import Finding
+
+if TYPE_CHECKING:
+    from gpuinstall.advice import Advice
 
 
 class GpuInstallError(Exception):
     """What happened, in one line; why; and what to do, as commands where possible.
 
     ``code`` is a slug that stays the same between releases, ``id`` an entry of the failure catalogue,
-    ``why`` and ``seen`` the explanation and the facts behind it, ``hint`` what to do, ``data`` whatever
+    ``why`` and ``evidence`` the explanation and the facts behind it, ``hint`` what to do, ``data`` whatever
     part of the command's document could still be made.
     """
 
@@ -34,20 +39,26 @@ class GpuInstallError(Exception):
         code: str,
         message: str,
         *,
-        hint: str | None = None,
+        hint: str | Advice | None = None,
         why: str | None = None,
-        seen: str | None = None,
+        evidence: str | None = None,
         id: str | None = None,  # noqa: A002  the key of the failure catalogue
         data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.hint = hint
+        self.hint = None if hint is None else str(hint)
         self.why = why
-        self.seen = seen
+        self.evidence = evidence
         self.id = id
         self.data = data
+
+    @property
+    def finding(self) -> Finding:
+        """The same as a value."""
+        fixes = tuple(self.hint.splitlines()) if self.hint else ()
+        return Finding(self.code, self.message, self.id, self.why, self.evidence, fixes)
 
 
 class InternalError(GpuInstallError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields, MalformedError
+from gpuinstall.finding import Finding
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -158,48 +159,6 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something wrong with the machine; ``gpus`` are the indices it concerns, empty for all of it."""
-
-    code: str
-    message: str
-    fix: str | None = None
-    id: str | None = None
-    blocking: bool = True
-    gpus: tuple[int, ...] = ()
-    why: str | None = None
-    seen: str | None = None
-    needs: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, fields: Fields) -> Problem:
-        """Read a problem; raise MalformedError."""
-        return cls(
-            code=fields.text("code") or "unknown-problem",
-            message=fields.text("message") or "a problem without a message",
-            fix=fields.text("fix"),
-            id=fields.text("id"),
-            blocking=fields.flag("blocking") is not False,
-            gpus=fields.numbers("gpus"),
-            why=fields.text("why"),
-            seen=fields.text("seen"),
-            needs=fields.texts("needs"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it; what it does not say is left out."""
-        optional = {"gpus": list(self.gpus), "why": self.why, "seen": self.seen, "needs": list(self.needs)}
-        return {
-            "code": self.code,
-            "id": self.id,
-            "message": self.message,
-            "fix": self.fix,
-            "blocking": self.blocking,
-            **{key: value for key, value in optional.items() if value},
-        }
-
-
-@dataclass(frozen=True)
 class Machine:
     """Everything that a choice depends on. ``pythons`` None: any can be had.
 
@@ -214,7 +173,7 @@ class Machine:
     pythons: tuple[str, ...] | None = None
     driver: Driver | None = None
     gpus: tuple[Gpu, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...] = ()
     distribution: str | None = None
     signs: tuple[str, ...] = ()
     makers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
@@ -244,7 +203,7 @@ class Machine:
             pythons=_read_pythons(fields),
             driver=Driver.read(driver) if driver else None,
             gpus=_read_gpus(fields),
-            problems=tuple(map(Problem.read, fields.each("problems"))),
+            problems=tuple(map(Finding.read, fields.each("problems"))),
             distribution=fields.text("distribution"),
             signs=fields.texts("signs"),
             makers={maker: facts.body for maker in MAKERS_WITH_FACTS if (facts := fields.fields(maker))},
@@ -268,12 +227,12 @@ class Machine:
             **{maker: dict(facts) for maker, facts in self.makers.items()},
         }
 
-    def with_problems(self, problems: Iterable[Problem]) -> Machine:
+    def with_problems(self, problems: Iterable[Finding]) -> Machine:
         """Return the same machine with further problems."""
         return replace(self, problems=(*self.problems, *problems))
 
     @property
-    def blocking(self) -> tuple[Problem, ...]:
+    def blocking(self) -> tuple[Finding, ...]:
         """The problems that refuse the machine as a whole."""
         return tuple(problem for problem in self.problems if problem.blocking and not problem.gpus)
 
@@ -283,7 +242,7 @@ class Machine:
         return frozenset(index for problem in self.problems if problem.blocking for index in problem.gpus)
 
     @property
-    def refusing(self) -> tuple[Problem, ...]:
+    def refusing(self) -> tuple[Finding, ...]:
         """The problems that leave nothing to work with: the machine's own, or those of its GPUs where all have one."""
         faults = tuple(problem for problem in self.problems if problem.blocking and problem.gpus)
         every = bool(self.gpus) and self.faulty.issuperset(gpu.index for gpu in self.gpus)

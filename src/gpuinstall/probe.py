@@ -15,7 +15,7 @@ from gpuinstall.facts.pythons import read_pythons
 from gpuinstall.facts.record import recorder
 from gpuinstall.facts.source import Recording, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
-from gpuinstall.failures.problems import FixContext, problem
+from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Environment, Machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import PCI_IDS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Source
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.prober import VendorFindings
 
@@ -120,7 +120,7 @@ def numbered(findings: Iterable[tuple[str, VendorFindings]]) -> Iterator[tuple[s
         first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
 
 
-def _moved(problem: Problem, first: int) -> Problem:
+def _moved(problem: Finding, first: int) -> Finding:
     return replace(problem, gpus=tuple(gpu + first for gpu in problem.gpus)) if first else problem
 
 
@@ -161,13 +161,13 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     return result
 
 
-def notes(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+def notes(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
     """List the notes."""
     for note in NOTES:
         yield from note(facts, findings)
 
 
-def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
     """GPUs that no prober lists or speaks of are named where no other is there."""
     unknown = MAKERS.keys() - {
         name for name, found in findings.items() if found.shows_gpu or found.faults or found.notes
@@ -179,7 +179,7 @@ def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
         yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
 
 
-def little_space(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+def little_space(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
     """Any build takes more than this; how much more the installation knows."""
     for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
         if name in facts.folders and facts.folders[name].free < GIB:
@@ -187,7 +187,7 @@ def little_space(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
             yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
 
 
-def little_shared_memory(facts: MachineFacts, findings: Findings) -> Iterator[Problem]:
+def little_shared_memory(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
     """Several GPUs need room to pass data."""
     shared, gpus = facts.folders.get("shared-memory"), sum(len(found.gpus) for found in findings.values())
     if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
@@ -195,14 +195,14 @@ def little_shared_memory(facts: MachineFacts, findings: Findings) -> Iterator[Pr
         yield _note(facts, "little-shared-memory", message, why)
 
 
-def runtime_libraries_missing(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+def runtime_libraries_missing(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
     """Windows lacks what PyTorch's libraries load."""
     if facts.missing_libraries:
         message = f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
         yield _note(facts, "runtime-library-missing", message, "PyTorch's own libraries are linked against it")
 
 
-def processor_without_avx(facts: MachineFacts, _: Findings) -> Iterator[Problem]:
+def processor_without_avx(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
     """An x86 processor, often a virtual one, that PyTorch was not built for."""
     if facts.host.avx is False:
         why = "parts of PyTorch end with an illegal instruction"
@@ -212,5 +212,5 @@ def processor_without_avx(facts: MachineFacts, _: Findings) -> Iterator[Problem]
 NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_missing, processor_without_avx)
 
 
-def _note(facts: MachineFacts, code: str, message: str, why: str) -> Problem:
-    return problem(code, message, FixContext(facts.fix_keys()), why=why, blocking=False)
+def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:
+    return finding_for(code, message, FixContext(facts.fix_keys()), why=why, blocking=False)

@@ -114,7 +114,7 @@ def test_a_driver_that_does_not_start_is_a_problem_of_the_machine(
     assert one(result) == (code, entry, True, ())
     assert result.with_outcome("failed") == ALL
     assert result.problems[0].fix
-    assert f"CUDA error {status}" in (result.problems[0].seen or "")
+    assert f"CUDA error {status}" in (result.problems[0].evidence or "")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_kernel_that_dies_fails_the_card(play: Play) -> None:
 def test_a_crash_inside_the_library_is_reported_and_the_others_are_proven(play: Play) -> None:
     result = run(play, FakeDriver(eight(wrong={4: replace(H200, cuda_crash=True)})))
     assert one(result) == ("driver-crashes", None, True, (4,))
-    assert "SIGSEGV" in (result.problems[0].seen or "")
+    assert "SIGSEGV" in (result.problems[0].evidence or "")
     assert len(result.with_outcome("proven")) == 7
 
 

@@ -23,7 +23,7 @@ from tests.lab.pace import slowness
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from tests.lab.fixtures import Play
 
 RTX_4090 = FakeGpu()
@@ -38,7 +38,7 @@ def _no_notes_about_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "read_folders", lambda _source: {})
 
 
-def only_problem(machine: Machine) -> Problem:
+def only_problem(machine: Machine) -> Finding:
     assert len(machine.problems) == 1, machine.problems
     return machine.problems[0]
 
@@ -153,8 +153,8 @@ def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, i
     problem = only_problem(read_machine())
     assert (problem.id, problem.blocking, problem.gpus) == (id, True, ())
     assert problem.fix
-    assert problem.seen is not None
-    assert f"CUDA error {init}" in problem.seen
+    assert problem.evidence is not None
+    assert f"CUDA error {init}" in problem.evidence
 
 
 def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play: Play) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.machine import Driver, Gpu, Machine, MigDevice, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.verify import verify_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.environments import packages, small_torch
@@ -188,7 +189,7 @@ def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
 
 
 def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cpu: Path) -> None:
-    hidden = replace(NONE, problems=(Problem("driver-mismatch", "kernel module and libraries differ", id="F03"),))
+    hidden = replace(NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),))
     verdict = verify({}, hidden, python=cpu)
     assert verdict.refused
     assert [(check.name, check.cause) for check in verdict.devices[0].checks] == [("machine", "F03"), ("build", "F33")]

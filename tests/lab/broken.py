@@ -181,7 +181,7 @@ def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sourc
 
 def first_line(found: Examination) -> str:
     """What the doctor says first."""
-    return found.findings[0].title if found.findings else "healthy"
+    return found.findings[0].message if found.findings else "healthy"
 
 
 def verify_line(found: Examination) -> str:

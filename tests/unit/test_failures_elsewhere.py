@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from gpuinstall.doctor.check import Finding
+    from gpuinstall.finding import Finding
 
 Signs = set[tuple[str, "str | None"]]
 ADA = machine("RTX 4090", glibc="2.41")

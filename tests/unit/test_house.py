@@ -14,25 +14,27 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, reach
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli interruption
+advice ->
 api -> environments install learned lock probe reporter request session sources verify
 backend ->
 catalog -> backend errors files threads versions web
 config -> errors files
-doctor -> environments errors facts failures files learned lock probe process request uv verify
-environments -> errors files
-errors ->
+doctor -> advice environments errors facts failures files finding learned lock probe process request uv verify
+environments -> advice errors files
+errors -> finding
 export -> backend errors lock
 facts -> failures files process reporter
-failures -> machine
+failures -> finding
 fields ->
 files -> errors
+finding ->
 fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process threads units uv verify web wheels
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file threads units uv vendors web wheels
-machine -> errors fields versions
+machine -> errors fields finding versions
 page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
@@ -60,6 +62,7 @@ words -> catalog errors machine support versions
 PURE = [
     "backend",
     "errors",
+    "finding",
     "fleet.covers",
     "fleet.fleet_plan",
     "fleet.reconcile",

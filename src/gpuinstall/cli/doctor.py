@@ -11,18 +11,18 @@ import click
 from click.core import ParameterSource
 
 from gpuinstall import __version__
+from gpuinstall.advice import quoted
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.doctor.check import exit_code
-from gpuinstall.environments.advice import quoted
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.doctor.repair import RepairResult, RepairStep
+    from gpuinstall.finding import Finding
     from gpuinstall.sources import Sources
 
 
@@ -56,7 +56,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
         lambda screen: show(screen, found, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
-        errors=tuple({"code": each.code, "message": each.title, "hint": each.fix} for each in faults if code),
+        errors=tuple({"code": each.code, "message": each.message, "hint": each.fix} for each in faults if code),
     )
 
 
@@ -133,11 +133,11 @@ def last_line(found: Examination) -> str:
     """Say that all is well, or what to do first; a note with nothing to do is no fault."""
     first = next((finding for finding in found.findings if finding.blocking or finding.fix), None)
     if first is not None:
-        return f"first: {(first.fix or first.title).splitlines()[0].partition('   #')[0]}"
+        return f"first: {(first.fix or first.message).splitlines()[0].partition('   #')[0]}"
     return "healthy" if found.environment else "healthy; for an environment: gpuinstall install"
 
 
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
     word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
-    terminal.prose(f"{word} {finding.title}" + (f"   [{finding.id}]" if finding.id else ""), 6)
-    terminal.rows([("why", finding.why), ("do", finding.fix)])
+    terminal.prose(f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6)
+    terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.failures.classify import RecognisedCause
-    from gpuinstall.failures.table import Advice, Lookalike
+    from gpuinstall.failures.table import Lookalike, RefutedAdvice
     from gpuinstall.learned.row import LearnedRow
 
 SURE = 0.75
@@ -79,7 +79,7 @@ def read_text(text: str | None) -> str:
 
 
 def document(
-    causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[Advice, ...]
+    causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[RefutedAdvice, ...]
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
     data: dict[str, Any] = {"causes": [{**cause.to_dict(), "page": page_of(cause.id)} for cause in causes]}
@@ -97,7 +97,7 @@ def show(
     terminal: Terminal,
     causes: tuple[RecognisedCause, ...],
     others: tuple[tuple[Lookalike, str], ...],
-    advice: tuple[Advice, ...],
+    advice: tuple[RefutedAdvice, ...],
     words: Mapping[str, str],
 ) -> None:
     """Print the explanation for a person."""
@@ -217,7 +217,7 @@ def _decoded(blocks: Iterator[bytes]) -> Iterator[str]:
     yield decoder.decode(b"", final=True)
 
 
-def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice, ...]) -> None:
+def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]) -> None:
     failure = load_failures()[cause.id]
     surety = f"{cause.confidence:.0%} sure"
     terminal.prose(f"{cause.title}   [{cause.id}, {surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
@@ -228,5 +228,5 @@ def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Advice
     terminal.rows([*rows, *_refuted(advice), ("page", page_of(cause.id))], LABEL)
 
 
-def _refuted(advice: Iterable[Advice]) -> list[tuple[str, str]]:
+def _refuted(advice: Iterable[RefutedAdvice]) -> list[tuple[str, str]]:
     return [("not", f"{each.told}: {each.why}") for each in advice]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Driver, Gpu, Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Driver, Gpu, Machine
 
 
 @click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
@@ -68,11 +69,11 @@ def machine_line(machine: Machine) -> str:
     return " · ".join(filter(None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")))
 
 
-def show_problem(terminal: Terminal, problem: Problem) -> None:
+def show_problem(terminal: Terminal, problem: Finding) -> None:
     """Print what happened, why, what was seen, what to do."""
     word = terminal.style("error:", "red") if problem.blocking else terminal.style("note:", "yellow")
     terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
-    terminal.rows([("why", problem.why), ("seen", problem.seen), ("do", problem.fix)])
+    terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -180,7 +180,7 @@ class Terminal:
         page = page_of(error.id) if error.id else None
         said = broken(f"error: {error.message}{mark}", width, len("error: "))
         self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
-        for label, text in (("why", error.why), ("seen", error.seen), ("do", error.hint), ("page", page)):
+        for label, text in (("why", error.why), ("seen", error.evidence), ("do", error.hint), ("page", page)):
             if text:
                 self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:

@@ -100,7 +100,7 @@ def _interpreter(python: str | None, venv: Path) -> Path:
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:
     seen = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
     hint = "gpuinstall probe   says what this machine was given"
-    return VerificationError("no-gpu-proven", "kernels ran on no GPU", seen=seen, hint=hint, data=verdict.to_dict())
+    return VerificationError("no-gpu-proven", "kernels ran on no GPU", evidence=seen, hint=hint, data=verdict.to_dict())
 
 
 def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:

@@ -1,14 +1,13 @@
-"""What a check of the doctor is given, all of it read before, and what it finds, with the commands of the table."""
+"""What a check of the doctor is given, all of it read before, and the order of what is found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from gpuinstall.doctor.contents import EnvironmentContents
 from gpuinstall.doctor.repair import RepairSource
-from gpuinstall.failures.problems import FixContext, fix_of
-from gpuinstall.failures.table import load_problems
+from gpuinstall.failures.problems import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.contents import InstalledPackages
     from gpuinstall.doctor.project import ProjectFolder
     from gpuinstall.doctor.shell import ShellVariables
-    from gpuinstall.machine import Machine, Problem
-
-Where = Literal["machine", "environment", "project"]
+    from gpuinstall.finding import Finding, Where
+    from gpuinstall.machine import Machine
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 
@@ -51,57 +49,9 @@ class DoctorEvidence:
         return FixContext.of_machine(self.machine).knowing(**self.words)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One fault; ``id`` is its entry in the failure catalogue, ``blocking`` says that torch cannot work with it."""
-
-    where: Where
-    code: str
-    title: str
-    why: str | None
-    fix: str | None
-    id: str | None = None
-    blocking: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write the finding as the doctor's document holds it."""
-        return {
-            "id": self.id,
-            "code": self.code,
-            "title": self.title,
-            "why": self.why,
-            "fix": self.fix,
-            "blocking": self.blocking,
-        }
-
-
-def finding(
-    where: Where,
-    code: str,
-    title: str,
-    why: str,
-    context: FixContext,
-    *,
-    entry: str | None = None,
-    blocking: bool = False,
-) -> Finding:
-    """Make a finding of the table's entry, or of the code where the table has a fix for the code itself."""
-    kind = load_problems().get(code)
-    of = code if kind else entry
-    known = entry or (kind.id if kind else None)
-    return Finding(where, code, title, why, fix_of(of, context) if of else None, known, blocking)
-
-
-def of_problem(problem: Problem) -> Finding:
-    """Read a problem of the machine as a finding."""
-    return Finding(
-        "machine", problem.code, problem.message, problem.why or problem.seen, problem.fix, problem.id, problem.blocking
-    )
-
-
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
-    once = {(finding.where, finding.code, finding.title): finding for finding in findings}
+    once = {(finding.where, finding.code, finding.message): finding for finding in findings}
     return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.doctor.check import Finding
-from gpuinstall.environments.advice import quoted
+from gpuinstall.advice import quoted
+from gpuinstall.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -87,7 +87,8 @@ def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
         names = ", ".join(path.name for path in found)
         why = "an update did not finish: these files are used by nobody"
         fix = " ".join(("rm -r", *map(quoted, found)))
-        yield Finding("environment", "leftovers", f"a broken uninstall has left {names}", why, fix, "F97")
+        message = f"a broken uninstall has left {names}"
+        yield Finding("leftovers", message, "F97", why, fixes=(fix,), where="environment", blocking=False)
 
 
 def _other_torch(evidence: DoctorEvidence, name: str, asked: Requirement) -> Finding:
@@ -96,7 +97,8 @@ def _other_torch(evidence: DoctorEvidence, name: str, asked: Requirement) -> Fin
     fix = f"gpuinstall install{evidence.words.get('into', '')} torch {name}   # both out of one resolution"
     code = f"{name}-mismatch" if name in COMPANIONS else "extension-mismatch"
     why = "it is compiled for that torch"
-    return Finding("environment", code, title, why, fix, COMPANIONS.get(name, "F56"), name in COMPANIONS)
+    entry, blocking = COMPANIONS.get(name, "F56"), name in COMPANIONS
+    return Finding(code, title, entry, why, fixes=(fix,), where="environment", blocking=blocking)
 
 
 def _packages(evidence: DoctorEvidence) -> Iterator[PackageContents]:
@@ -156,7 +158,7 @@ def _is_met(asked: Requirement, evidence: DoctorEvidence) -> bool:
 
 
 def _fault(code: str, title: str, why: str, fix: Iterable[str]) -> Finding:
-    return Finding("environment", code, title, why, "\n".join(fix), blocking=True)
+    return Finding(code, title, None, why, fixes=tuple(fix), where="environment")
 
 
 def _counts(asked: Requirement, variables: Mapping[str, str], extras: frozenset[str]) -> bool:

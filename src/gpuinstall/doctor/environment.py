@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.check import Finding, finding
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.failures.table import load_failures
 from gpuinstall.verify.coverage import uncovered
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.doctor.check import DoctorEvidence
     from gpuinstall.doctor.contents import InstalledPackages
+    from gpuinstall.finding import Finding
 
 COMPANIONS = ("torchvision", "torchaudio")
 
@@ -133,11 +134,13 @@ def extensions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
             version = evidence.installed.version(name)
             title = f"{name} {version} was built for torch {demanded}, not {evidence.torch}"
             why, context = "compiled code fits one minor of torch", evidence.context.knowing(extension=name)
-            yield finding("environment", "extension-mismatch", title, why, context, entry="F56")
+            yield finding_for(
+                "extension-mismatch", title, context, why=why, entry="F56", where="environment", blocking=False
+            )
 
 
 def _fault(evidence: DoctorEvidence, code: str, title: str, why: str, entry: str) -> Finding:
-    return finding("environment", code, title, why, evidence.context, entry=entry, blocking=True)
+    return finding_for(code, title, evidence.context, why=why, entry=entry, where="environment")
 
 
 def _bound(identity: str, name: str) -> tuple[int, ...]:

@@ -6,17 +6,19 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.advice import quoted
 from gpuinstall.doctor import damage, environment, project, shell
-from gpuinstall.doctor.check import DoctorEvidence, Finding, of_problem, ordered
+from gpuinstall.doctor.check import DoctorEvidence, ordered
 from gpuinstall.doctor.contents import read_contents, read_installed
 from gpuinstall.doctor.project import check_records, read_project
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.doctor.shell import read_shell
-from gpuinstall.environments.advice import advice_words, quoted
+from gpuinstall.environments.advice import advice_words
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
+from gpuinstall.finding import Finding
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.verify import verify_environment
@@ -87,7 +89,17 @@ class Examination:
             "machine": self.machine.to_dict(),
             "preflight": self.preflight.to_dict(),
             "environment": self.environment.to_dict() if self.environment else None,
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": [
+                {
+                    "id": finding.id,
+                    "code": finding.code,
+                    "title": finding.message,
+                    "why": finding.why or finding.evidence,
+                    "fix": finding.fix,
+                    "blocking": finding.blocking,
+                }
+                for finding in self.findings
+            ],
         }
 
 
@@ -101,7 +113,7 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     seen = look(_evidence(folder, venv, machine, sources, is_there=is_there))
     examined, failed = _verified(venv, machine, reporter) if is_there else (None, ())
-    findings = (*map(of_problem, (*machine.problems, *proof.problems)), *merged(seen, failed))
+    findings = (*machine.problems, *proof.problems, *merged(seen, failed))
     verdict, declared = examined.verdict if examined else None, read_project(folder).requirements
     further = (*check_records(folder, venv, declared), *unproven(verdict))
     missing = [_environment_missing(venv)] if named and not is_there else []
@@ -135,7 +147,8 @@ def unproven(verdict: Verdict | None) -> Iterator[Finding]:
         if device.status == "unproven":
             title = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
             why = "no kernel has shown that this environment works there"
-            yield Finding("environment", "unproven", title, why, "gpuinstall verify   # where the GPUs are, and free")
+            fixes = ("gpuinstall verify   # where the GPUs are, and free",)
+            yield Finding("unproven", title, None, why, fixes=fixes, where="environment", blocking=False)
 
 
 def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -165,7 +178,7 @@ def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[Examine
         )
     except UsageError as error:
         fix = f"gpuinstall install{advice_words(python).get('into', '')}"
-        broken = Finding("environment", error.code, error.message, error.why, fix, blocking=True)
+        broken = replace(error.finding, fixes=(fix,), where="environment")
         return ExaminedEnvironment(venv, None), (broken,)
     return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict, venv))
 
@@ -177,12 +190,11 @@ def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
             if MACHINE in fault.names:
                 continue  # a finding already
             title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fix = "\n".join(fault.fix) or f"gpuinstall verify --verbose --venv {quoted(venv)}"
-            yield Finding("environment", "kernel-failed", title, fault.title, fix, fault.cause, blocking=True)
+            fixes = fault.fix or (f"gpuinstall verify --verbose --venv {quoted(venv)}",)
+            yield Finding("kernel-failed", title, fault.cause, fault.title, fixes=fixes, where="environment")
 
 
 def _environment_missing(venv: Path) -> Finding:
     title = f"there is no environment at {venv}"
-    return Finding(
-        "environment", "environment-missing", title, None, f"gpuinstall install --venv {venv}", blocking=True
-    )
+    fix = f"gpuinstall install --venv {quoted(venv)}"
+    return Finding("environment-missing", title, fixes=(fix,), where="environment")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.check import Finding, finding
 from gpuinstall.environments.environment import installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.files import parse_toml, read_document
+from gpuinstall.finding import Finding
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.doctor.check import DoctorEvidence
+    from gpuinstall.finding import Where
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 
@@ -65,7 +67,8 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     if group in _table(pyproject, "dependency-groups"):
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
         context = context.near("grouped")
-    yield finding("project", "uv-undoes-build", title, why, context.knowing(group=group), entry="F44")
+    context = context.knowing(group=group)
+    yield finding_for("uv-undoes-build", title, context, why=why, entry="F44", where="project", blocking=False)
 
 
 def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -76,13 +79,13 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         try:
             found = fit(read_lock(path), evidence.machine, request, evidence.catalog)
         except LockError as error:
-            yield Finding("project", error.code, error.message, error.why, error.hint, blocking=False)
+            yield replace(error.finding, where="project", blocking=False)
             continue
         misfits += [found] if isinstance(found, Misfit) else []
     if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
         title = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
-        yield Finding("project", f"lock-{reason.code}", title, None, "gpuinstall lock")
+        yield _note(f"lock-{reason.code}", title, None, "gpuinstall lock", where="project")
 
 
 def check_records(folder: Path, venv: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
@@ -106,7 +109,7 @@ def changed_by_hand(venv: Path) -> Iterator[Finding]:
         added = " ".join(sorted(installed.keys() - lock.names))
         fix = f"gpuinstall install --replace {added}   # keeps what was added" if added else ""
         fix += "\n" * bool(added) + "gpuinstall install --replace   # as it was locked"
-        yield Finding("environment", "changed-by-hand", title, "something other than gpuinstall changed it", fix)
+        yield _note("changed-by-hand", title, "something other than gpuinstall changed it", fix, where="environment")
 
 
 def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
@@ -116,13 +119,17 @@ def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
     asked = recorded.declaring(declared) if declared else recorded
     for lock in locks:
         if title := asked.unlike(lock):
-            yield Finding("project", "lock-stale", title, None, "gpuinstall lock")
+            yield _note("lock-stale", title, None, "gpuinstall lock", where="project")
     for reason in changed_inputs(asked.files, folder):
         fix = command_again({reason.code}, asked.files, asked.requirements)
-        yield Finding("project", "lock-stale", f"a lock is stale: {reason.message}", None, fix)
+        yield _note("lock-stale", f"a lock is stale: {reason.message}", None, fix, where="project")
     if apart := held_apart(locks):
         title = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
-        yield Finding("project", "locks-disagree", title, "they were not made together", "gpuinstall lock")
+        yield _note("locks-disagree", title, "they were not made together", "gpuinstall lock", where="project")
+
+
+def _note(code: str, message: str, why: str | None, fix: str, *, where: Where) -> Finding:
+    return Finding(code, message, None, why, fixes=tuple(fix.splitlines()), where=where, blocking=False)
 
 
 def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import process
-from gpuinstall.environments.advice import quoted
+from gpuinstall.advice import quoted
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter, packages_folders
 from gpuinstall.files import remove
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
+    from gpuinstall.finding import Finding
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
 

@@ -11,8 +11,8 @@ from gpuinstall.facts.record import own_words, scrubbed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.doctor.check import Finding
     from gpuinstall.doctor.examination import Examination
+    from gpuinstall.finding import Finding
 
 # Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
 _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
@@ -61,7 +61,7 @@ def _lines(examination: Examination, version: str) -> Iterator[str]:
 
 def _written(finding: Finding) -> str:
     mark = f" [{finding.id}]" if finding.id else ""
-    rows = [f"- **{finding.title}**{mark}{'' if finding.blocking else ' (does not block)'}"]
-    rows += [f"  - why: {finding.why}"] if finding.why else []
+    rows = [f"- **{finding.message}**{mark}{'' if finding.blocking else ' (does not block)'}"]
+    rows += [f"  - why: {finding.why or finding.evidence}"] if finding.why or finding.evidence else []
     rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
     return "\n".join(rows)

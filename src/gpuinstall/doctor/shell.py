@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.check import Finding, finding
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.doctor.check import DoctorEvidence
     from gpuinstall.failures.problems import FixContext
+    from gpuinstall.finding import Finding
 
 CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
 ROCM_LIBRARY = re.compile(r"lib(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|rccl)\b.*\.so")
@@ -103,7 +104,7 @@ def toolkit_differs(evidence: DoctorEvidence) -> Iterator[Finding]:
 
 
 def _finding(code: str, title: str, why: str, context: FixContext, identity: str | None = None) -> Finding:
-    return finding("environment", code, title, why, context, entry=identity)
+    return finding_for(code, title, context, why=why, entry=identity, where="environment", blocking=False)
 
 
 def _entry(names: tuple[str, ...]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
-from shlex import quote
 from typing import TYPE_CHECKING
 
+from gpuinstall.advice import quoted
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import environment_of, packages_folders
 from gpuinstall.files import read_document
@@ -30,13 +29,6 @@ def advice_words(python: Path) -> dict[str, str]:
     if not (venv / "pyvenv.cfg").is_file():
         return words
     return words | {"into": words["at"] + ("" if read_marker(venv) else " --replace")}
-
-
-def quoted(word: Path | str) -> str:
-    """Write a path or a word as this system's shells read it as one."""
-    if os.name == "nt":
-        return f'"{word}"' if re.search(r"[^\w.:\\/+=-]", str(word)) else str(word)
-    return quote(str(word))
 
 
 def _toolkit(venv: Path) -> dict[str, str]:

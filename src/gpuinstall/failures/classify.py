@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.failures.problems import LINUX, FixContext, distribution_keys, fix
 from gpuinstall.failures.table import (
-    Advice,
     Failure,
     Lookalike,
+    RefutedAdvice,
     load_advice,
     load_circumstances,
     load_errors,
@@ -89,7 +89,7 @@ def lookalikes(text: str | Transcript) -> tuple[tuple[Lookalike, str], ...]:
     return tuple((known, evidence) for known, evidence in found if evidence)
 
 
-def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[Advice, ...]:
+def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[RefutedAdvice, ...]:
     """Name the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
     transcript, first = _read(text), causes[0].id if causes else ""
     cited = load_failures()[first].advice if first else ()

@@ -1,4 +1,4 @@
-"""What to do about a failure on one machine, and a problem of a machine as a value: the table says it for everybody."""
+"""What to do about a failure on one machine, and findings with the words of the table, which says it for everybody."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
-from gpuinstall.machine import Problem
+from gpuinstall.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from gpuinstall.finding import Where
     from gpuinstall.machine import Machine
 
 ANYWHERE = "any"
@@ -88,29 +89,36 @@ def fix_of(what: str, context: FixContext, *, legacy: bool = False) -> str | Non
     return "\n".join(fix(what, context, legacy=legacy)) or None
 
 
-def problem(
+def finding_for(
     code: str,
     message: str,
     context: FixContext,
     *,
     why: str | None = None,
-    seen: str | None = None,
+    evidence: str | None = None,
+    entry: str | None = None,
+    where: Where = "machine",
     gpus: tuple[int, ...] = (),
     blocking: bool = True,
     legacy: bool = False,
-) -> Problem:
-    """Make a problem of the table; raise KeyError for a code that is not in it. A container needs no reboot."""
-    kind = load_problems()[code]
-    return Problem(
+) -> Finding:
+    """Make a finding with the fixes of its ``code``, or of the failure ``entry`` where the table has no such code.
+
+    Raise KeyError where the table has neither. A container needs no reboot.
+    """
+    kind = load_problems().get(code)
+    needs = (need for need in (kind.needs if kind else ()) if need != "reboot" or "container" not in context.keys)
+    return Finding(
         code=code,
         message=message,
-        fix=fix_of(code, context, legacy=legacy),
-        id=kind.id,
-        blocking=blocking,
-        gpus=gpus,
+        id=entry or (kind.id if kind else None),
         why=why,
-        seen=seen,
-        needs=tuple(need for need in kind.needs if need != "reboot" or "container" not in context.keys),
+        evidence=evidence,
+        fixes=fix(code if kind or not entry else entry, context, legacy=legacy),
+        where=where,
+        gpus=gpus,
+        blocking=blocking,
+        needs=tuple(needs),
     )
 
 

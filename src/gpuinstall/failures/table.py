@@ -106,7 +106,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Advice:
+class RefutedAdvice:
     """What people are often told to do, and why not; ``right`` names the failures for which it is good advice."""
 
     id: str
@@ -185,10 +185,10 @@ def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
 
 
 @cache
-def load_advice() -> Mapping[str, Advice]:
+def load_advice() -> Mapping[str, RefutedAdvice]:
     """Read the common wrong advice, by its ids."""
     return {
-        item["id"]: Advice(
+        item["id"]: RefutedAdvice(
             item["id"], item["told"], item["why"], tuple(map(Pattern, item["says"])), tuple(item.get("right", ()))
         )
         for item in _read("advice")["advice"]

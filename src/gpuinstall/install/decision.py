@@ -162,7 +162,7 @@ def _no_lock_fits(misfits: Sequence[Misfit], options: InstallOptions) -> LockErr
     return LockError(
         "lock-does-not-fit",
         "no lock here runs on this machine",
-        seen=seen,
+        evidence=seen,
         hint="gpuinstall lock makes one that does",
         data={"chosen": None, "rejected": [misfit.to_dict() for misfit in misfits]},
     )

@@ -216,7 +216,7 @@ def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     return NoBuildError(
         "targets-disagree",
         "no torch version serves all of these targets",
-        seen=seen,
+        evidence=seen,
         hint="gpuinstall lock --per-target newest   makes each its own newest",
         data={"newest": alone},
     )

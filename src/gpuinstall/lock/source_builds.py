@@ -225,7 +225,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
                 f"{build} is built from source, and {chain.compiler} here is of {chain.software} {found.version}, "
                 f"torch of {chain.software} {wanted}",
                 why="torch refuses to compile with another major version than its own",
-                seen=f"{found.path} · {site.torch}",
+                evidence=f"{found.path} · {site.torch}",
                 hint=_compiler_hint(build, chain, wanted, site),
                 id="F57",
             )

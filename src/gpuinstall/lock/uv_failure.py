@@ -89,7 +89,7 @@ def build_failure(message: str) -> InstallationError | None:
         "build-failed",
         f"{package} has no wheel that fits here, and its own build failed",
         why=known.title if known else lines[-1],
-        seen="\n".join(lines),
+        evidence="\n".join(lines),
         hint=fix or f"ask for a version of {name} that has a wheel, or install what its build asks for",
         id=known.id if known else None,
     )

@@ -12,7 +12,8 @@ from gpuinstall.vendors import vendor_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.machine import Gpu, Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import Rejection
     from gpuinstall.vendors.protocol import Rules
@@ -75,7 +76,7 @@ def _left_out(gpu: Gpu, context: PlanContext) -> LeftOut | None:
     return LeftOut(gpu.index, fault.reason, fault.fix) if fault else None
 
 
-def _problem_of(gpu: Gpu, problems: tuple[Problem, ...]) -> Problem | None:
+def _problem_of(gpu: Gpu, problems: tuple[Finding, ...]) -> Finding | None:
     return next((problem for problem in problems if problem.blocking and gpu.index in problem.gpus), None)
 
 

@@ -115,7 +115,7 @@ def error_of(plan: Plan, machine: Machine) -> GpuInstallError | None:
         reason.message,
         hint=plan.fix,
         why=problem.why if problem else None,
-        seen=problem.seen if problem else None,
+        evidence=problem.evidence if problem else None,
         id=problem.id if problem else None,
     )
 

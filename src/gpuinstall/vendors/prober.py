@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.machine import Driver, Gpu, Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Driver, Gpu, Machine
     from gpuinstall.reporter import Reporter
 
 ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
@@ -36,8 +37,8 @@ class VendorFindings:
 
     gpus: tuple[Gpu, ...] = ()
     driver: Driver | None = None
-    faults: tuple[Problem, ...] = ()
-    notes: tuple[Problem, ...] = ()
+    faults: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     shows_gpu: bool = False
     l4t: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Preflight:
     """What the GPUs showed, what is wrong with them, and the seconds it took."""
 
     cards: tuple[GpuProof, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:

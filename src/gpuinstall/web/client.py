@@ -218,7 +218,7 @@ def _compare(url: str, wanted: str | None, found: str) -> None:
             "hash-mismatch",
             f"{url} is not the file that was expected",
             why="it was exchanged on its server, or damaged on its way",
-            seen=f"sha256 {found} instead of {wanted}",
+            evidence=f"sha256 {found} instead of {wanted}",
         )
 
 

@@ -106,5 +106,5 @@ class MeteredRanges:
             raise WheelError(
                 "wheel-too-large",
                 "more of the wheel would have to be read than any real one needs",
-                seen="{} bytes, {} inflated, {} requests".format(*used),
+                evidence="{} bytes, {} inflated, {} requests".format(*used),
             )

@@ -13,7 +13,7 @@ from gpuinstall.machine import Machine
 from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.check import Finding
+    from gpuinstall.finding import Finding
 
 
 def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:

@@ -21,7 +21,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.doctor.evidence import found as found_in
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.check import Finding
+    from gpuinstall.finding import Finding
 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\x00" + bytes(80)
@@ -79,14 +79,14 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site:
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
-    assert finding.title == "torch 2.14.1+cu126 has lost all or part of 1 of its 1 files: torch/__init__.py"
+    assert finding.message == "torch 2.14.1+cu126 has lost all or part of 1 of its 1 files: torch/__init__.py"
     where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
     assert finding.fix == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
 
 
 def test_a_file_that_was_cut_is_found(site: Site) -> None:
     (site.folder / "triton" / "__init__.py").write_bytes(b"x")
-    assert [finding.title.split()[0] for finding in site.findings()] == ["triton"]
+    assert [finding.message.split()[0] for finding in site.findings()] == ["triton"]
 
 
 def test_what_torch_does_not_need_is_not_looked_at(site: Site) -> None:
@@ -100,19 +100,19 @@ def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, aske
     next(site.folder.glob(f"{missing}-*")).rename(site.folder / "away")
     (finding,) = site.findings()
     assert finding.code == "requirement-unmet"
-    assert finding.title == f"torch 2.14.1+cu126 needs {asked}, and it is not there"
+    assert finding.message == f"torch 2.14.1+cu126 needs {asked}, and it is not there"
     assert (finding.fix or "").endswith(f" {asked}")
 
 
 def test_a_requirement_in_another_version_is_named(site: Site) -> None:
     next(site.folder.glob("triton-*")).rename(site.folder / "triton-3.4.0.dist-info")
-    assert site.findings()[0].title == "torch 2.14.1+cu126 needs triton==3.5, and 3.4.0 is there"
+    assert site.findings()[0].message == "torch 2.14.1+cu126 needs triton==3.5, and 3.4.0 is there"
 
 
 def test_extras_of_a_requirement_are_followed(site: Site) -> None:
     site.add("torchvision", "0.29.1+cu126", "cuda-toolkit[cublas]==12.6")
     site.add("cuda-toolkit", "12.6", 'nvidia-cublas ; extra == "cublas"', 'nvidia-cufft ; extra == "cufft"')
-    assert [finding.title for finding in site.findings()] == [
+    assert [finding.message for finding in site.findings()] == [
         "cuda-toolkit 12.6 needs nvidia-cublas, and it is not there"
     ]
 
@@ -121,14 +121,14 @@ def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> Non
     site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
     (finding,) = site.findings()
     assert (finding.code, finding.id, finding.blocking) == ("torchaudio-mismatch", "F48", True)
-    assert finding.title == "torchaudio 2.10.0+cu126 needs torch==2.10.0, and 2.14.1+cu126 is there"
+    assert finding.message == "torchaudio 2.10.0+cu126 needs torch==2.10.0, and 2.14.1+cu126 is there"
     assert (finding.fix or "").startswith(f"gpuinstall install --venv {site.venv} --replace torch torchaudio ")
 
 
 def test_compiled_files_of_another_python_are_named(site: Site) -> None:
     site.add("markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY})
     site.add("torchvision", "0.29.1+cu126", "markupsafe")
-    assert [finding.title for finding in site.findings()] == [
+    assert [finding.message for finding in site.findings()] == [
         "markupsafe 3.0 is compiled for Python 3.11, and this is Python 3.12"
     ]
 
@@ -136,7 +136,7 @@ def test_compiled_files_of_another_python_are_named(site: Site) -> None:
 def test_libraries_for_another_processor_are_named(site: Site) -> None:
     site.add("torchvision", "0.29.1+cu126", files={"torchvision/image.so": FOREIGN})
     (finding,) = site.findings()
-    assert finding.title == "torchvision 0.29.1+cu126 is compiled for aarch64 processors, and this is x86_64"
+    assert finding.message == "torchvision 0.29.1+cu126 is compiled for aarch64 processors, and this is x86_64"
     arm = Machine("linux", "arm64", "glibc", "2.36")
     assert site.findings(arm) == []
 
@@ -194,9 +194,9 @@ def test_only_steps_in_this_environment_are_taken(site: Site) -> None:
 
 
 def _fix(line: str) -> Finding:
-    from gpuinstall.doctor.check import Finding
+    from gpuinstall.finding import Finding
 
-    return Finding("environment", "x", "x", None, line)
+    return Finding("x", "x", fixes=(line,), where="environment")
 
 
 def test_what_is_missing_is_named_by_its_specifier_alone() -> None:

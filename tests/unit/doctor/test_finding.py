@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuinstall.doctor.check import Finding, exit_code, of_problem, ordered
+from gpuinstall.doctor.check import exit_code, ordered
 from gpuinstall.doctor.examination import merged
-from gpuinstall.machine import Gpu, Machine, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Gpu, Machine
 
-MACHINE = Finding("machine", "driver-missing", "no driver", None, "sudo apt install x", "F01", blocking=True)
-NOTE = Finding("machine", "gpu-not-ours", "1 of 8", None, None)
-ENVIRONMENT = Finding("environment", "kernel-failed", "GPU 0", None, "gpuinstall install", "F49", blocking=True)
-POISON = Finding("environment", "library-path-poisoned", "LD_LIBRARY_PATH", None, "unset LD_LIBRARY_PATH", "F49")
-PROJECT = Finding("project", "uv-undoes-build", "uv", None, "gpuinstall export uv", "F44")
+MACHINE = Finding("driver-missing", "no driver", "F01", fixes=("sudo apt install x",))
+NOTE = Finding("gpu-not-ours", "1 of 8", blocking=False)
+ENVIRONMENT = Finding("kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment")
+POISON = Finding("library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False)
+PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
 
 
 def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
@@ -27,11 +28,11 @@ def test_the_exit_status_is_the_machines_before_the_environments() -> None:
     sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([NOTE, PROJECT, POISON], sound) == 0
     assert exit_code([ENVIRONMENT, NOTE], sound) == 5
-    assert exit_code([ENVIRONMENT, MACHINE], sound.with_problems([Problem("driver-missing", "no driver")])) == 8
+    assert exit_code([ENVIRONMENT, MACHINE], sound.with_problems([Finding("driver-missing", "no driver")])) == 8
 
 
 def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
-    lost = [Problem("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
+    lost = [Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
     two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([MACHINE], two.with_problems(lost[:1])) == 0
     assert exit_code([MACHINE], two.with_problems(lost)) == 8
@@ -42,15 +43,3 @@ def test_a_failed_check_is_said_by_what_explains_it() -> None:
     assert merged([POISON], ()) == (POISON,)
     other = replace(ENVIRONMENT, id="F37")
     assert merged([POISON], (other,)) == (POISON, other)
-
-
-def test_a_problem_of_the_machine_is_a_finding_with_the_same_words() -> None:
-    problem = Problem("gpu-lost", "GPU 1 is lost", "reboot", "F08", seen="Xid 79")
-    assert of_problem(problem).to_dict() == {
-        "id": "F08",
-        "code": "gpu-lost",
-        "title": "GPU 1 is lost",
-        "why": "Xid 79",
-        "fix": "reboot",
-        "blocking": True,
-    }

@@ -115,7 +115,7 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
     (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
     assert finding.fix == "gpuinstall lock"
-    assert "pylock.cpu.toml" in finding.title
+    assert "pylock.cpu.toml" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path: Path) 
     locked = {"torch": "2.14.1+cpu", "numpy": "2.3.4", "rich": "14.2.0"}
     installed = {"torch": "2.14.1+cpu", "numpy": "1.26.4", "cowsay": "6.1"}
     [found] = changed_by_hand(environment(tmp_path, locked, installed))
-    assert "cowsay 6.1 (not locked), numpy 1.26.4 (locked: 2.3.4), rich is gone" in found.title
+    assert "cowsay 6.1 (not locked), numpy 1.26.4 (locked: 2.3.4), rich is gone" in found.message
     assert "gpuinstall install --replace cowsay" in (found.fix or "")
 
 
@@ -46,10 +46,10 @@ def test_locks_of_other_requests_are_stale(tmp_path: Path) -> None:
     lock(tmp_path, "cu126", '["torch", "rich"]', 1)
     [found] = locks_apart(tmp_path, ())
     assert (found.code, found.fix) == ("lock-stale", "gpuinstall lock")
-    assert "pylock.cpu.toml was made for torch, and torch rich is asked for" in found.title
+    assert "pylock.cpu.toml was made for torch, and torch rich is asked for" in found.message
 
 
 def test_a_device_that_was_never_proven_is_a_note() -> None:
     busy = Device(1, "NVIDIA A100", unproven="busy")
     [found] = unproven(Verdict(VerifiedEnvironment(), (busy,)))
-    assert (found.code, found.blocking, found.title) == ("unproven", False, "GPU 1 is not proven: busy")
+    assert (found.code, found.blocking, found.message) == ("unproven", False, "GPU 1 is not proven: busy")

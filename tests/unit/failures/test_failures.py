@@ -10,7 +10,7 @@ import pytest
 
 from gpuinstall.failures import table
 from gpuinstall.failures.classify import classify
-from gpuinstall.failures.problems import FixContext, fix, problem
+from gpuinstall.failures.problems import FixContext, finding_for, fix
 from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
 from gpuinstall.machine import Machine
 
@@ -113,7 +113,7 @@ def _forget() -> None:
 @pytest.mark.usefixtures("with_a_new_entry")
 def test_a_new_failure_is_one_entry() -> None:
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
-    reported = problem("spindle-missing", "no spindle", FixContext.of_machine(HERE))
+    reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
     assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
     assert reported.fix == "\n".join(cause.fix)

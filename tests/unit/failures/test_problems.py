@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.check import finding
 from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures.classify import Circumstances, classify
-from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, fix, fix_of, problem
+from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, finding_for, fix, fix_of
 from gpuinstall.failures.table import load_distributions, load_errors, load_failures, load_problems, load_words
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
@@ -62,8 +61,8 @@ def _fixes(failure: Failure, machine: Machine) -> set[str]:
     context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
     proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
     said = {"\n".join(fix(failure.id, context)), "\n".join(proof.failed("linear", "failed", failure.id).fix)}
-    said.add(str(finding("environment", "its-code", "x", "y", context, entry=failure.id).fix))
-    return said | {str(problem(kind.code, "x", context).fix) for kind in failure.problems if kind.fix is None}
+    said.add(str(finding_for("its-code", "x", context, why="y", entry=failure.id, where="environment").fix))
+    return said | {str(finding_for(kind.code, "x", context).fix) for kind in failure.problems if kind.fix is None}
 
 
 def _usable(fixes: set[str]) -> set[str]:
@@ -133,7 +132,7 @@ def test_a_number_of_a_library_means_one_code() -> None:
 
 def test_a_code_or_an_id_that_is_not_in_the_table_is_refused() -> None:
     with pytest.raises(KeyError):
-        problem("no-such-problem", "x", FixContext())
+        finding_for("no-such-problem", "x", FixContext())
     with pytest.raises(KeyError):
         fix("F00", FixContext())
 

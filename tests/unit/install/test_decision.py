@@ -10,6 +10,7 @@ import pytest
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import LockError, MachineError
+from gpuinstall.finding import Finding
 from gpuinstall.install.decision import (
     BuildEnvironment,
     Decision,
@@ -26,7 +27,7 @@ from gpuinstall.install.decision import (
 from gpuinstall.install.inspection import ExistingEnvironment
 from gpuinstall.install.options import InstallOptions
 from gpuinstall.lock.lock import Lock, parse
-from gpuinstall.machine import Machine, Problem
+from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -66,7 +67,7 @@ OLDER = lock("2.13.0+cpu")
 NEWER = lock("2.14.1+cpu")
 DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"})
 CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
-BROKEN = replace(MACHINE, problems=(Problem("driver-library-mismatch", "F03", "differ", "sudo reboot"),))
+BROKEN = replace(MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),))
 ELSEWHERE = replace(OPTIONS, here=None)
 ANOTHER = replace(MACHINE, arch="aarch64")
 

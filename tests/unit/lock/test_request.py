@@ -48,7 +48,7 @@ def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest
     with pytest.raises(NoBuildError) as caught:
         plan_locks(disagreeing)
     assert caught.value.code == "targets-disagree"
-    assert "cu118" in (caught.value.seen or "")
+    assert "cu118" in (caught.value.evidence or "")
     assert torches(disagreeing, newest=True)[0] == torches(lock_requests("cu118"))[0]
 
 

@@ -90,7 +90,7 @@ def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object)
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
     assert "fastlib==1.0" in error.message
-    lines = error.seen.splitlines()
+    lines = error.evidence.splitlines()
     assert "running build_ext" in lines
     assert any("fast.h: No such file" in line for line in lines)
     assert lines[-1] == "error: command 'cc' failed with exit code 1"
@@ -101,8 +101,8 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
     told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
     error = build_failure(f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}")
     assert error
-    assert (error.seen or "").endswith("KeyError: 'HOME'")
-    assert "secret" not in (error.seen or "")
+    assert (error.evidence or "").endswith("KeyError: 'HOME'")
+    assert "secret" not in (error.evidence or "")
 
 
 def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.machine import Environment, Gpu, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Environment, Gpu
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -76,7 +77,7 @@ def test_a_gpu_of_another_maker_is_named_in_a_warning() -> None:
     [
         {"environment": Environment(container="docker")},
         {"signs": ("CI",)},
-        {"problems": (Problem("gpu-not-ours", "8 cards on the bus are not ours", blocking=False),)},
+        {"problems": (Finding("gpu-not-ours", "8 cards on the bus are not ours", blocking=False),)},
     ],
 )
 def test_a_machine_that_looks_like_a_builder_is_warned(signs: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.machine import Machine, MigDevice, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Machine, MigDevice
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.candidates import best_cover
 from gpuinstall.plan.context import PlanContext
@@ -56,7 +57,7 @@ def test_to_ask_for_no_gpu_is_not_to_ask_for_the_cpu() -> None:
 
 
 def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for() -> None:
-    asked = machine("A100", problems=(Problem("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),))
+    asked = machine("A100", problems=(Finding("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),))
 
     assert plan(asked).status == "partial"
     assert plan(asked, gpus=("0",)).status == "ok"

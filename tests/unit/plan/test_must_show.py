@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.machine import Environment, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Environment
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -89,7 +90,7 @@ def test_a_card_that_the_driver_ignores_beside_a_good_one_is_left_out() -> None:
 
 
 def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
-    others = Problem("gpu-not-ours", "7 other cards are on the bus", blocking=False)
+    others = Finding("gpu-not-ours", "7 other cards are on the bus", blocking=False)
     made = plan(machine("A100", environment=Environment(container="kubernetes"), problems=(others,)))
 
     assert (build(made), made.status) == ("2.15.0+cu130", "ok")
@@ -185,7 +186,7 @@ def test_without_any_other_python_to_be_had_the_next_torch_is_taken() -> None:
 
 
 def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the_cpu() -> None:
-    broken = machine("A100", problems=(Problem("driver-library-mismatch", "versions differ", fix="sudo reboot"),))
+    broken = machine("A100", problems=(Finding("driver-library-mismatch", "versions differ", fixes=("sudo reboot",)),))
 
     made = plan(broken)
     assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 8, "driver-library-mismatch")
@@ -194,7 +195,7 @@ def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the
 
 
 def test_a_problem_of_one_gpu_leaves_only_that_gpu_out() -> None:
-    lost = Problem("gpu-lost", "GPU 1 fell off the bus", gpus=(1,))
+    lost = Finding("gpu-lost", "GPU 1 fell off the bus", gpus=(1,))
     eight = machine(*["A100"] * 8, problems=(lost,))
 
     made = plan(eight)
@@ -205,7 +206,7 @@ def test_a_problem_of_one_gpu_leaves_only_that_gpu_out() -> None:
 
 
 def test_a_lost_gpu_that_is_no_longer_listed_is_still_named() -> None:
-    made = plan(machine("A100", problems=(Problem("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),)))
+    made = plan(machine("A100", problems=(Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),)))
 
     assert (made.status, [(run.index, run.how) for run in made.gpus]) == ("partial", [(0, "sass"), (7, "none")])
 

@@ -9,7 +9,8 @@ import pytest
 
 from gpuinstall import probe
 from gpuinstall.facts.steps import MachineFacts, Step, take
-from gpuinstall.machine import Gpu, Machine, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Gpu, Machine
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.prober import STEPS, NvidiaProber
@@ -35,7 +36,7 @@ class AcmeProber:
 
     def conclude(self, evidence: str | None, facts: MachineFacts) -> VendorFindings:
         cards = [device for device in facts.devices if device.vendor == 0x1002]
-        fault = Problem("acme-driver-missing", "Acme's driver is missing")
+        fault = Finding("acme-driver-missing", "Acme's driver is missing")
         return VendorFindings(
             gpus=tuple(Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)),
             faults=(fault,) if cards and evidence is None else (),
@@ -65,7 +66,7 @@ def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
 
 
 def test_every_makers_gpus_are_proven() -> None:
-    machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Problem("no-nvidia", "none"),))
+    machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Finding("no-nvidia", "none"),))
     assert probe.preflight(machine, SilentReporter(), seconds=1.0).cards == (GpuProof(0, "proven"),)
 
 

@@ -150,7 +150,7 @@ def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_pa
     machine = windows(tmp_path, broken, no_nvml(), no_libcuda())
     (problem,) = machine.problems
     assert (machine.os, problem.code, problem.id) == ("windows", "driver-missing", "F01")
-    assert "error code 43" in (problem.seen or "")
+    assert "error code 43" in (problem.evidence or "")
     assert "https://www.nvidia.com" in (problem.fix or "")
 
 

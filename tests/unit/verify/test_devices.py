@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
 
 MACHINE = Machine("linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa")))
@@ -60,7 +61,7 @@ def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
 
 
 def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
-    lost = Problem("gpu-lost", "GPU 1 is lost", gpus=(1,))
+    lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
     machine = Machine("linux", "x86_64", gpus=(Gpu(0, "NVIDIA A", "GPU-aaa"), Gpu(1), Gpu(2, "NVIDIA C")))
     assert [unproven for _, unproven in names({}, machine.with_problems([lost]))] == [None, "GPU 1 is lost", None]
 

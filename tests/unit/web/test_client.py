@@ -163,7 +163,7 @@ def test_download_with_another_hash_leaves_nothing(host: Host, client: Client, t
     with pytest.raises(InstallationError) as caught:
         client.download(f"{host.url}/file.whl", place, "0" * 64, _ignore)
     assert caught.value.code == "hash-mismatch"
-    assert "0" * 64 in (caught.value.seen or "")
+    assert "0" * 64 in (caught.value.evidence or "")
     assert list(place.parent.iterdir()) == []
 
 

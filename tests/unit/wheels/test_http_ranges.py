@@ -75,7 +75,7 @@ def test_a_file_that_changes_while_it_is_read() -> None:
 def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them() -> None:
     with server(serving(DATA, **{"Accept-Ranges": "none"})) as host:
         error = _failure(f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@"))
-    assert "geheim" not in f"{error.message} {error.seen} {error.why} {error.hint}"
+    assert "geheim" not in f"{error.message} {error.evidence} {error.why} {error.hint}"
 
 
 def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials() -> None:

@@ -177,7 +177,7 @@ def test_limits(limits: Limits) -> None:
     with pytest.raises(WheelError) as caught:
         read_torch(WheelReader(Bytes(SOUND), limits))
     assert caught.value.code == "wheel-too-large"
-    assert caught.value.seen
+    assert caught.value.evidence
 
 
 class _Endless(Bytes):

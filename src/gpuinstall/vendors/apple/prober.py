@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.steps import MachineFacts, Step, take
-from gpuinstall.failures.problems import FixContext, problem
+from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.apple.mac import Mac, read_mac
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuinstall.facts.source import Source
-    from gpuinstall.machine import Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.apple.mac import MacGpu
     from gpuinstall.vendors.prober import GpuHealth
@@ -81,19 +82,20 @@ def given_gpus(mac: Mac) -> tuple[MacGpu, ...]:
     return () if mac.virtual else tuple(gpu for gpu in mac.gpus if gpu.apples)
 
 
-def _faults(evidence: AppleEvidence) -> Iterator[Problem]:
+def _faults(evidence: AppleEvidence) -> Iterator[Finding]:
     if evidence.facts.host.translated and evidence.facts.host.os == "macos":
         message = "this Python is for Intel processors and runs under Rosetta, on a Mac with Apple silicon"
         why = "torch for Intel Macs ended with 2.2.2, and none of its builds reaches this GPU"
-        yield problem("python-under-rosetta", message, _context(evidence), why=why, seen="sysctl.proc_translated: 1")
+        facts = "sysctl.proc_translated: 1"
+        yield finding_for("python-under-rosetta", message, _context(evidence), why=why, evidence=facts)
 
 
-def _notes(evidence: AppleEvidence) -> Iterator[Problem]:
+def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
     mac = evidence.mac
     if mac.virtual and mac.gpus:
         message = f"not used: {mac.gpus[0].name}, the stand-in for a GPU of a virtual machine"
         why = "torch says there that MPS is available, whether or not its kernels work"
-        yield problem("gpu-of-a-virtual-mac", message, _context(evidence), why=why, blocking=False)
+        yield finding_for("gpu-of-a-virtual-mac", message, _context(evidence), why=why, blocking=False)
 
 
 def _context(evidence: AppleEvidence) -> FixContext:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.bus import DEVICES
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
-from gpuinstall.failures.problems import problem
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.intel.chips import architecture_of
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access, Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.machine import Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
@@ -103,7 +104,7 @@ class IntelProber:
         return {}
 
 
-def _faults(evidence: IntelEvidence) -> Iterator[Problem]:
+def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
     """Say why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""
     level_zero, cards, context = evidence.level_zero, evidence.given, evidence.fix_context
     if not cards or evidence.answering or not level_zero.asked:
@@ -112,24 +113,24 @@ def _faults(evidence: IntelEvidence) -> Iterator[Problem]:
     denied = [device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"]
     if not level_zero.library:
         message, why = "Level Zero is not installed: no program can compute on Intel's GPU", level_zero.error
-        yield problem("level-zero-missing", message, context, why=why, seen=seen, gpus=gpus)
+        yield finding_for("level-zero-missing", message, context, why=why, evidence=seen, gpus=gpus)
     elif denied:
         message = f"the render node of {' and '.join(denied)} may not be opened"
-        yield problem("render-not-permitted", message, context, why="Level Zero opens it", seen=seen, gpus=gpus)
+        yield finding_for("render-not-permitted", message, context, why="Level Zero opens it", evidence=seen, gpus=gpus)
     else:
         message = f"Level Zero shows no GPU{f' ({level_zero.error})' if level_zero.error else ''}"
         why = "its driver, Intel's compute runtime, is missing or older than the GPU"
-        yield problem("level-zero-without-gpu", message, context, why=why, seen=seen, gpus=gpus)
+        yield finding_for("level-zero-without-gpu", message, context, why=why, evidence=seen, gpus=gpus)
 
 
-def _notes(evidence: IntelEvidence) -> Iterator[Problem]:
+def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
     """Name the cards of the bus that a container or a job was not given."""
     withheld = [device for device, _ in evidence.cards if (device, _) not in evidence.given]
     if withheld and not evidence.answering:
         room = "container" if evidence.facts.container.engine else "job"
         names = ", ".join(f"Intel {device.id} at {device.address}" for device in withheld)
         why = "its render node is missing here"
-        yield problem(
+        yield finding_for(
             "gpu-not-ours", f"not given to this {room}: {names}", evidence.fix_context, why=why, blocking=False
         )
 

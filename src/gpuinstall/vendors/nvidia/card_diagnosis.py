@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.problems import problem
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
 from gpuinstall.vendors.nvidia.faults import evidence_line, held_by_nouveau
 from gpuinstall.vendors.nvidia.gpus import is_same
@@ -13,7 +13,7 @@ from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from gpuinstall.vendors.nvidia.chips import DriverSpan
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
     from gpuinstall.vendors.nvidia.gpus import DetectedGpu
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOST = 15
 
 
-def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Problem]:
+def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Finding]:
     """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
     for gpu in evidence.nvml.gpus:
         yield from (found for predicate in OF_LISTED_GPUS if (found := predicate(evidence, gpu)))
@@ -37,7 +37,7 @@ def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, dr
             yield next(found for predicate in OF_UNLISTED_CARDS if (found := predicate(evidence, card, each.gpu.index)))
 
 
-def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """NVML lists it, and it has fallen off the bus."""
     if gpu.error != LOST:
         return None
@@ -45,7 +45,7 @@ def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
     return _fault(evidence, gpu.index, "gpu-lost", f"GPU {gpu.index} is lost", why)
 
 
-def not_permitted(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def not_permitted(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """Its device node is refused."""
     if gpu.error != NO_PERMISSION:
         return None
@@ -53,7 +53,7 @@ def not_permitted(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
     return _fault(evidence, gpu.index, "gpu-not-permitted", f"GPU {gpu.index} may not be opened", why)
 
 
-def unreachable(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def unreachable(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """NVML refuses it for another reason."""
     if gpu.error in (None, LOST, NO_PERMISSION):
         return None
@@ -61,7 +61,7 @@ def unreachable(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
     return _fault(evidence, gpu.index, "gpu-unreachable", f"GPU {gpu.index} does not answer", why)
 
 
-def without_mig_instances(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def without_mig_instances(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """MIG is on, and no instance was made."""
     if gpu.error is not None or not gpu.mig or gpu.slices:
         return None
@@ -69,7 +69,7 @@ def without_mig_instances(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | N
     return _fault(evidence, gpu.index, "mig-without-instances", message, why)
 
 
-def prohibited(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def prohibited(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """Its compute mode admits no program."""
     if gpu.error is not None or not gpu.prohibited:
         return None
@@ -77,7 +77,7 @@ def prohibited(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
     return _fault(evidence, gpu.index, "compute-mode-prohibited", message, why)
 
 
-def memory_damaged(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def memory_damaged(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """A row of its memory could not be replaced."""
     if gpu.error is not None or not gpu.remap_failed:
         return None
@@ -88,7 +88,7 @@ def memory_damaged(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
 OF_LISTED_GPUS = (lost, not_permitted, unreachable, without_mig_instances, prohibited, memory_damaged)
 
 
-def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
+def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is.
 
     A device that CUDA does not identify may be any of the cards: the preflight decides.
@@ -101,12 +101,12 @@ def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Problem | None:
     return _fault(evidence, gpu.index, "gpu-hidden-from-cuda", message, why)
 
 
-def bound_to_nouveau(evidence: NvidiaEvidence, card: BusCard, index: int) -> Problem | None:
+def bound_to_nouveau(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
     """The kernel's own driver has it."""
     return held_by_nouveau(evidence, card, (index,)) if card.device.driver == "nouveau" else None
 
 
-def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Problem | None:
+def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
     """The driver is not one for this chip: of another time, or of the other flavour."""
     module, driver = evidence.kernel.module, evidence.driver
     if card.chip is None or driver is None:
@@ -118,10 +118,10 @@ def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Pr
     (code, why), legacy = found, span.last is not None
     context = evidence.fix_context.knowing(branch=span.last or drivers().recommended_branch)
     message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
-    return problem(code, message, context, why=why, seen=facts, gpus=(index,), legacy=legacy)
+    return finding_for(code, message, context, why=why, evidence=facts, gpus=(index,), legacy=legacy)
 
 
-def fallen_off_the_bus(evidence: NvidiaEvidence, card: BusCard, index: int) -> Problem:
+def fallen_off_the_bus(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding:
     """Nothing else explains why the driver does not list it."""
     message = f"{card.name} is on the bus, and the driver does not list it"
     return _fault(evidence, index, "gpu-lost", message, "it has fallen off the bus or failed to start")
@@ -130,9 +130,9 @@ def fallen_off_the_bus(evidence: NvidiaEvidence, card: BusCard, index: int) -> P
 OF_UNLISTED_CARDS = (bound_to_nouveau, ignored_by_driver, fallen_off_the_bus)
 
 
-def _fault(evidence: NvidiaEvidence, gpu: int, code: str, message: str, why: str) -> Problem:
+def _fault(evidence: NvidiaEvidence, gpu: int, code: str, message: str, why: str) -> Finding:
     context = evidence.fix_context.knowing(gpu=gpu)
-    return problem(code, message, context, why=why, seen=evidence_line(evidence), gpus=(gpu,))
+    return finding_for(code, message, context, why=why, evidence=evidence_line(evidence), gpus=(gpu,))
 
 
 def _must_list_all(evidence: NvidiaEvidence) -> bool:

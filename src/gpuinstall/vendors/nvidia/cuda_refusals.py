@@ -17,7 +17,8 @@ from gpuinstall.versions import DriverVersion
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuinstall.machine import Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Machine
     from gpuinstall.versions import ComputeCapability
 
 UNLISTED = "cuda-error"
@@ -94,7 +95,7 @@ def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
     return sum(capability is not None and capability >= first for capability in capabilities)
 
 
-def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Problem:
+def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Finding:
     """Say why CUDA returned ``status``: for these GPUs, or for the whole machine where none are named."""
     return problem(cause_of(status, context), gpus, evidence_line(status, context), context.fix_context)
 
@@ -114,12 +115,12 @@ def known_cause(code: str) -> CudaCause:
 
 def problem(
     cause: CudaCause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
-) -> Problem:
+) -> Finding:
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
     closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
-    found = problems.problem(
-        cause.of or cause.code, message, closer, why=cause.why, seen=facts, gpus=gpus, blocking=blocking
+    found = problems.finding_for(
+        cause.of or cause.code, message, closer, why=cause.why, evidence=facts, gpus=gpus, blocking=blocking
     )
     return replace(found, code=cause.code)
 

@@ -13,24 +13,24 @@ from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 
     Condition = Callable[[NvidiaEvidence], bool]
-    Predicate = Callable[[NvidiaEvidence], Problem | None]
+    Predicate = Callable[[NvidiaEvidence], Finding | None]
 
 # NVML's numbers, and CUDA's for no device.
 DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999
 NO_DEVICE = 100
 
 
-def machine_fault(evidence: NvidiaEvidence) -> Problem | None:
+def machine_fault(evidence: NvidiaEvidence) -> Finding | None:
     """Name what keeps the whole machine from working; None where nothing does, or where there is no GPU."""
     asked = (predicate for condition, predicate in PREDICATES if condition(evidence))
     return next((found for predicate in asked if (found := predicate(evidence))), None)
 
 
-def driver_dies(evidence: NvidiaEvidence) -> Problem | None:
+def driver_dies(evidence: NvidiaEvidence) -> Finding | None:
     """A library of the driver hangs or crashes; libcuda's fault counts only where a GPU is seen."""
     nvml, cuda = evidence.nvml, evidence.cuda
     if nvml.fault in ("timeout", "crash"):
@@ -41,7 +41,7 @@ def driver_dies(evidence: NvidiaEvidence) -> Problem | None:
     return None
 
 
-def versions_differ(evidence: NvidiaEvidence) -> Problem | None:
+def versions_differ(evidence: NvidiaEvidence) -> Finding | None:
     """The kernel module is of another release than the libraries."""
     if evidence.nvml.init != MISMATCH:
         return None
@@ -55,7 +55,7 @@ def versions_differ(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "driver-library-mismatch", message, why)
 
 
-def driver_not_permitted(evidence: NvidiaEvidence) -> Problem | None:
+def driver_not_permitted(evidence: NvidiaEvidence) -> Finding | None:
     """NVML may not open the driver."""
     if evidence.nvml.init != NO_PERMISSION:
         return None
@@ -63,7 +63,7 @@ def driver_not_permitted(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "device-nodes-unusable", "this user may not open the NVIDIA driver", why)
 
 
-def windows_driver_missing(evidence: NvidiaEvidence) -> Problem | None:
+def windows_driver_missing(evidence: NvidiaEvidence) -> Finding | None:
     """Windows, or the Windows around WSL, has the GPU and no driver that answers."""
     if evidence.facts.wsl:
         message = "WSL has a GPU, and NVIDIA's driver does not answer in it"
@@ -75,13 +75,13 @@ def windows_driver_missing(evidence: NvidiaEvidence) -> Problem | None:
     return None
 
 
-def nouveau_holds_card(evidence: NvidiaEvidence) -> Problem | None:
+def nouveau_holds_card(evidence: NvidiaEvidence) -> Finding | None:
     """No module is loaded, and the kernel's own driver has a card."""
     holder = next((card for card in evidence.cards if card.device.driver == "nouveau"), None)
     return held_by_nouveau(evidence, holder) if holder else None
 
 
-def container_lacks_libraries(evidence: NvidiaEvidence) -> Problem | None:
+def container_lacks_libraries(evidence: NvidiaEvidence) -> Finding | None:
     """A container has a GPU, and none of the driver's libraries."""
     if not evidence.container or evidence.has_libraries:
         return None
@@ -89,7 +89,7 @@ def container_lacks_libraries(evidence: NvidiaEvidence) -> Problem | None:
     return _lent_nothing(evidence, f"the container has a GPU and {without}")
 
 
-def nodes_refused(evidence: NvidiaEvidence) -> Problem | None:
+def nodes_refused(evidence: NvidiaEvidence) -> Finding | None:
     """The module is loaded and the libraries are there: the nodes between them are not to be opened."""
     if not evidence.kernel.module or not evidence.has_libraries or not evidence.refused:
         return None
@@ -97,7 +97,7 @@ def nodes_refused(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "device-nodes-unusable", message, "; ".join(evidence.refused))
 
 
-def libraries_missing(evidence: NvidiaEvidence) -> Problem | None:
+def libraries_missing(evidence: NvidiaEvidence) -> Finding | None:
     """The module is loaded, and no library of the driver can be used."""
     if evidence.kernel.module is None:
         return None
@@ -110,7 +110,7 @@ def libraries_missing(evidence: NvidiaEvidence) -> Problem | None:
     )
 
 
-def switched_off(evidence: NvidiaEvidence) -> Problem | None:
+def switched_off(evidence: NvidiaEvidence) -> Finding | None:
     """A file forbids the module, as the tools that switch a laptop's card off write one."""
     if not evidence.kernel.blocked_by:
         return None
@@ -118,7 +118,7 @@ def switched_off(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "gpu-switched-off", f"{_subject(evidence)} is switched off", why)
 
 
-def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Problem | None:
+def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Finding | None:
     """The module is on the disk, and Secure Boot is on."""
     if not evidence.kernel.secure_boot or not evidence.kernel.on_disk:
         return None
@@ -128,7 +128,7 @@ def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Problem | None:
     )
 
 
-def installed_in_part(evidence: NvidiaEvidence) -> Problem | None:
+def installed_in_part(evidence: NvidiaEvidence) -> Finding | None:
     """NVML itself lacks a library, and there is no module on the disk."""
     if evidence.nvml.init != LIBRARY_NOT_FOUND or evidence.kernel.on_disk:
         return None
@@ -136,7 +136,7 @@ def installed_in_part(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "driver-libraries-missing", message, why)
 
 
-def module_not_loaded(evidence: NvidiaEvidence) -> Problem | None:
+def module_not_loaded(evidence: NvidiaEvidence) -> Finding | None:
     """Libraries, or a module on the disk, show that the driver was installed."""
     kernel = evidence.kernel
     installed = evidence.has_libraries or evidence.nvml.init == DRIVER_NOT_LOADED or kernel.on_disk
@@ -147,13 +147,13 @@ def module_not_loaded(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "module-not-loaded", message, why)
 
 
-def driver_missing(evidence: NvidiaEvidence) -> Problem:
+def driver_missing(evidence: NvidiaEvidence) -> Finding:
     """There is a GPU, and nothing of a driver."""
     why = "neither its kernel module nor its libraries are there"
     return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why)
 
 
-def nvml_fails(evidence: NvidiaEvidence) -> Problem | None:
+def nvml_fails(evidence: NvidiaEvidence) -> Finding | None:
     """NVML cannot be initialized, for a reason that no other fact explains."""
     init = evidence.nvml.init
     if not init or init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
@@ -166,7 +166,7 @@ def nvml_fails(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, code, f"NVML cannot be initialized (error {init})", why)
 
 
-def libcuda_missing(evidence: NvidiaEvidence) -> Problem | None:
+def libcuda_missing(evidence: NvidiaEvidence) -> Finding | None:
     """NVML lists GPUs, and libcuda cannot be loaded."""
     if evidence.cuda.fault not in ("missing", "unloadable") or not evidence.nvml.gpus:
         return None
@@ -176,7 +176,7 @@ def libcuda_missing(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "libcuda-missing", message, evidence.cuda.error or "libcuda.so.1 is not installed")
 
 
-def nothing_listed(evidence: NvidiaEvidence) -> Problem | None:
+def nothing_listed(evidence: NvidiaEvidence) -> Finding | None:
     """Device nodes or /dev/dxg show a GPU, the driver answers, and lists none."""
     listed = evidence.cards or evidence.nvml.gpus or evidence.cuda.devices or evidence.jetson
     if listed or not evidence.shows_gpu or not (evidence.nvml.works or evidence.cuda_works):
@@ -185,7 +185,7 @@ def nothing_listed(evidence: NvidiaEvidence) -> Problem | None:
     return fault(evidence, "no-device-found", "the NVIDIA driver finds no GPU", why)
 
 
-def cuda_refuses(evidence: NvidiaEvidence) -> Problem | None:
+def cuda_refuses(evidence: NvidiaEvidence) -> Finding | None:
     """CUDA does not start while a GPU is seen, and no fault of the cards explains it."""
     init = evidence.cuda.init
     if not init or not evidence.shows_gpu:
@@ -193,8 +193,8 @@ def cuda_refuses(evidence: NvidiaEvidence) -> Problem | None:
     if init == NO_DEVICE and (_every_card_is_faulty(evidence) or _is_job_without_gpus(evidence)):
         return None
     found = refusal(init, _cuda_context(evidence))
-    facts = (found.seen, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
-    return replace(found, seen=" · ".join(fact for fact in facts if fact))
+    facts = (found.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
+    return replace(found, evidence=" · ".join(fact for fact in facts if fact))
 
 
 def always(_: NvidiaEvidence) -> bool:
@@ -238,7 +238,7 @@ PREDICATES: tuple[tuple[Condition, Predicate], ...] = (
 )
 
 
-def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Problem:
+def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Finding:
     """A container has a GPU, and not the libraries to use it."""
     lent = evidence.toolkit.capabilities
     why = f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}" if lent else "the container toolkit put no driver into it"
@@ -250,7 +250,7 @@ def _subject(evidence: NvidiaEvidence) -> str:
     return evidence.cards[0].name if evidence.cards else "the GPU of this machine"
 
 
-def _death(evidence: NvidiaEvidence, how: str, library: str, card: str, words: str | None) -> Problem:
+def _death(evidence: NvidiaEvidence, how: str, library: str, card: str, words: str | None) -> Finding:
     if how == "crash":
         return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
     why = "a card or its kernel module no longer answers, or many cards start without persistence"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.failures.problems import fix_of, problem
+from gpuinstall.failures.problems import finding_for, fix_of
 from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
 
 if TYPE_CHECKING:
     from gpuinstall.failures.problems import FixContext
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
 
 _KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
@@ -34,25 +34,25 @@ def wanted_driver(evidence: NvidiaEvidence) -> WantedDriver:
     return WantedDriver(min(last), legacy=True) if legacy else WantedDriver(drivers().recommended_branch, legacy=False)
 
 
-def fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Problem:
+def fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Finding:
     """Make a fault of the whole machine."""
-    return problem(code, message, evidence.fix_context, why=why, seen=evidence_line(evidence))
+    return finding_for(code, message, evidence.fix_context, why=why, evidence=evidence_line(evidence))
 
 
-def driver_fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Problem:
+def driver_fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Finding:
     """Make a fault that another driver repairs."""
     wanted = wanted_driver(evidence)
     context = wanted.in_words(evidence.fix_context)
-    return problem(code, message, context, why=why, seen=evidence_line(evidence), legacy=wanted.legacy)
+    return finding_for(code, message, context, why=why, evidence=evidence_line(evidence), legacy=wanted.legacy)
 
 
-def held_by_nouveau(evidence: NvidiaEvidence, card: BusCard, gpus: tuple[int, ...] = ()) -> Problem:
+def held_by_nouveau(evidence: NvidiaEvidence, card: BusCard, gpus: tuple[int, ...] = ()) -> Finding:
     """The kernel's own driver holds a card: CUDA cannot have it."""
     wanted = wanted_driver(evidence)
     install = fix_of("driver-missing", wanted.in_words(evidence.fix_context), legacy=wanted.legacy) or ""
     context = evidence.fix_context.knowing(install=install.replace(" && sudo reboot", ""))
     message, why = f"{card.name} is held by nouveau", "the kernel's own driver bound the card before NVIDIA's could"
-    return problem("nouveau-holds-gpu", message, context, why=why, seen=evidence_line(evidence), gpus=gpus)
+    return finding_for("nouveau-holds-gpu", message, context, why=why, evidence=evidence_line(evidence), gpus=gpus)
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:

@@ -6,24 +6,24 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.problems import fix_of, problem
+from gpuinstall.failures.problems import finding_for, fix
 from gpuinstall.vendors.nvidia.libcuda import is_compat
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuinstall.machine import Problem
+    from gpuinstall.finding import Finding
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
 
 
-def notes(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def notes(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """List the notes."""
     for note in NOTES:
         yield from note(evidence)
 
 
-def not_given(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """Cards that the bus shows and this process was not given."""
     reserved = [card for card in evidence.others if card.device.is_reserved]
     withheld = [card for card in evidence.others if not card.device.is_reserved]
@@ -38,14 +38,14 @@ def not_given(evidence: NvidiaEvidence) -> Iterator[Problem]:
         yield _given_none(evidence, note) if room == "container" and not evidence.shows_gpu else note
 
 
-def switched_off(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def switched_off(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A laptop's card that a file keeps switched off, and that is not on the bus."""
     if evidence.kernel.laptop and evidence.kernel.blocked_by and not evidence.shows_gpu and not evidence.others:
         why = f"{evidence.kernel.blocked_by} keeps NVIDIA's module out, and no card is on the bus"
         yield _note(evidence, "gpu-switched-off", "this laptop's NVIDIA GPU is switched off", why)
 
 
-def remap_pending(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def remap_pending(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """Memory that a reset will replace."""
     for gpu in evidence.nvml.gpus:
         if gpu.remap_pending and not gpu.remap_failed:
@@ -54,7 +54,7 @@ def remap_pending(evidence: NvidiaEvidence) -> Iterator[Problem]:
             yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
 
 
-def unlicensed(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def unlicensed(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A virtual GPU without its licence."""
     for gpu in evidence.nvml.gpus:
         if gpu.virtual and gpu.licensed is False:
@@ -63,7 +63,7 @@ def unlicensed(evidence: NvidiaEvidence) -> Iterator[Problem]:
             yield _note(evidence, "vgpu-not-licensed", message, why, gpus=(gpu.index,))
 
 
-def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A forward-compatibility libcuda that works."""
     folder, _, name = (evidence.cuda.path or "").rpartition("/")
     if evidence.cuda_works and is_compat(evidence.cuda.path):
@@ -73,7 +73,7 @@ def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Problem]:
         )
 
 
-def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """The kernel, NVML and libcuda name different releases."""
     module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
     why = "libraries of two drivers are installed, or a library was replaced while programs ran"
@@ -85,7 +85,7 @@ def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Problem]:
         yield _note(evidence, "facts-disagree", f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}", why)
 
 
-def all_hidden(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def all_hidden(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """CUDA_VISIBLE_DEVICES leaves no GPU to programs."""
     if evidence.visible is None or evidence.facts.container.job or not (evidence.nvml.gpus or evidence.cuda.devices):
         return
@@ -94,14 +94,14 @@ def all_hidden(evidence: NvidiaEvidence) -> Iterator[Problem]:
         yield _note(evidence, "visible-devices-hide-gpus", message, "it names no GPU that is there")
 
 
-def shadowed_in_wsl(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def shadowed_in_wsl(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A Linux driver inside WSL."""
     if evidence.windows and evidence.windows.shadow and not evidence.container:
         why = f"{evidence.windows.shadow} belongs to a Linux driver, which cannot work in WSL"
         yield _note(evidence, "wsl-linux-driver", "a Linux NVIDIA driver is installed in WSL", why)
 
 
-def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """An image made for a newer CUDA than the driver serves."""
     cuda = evidence.nvml.cuda or evidence.cuda.driver_version
     wanted = required_cuda(evidence.toolkit.required or "")
@@ -110,14 +110,14 @@ def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Problem]:
         yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", served=cuda)
 
 
-def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """nvidia-smi ends well and says nothing."""
     nvml = evidence.nvml
     if nvml.by == "nvidia-smi" and nvml.init is None and nvml.error and evidence.shows_gpu:
         yield _note(evidence, "smi-unreadable", "nvidia-smi says nothing of use", f"it printed: {nvml.error}")
 
 
-def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Problem]:
+def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """CUDA cannot keep the kernels that it compiles."""
     cache = evidence.facts.folders.get("kernel-cache")
     if cache and not cache.writable and evidence.shows_gpu:
@@ -159,15 +159,15 @@ def required_cuda(text: str) -> CudaVersion | None:
 
 def _note(
     evidence: NvidiaEvidence, code: str, message: str, why: str, *, gpus: tuple[int, ...] = (), **words: object
-) -> Problem:
+) -> Finding:
     """Make a note; ``words`` are those of its fix."""
-    return problem(code, message, evidence.fix_context.knowing(**words), why=why, gpus=gpus, blocking=False)
+    return finding_for(code, message, evidence.fix_context.knowing(**words), why=why, gpus=gpus, blocking=False)
 
 
-def _given_none(evidence: NvidiaEvidence, note: Problem) -> Problem:
+def _given_none(evidence: NvidiaEvidence, note: Finding) -> Finding:
     asked = evidence.toolkit.devices
     why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
-    return replace(note, id="F25", fix=fix_of("libraries-not-in-container", evidence.fix_context), why=why)
+    return replace(note, id="F25", fixes=fix("libraries-not-in-container", evidence.fix_context), why=why)
 
 
 def _names(cards: Sequence[BusCard]) -> str:

@@ -28,7 +28,8 @@ from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcom
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gpuinstall.machine import Gpu, Machine, Problem
+    from gpuinstall.finding import Finding
+    from gpuinstall.machine import Gpu, Machine
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Reporter
 
@@ -120,7 +121,7 @@ def judge(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFinding:
     return _answered(gpu.index, answer, replace(CudaContext.of(machine, answer["path"]), unsliced=unsliced))
 
 
-def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -> tuple[Problem, ...]:
+def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -> tuple[Finding, ...]:
     """Make one problem of each cause: of the GPUs that show it, or of the machine where no child got any further."""
     return tuple(_problem(cause, alike, len(findings), fix_context) for cause, alike in _by_cause(findings).items())
 
@@ -171,7 +172,7 @@ def _by_cause(findings: Iterable[PreflightFinding]) -> dict[CudaCause, list[Pref
     return groups
 
 
-def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Problem:
+def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Finding:
     everywhere = len(alike) == tried and all(each.at_start for each in alike)
     gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
     if gpus and cause.code == "cuda-no-device":

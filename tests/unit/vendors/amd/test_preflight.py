@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.machine import Gpu, Machine, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Gpu, Machine
 from gpuinstall.vendors.amd import prober as asked
 from gpuinstall.vendors.amd.prober import kfd_version, preflight
 
@@ -46,7 +47,7 @@ def test_a_driver_that_does_not_answer_fails_every_card_before_anything_is_downl
 
 def test_a_card_that_may_not_be_used_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asked, "kfd_version", lambda: (1, 17))
-    closed = Problem("kfd-not-permitted", "/dev/dri/renderD128 may not be opened", gpus=(0,))
+    closed = Finding("kfd-not-permitted", "/dev/dri/renderD128 may not be opened", gpus=(0,))
 
     assert [card.index for card in preflight(replace(TWO, problems=(closed,))).cards] == [1]
 

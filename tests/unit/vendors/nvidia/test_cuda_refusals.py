@@ -47,7 +47,7 @@ def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(stat
     assert problem.fix
     assert "{" not in problem.message
     assert "\n" not in problem.message
-    assert ERRORS[status].name in (problem.seen or "")
+    assert ERRORS[status].name in (problem.evidence or "")
 
 
 @given(

@@ -27,7 +27,7 @@ def test_a_waiting_cuda_is_explained_by_the_switches_and_their_daemon(tmp_path: 
     files = healthy(2) | SWITCHES | libcuda(init=802) | {"/var/log/fabricmanager.log": LOG}
     (problem,) = read_machine(source=recording(tmp_path, files)).problems
     assert (problem.id, problem.code) == ("F10", "fabric-manager-not-running")
-    assert "2 NVSwitches · nv-fabricmanager is not running · driver version" in (problem.seen or "")
+    assert "2 NVSwitches · nv-fabricmanager is not running · driver version" in (problem.evidence or "")
 
 
 def test_switches_on_a_machine_that_works_are_no_problem(tmp_path: Path) -> None:

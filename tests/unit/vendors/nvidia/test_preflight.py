@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gpuinstall.failures.problems import FixContext
-from gpuinstall.machine import Gpu, Machine, MigDevice, Problem
+from gpuinstall.finding import Finding
+from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia.cuda_refusals import known_cause
 from gpuinstall.vendors.nvidia.preflight import PreflightFinding, judge, problems_of, proofs_of, trials
@@ -59,9 +60,9 @@ def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given: s
 
 
 def test_what_the_probe_found_broken_is_not_tried() -> None:
-    broken, slow = Problem("gpu-lost", "lost", gpus=(0,)), Problem("slow", "slow", blocking=False, gpus=(1,))
+    broken, slow = Finding("gpu-lost", "lost", gpus=(0,)), Finding("slow", "slow", blocking=False, gpus=(1,))
     assert visible(MACHINE.with_problems([broken, slow]), {}) == ["MIG-1", "MIG-2"]
-    assert visible(MACHINE.with_problems([Problem("no-driver", "no driver")]), {}) == []
+    assert visible(MACHINE.with_problems([Finding("no-driver", "no driver")]), {}) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
 
 
 def test_the_document_names_each_gpu_and_its_outcome() -> None:
-    problem = Problem("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
+    problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
     document = Preflight((GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049).to_dict()
     assert document["gpus"] == [{"index": 0, "status": "proven"}, {"index": 1, "status": "unproven"}]
     assert document["problems"][0]["gpus"] == [1]

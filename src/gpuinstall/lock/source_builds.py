@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuinstall.facts.capacity import Capacity
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.protocol import Compiler, Toolchain
+    from gpuinstall.vendors.nvidia.toolchain import Compiler, Toolchain
 
 
 SDIST = "its sdist"

@@ -1,9 +1,12 @@
-"""What a maker of GPUs brings to the probe, behind one protocol, and the values that it gives back."""
+"""What a maker of GPUs brings to the probe, and the values that it gives back."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
+
+from gpuinstall.vendors import vendor_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,31 +100,41 @@ class GpuHealth(NamedTuple):
     link_rate: float | None = None
 
 
-class Prober(Protocol[Evidence]):
+class Prober(ABC, Generic[Evidence]):
     """One maker's half of the probe."""
 
-    vendor: str
+    vendor: ClassVar[str]
 
+    @abstractmethod
     def read(self, source: Source, facts: MachineFacts) -> Evidence:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
 
+    @abstractmethod
     def answers(self, evidence: Evidence) -> bool:
         """Say whether the maker's driver answered."""
 
+    @abstractmethod
     def conclude(self, evidence: Evidence, facts: MachineFacts) -> VendorFindings:
         """List the GPUs, and name what is wrong with them. Pure."""
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
-        """Prove the driver on every usable GPU of this maker, before anything is downloaded."""
+        """Prove the driver on every usable GPU of this maker, before anything is downloaded.
+
+        Without a kernel to run they stay unproven: kernels come with the build.
+        """
+        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
+        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty))
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
-        """Say why this process may not use a GPU or the slice ``name`` of it: a job has it not. Pure.
+        """Say why this process may not use a GPU or the slice ``name`` of it: its job does not have it. Pure.
 
         ``ordinal`` is the GPU's place among those of its maker.
         """
+        return None
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""
+        return {}
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:

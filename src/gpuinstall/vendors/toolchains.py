@@ -1,12 +1,7 @@
-"""The makers' toolchains by the kind of their builds: an import of this starts what looks at a machine."""
+"""What compiles for the builds of a kind: an import of this starts what looks at a machine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from gpuinstall.vendors.nvidia.toolchain import Toolchain
 
-from gpuinstall.vendors.nvidia.toolchain import NvidiaToolchain
-
-if TYPE_CHECKING:
-    from gpuinstall.vendors.protocol import Toolchain
-
-TOOLCHAINS: dict[str, Toolchain] = {"cuda": NvidiaToolchain()}
+TOOLCHAINS = {"cuda": Toolchain()}

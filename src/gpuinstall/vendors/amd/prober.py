@@ -25,7 +25,7 @@ from gpuinstall.vendors.amd.evidence import (
     load_chips,
     read_nodes,
 )
-from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings, format_gpus
+from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.amd.evidence import KfdNode
-    from gpuinstall.vendors.prober import GpuHealth
 
 MODULE_VERSION = "/sys/module/amdgpu/version"
 ROCM_VERSION = "/opt/rocm/.info/version"
@@ -54,7 +53,7 @@ STEPS: tuple[Step[AmdEvidence], ...] = (
 )
 
 
-class AmdProber:
+class AmdProber(Prober[AmdEvidence]):
     """AMD's GPUs and the kernel's driver for them."""
 
     vendor = "amd"
@@ -81,11 +80,11 @@ class AmdProber:
             facts={key: value for key, value in kernel.items() if value} if given else {},
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
         """Ask the kernel's compute driver for its version: a kernel needs ROCm, which only the build brings."""
         return preflight(machine)
 
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
         if not any(environ.get(job) for job in JOBS):
             return None
@@ -93,10 +92,6 @@ class AmdProber:
         if given is None or str(ordinal) in given[1].split(","):
             return None
         return f"not this job's: {given[0]}={given[1]}"
-
-    def health(self, gpus: int) -> Mapping[int, GpuHealth]:  # noqa: ARG002
-        """Ask nothing: no library of AMD's is on every machine."""
-        return {}
 
 
 def preflight(machine: Machine) -> Preflight:

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.apple.mac import Mac, read_mac
-from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpuinstall.facts.source import Source
     from gpuinstall.finding import Finding
-    from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.apple.mac import MacGpu
-    from gpuinstall.vendors.prober import GpuHealth
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class AppleEvidence:
 STEPS: tuple[Step[AppleEvidence], ...] = (Step("mac", lambda source, _: read_mac(source)),)
 
 
-class AppleProber:
+class AppleProber(Prober[AppleEvidence]):
     """The GPU of a Mac with Apple silicon."""
 
     vendor = "apple"
@@ -62,19 +58,6 @@ class AppleProber:
             shows_gpu=bool(given),
             facts={key: value for key, value in known.items() if value} if facts.host.os == "macos" else {},
         )
-
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
-        """Ask nothing: what compiles for the GPU is macOS itself, and kernels come with the build."""
-        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
-        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus))
-
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
-        """Say nothing: every process has the GPU."""
-        return None
-
-    def health(self, gpus: int) -> Mapping[int, GpuHealth]:  # noqa: ARG002
-        """Ask nothing: macOS has no library for it."""
-        return {}
 
 
 def given_gpus(mac: Mac) -> tuple[MacGpu, ...]:

@@ -11,11 +11,10 @@ from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.intel.chips import architecture_of
 from gpuinstall.vendors.intel.evidence import PCI_VENDOR, IntelEvidence, cards_of
 from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
-from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,11 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.facts.source import Access, Source
     from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.finding import Finding
-    from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
-    from gpuinstall.vendors.prober import GpuHealth
 
 MIB = 1024**2
 VISIBLE = "ZE_AFFINITY_MASK"
@@ -57,7 +53,7 @@ STEPS: tuple[Step[IntelEvidence], ...] = (
 )
 
 
-class IntelProber:
+class IntelProber(Prober[IntelEvidence]):
     """Intel's GPUs and what programs compute through."""
 
     vendor = "intel"
@@ -86,22 +82,13 @@ class IntelProber:
             facts={"level_zero": api} if api and gpus else {},
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
-        """Ask nothing more: Level Zero listed the GPUs, and kernels come with the build."""
-        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
-        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty))
-
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002
+    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
         mask = environ.get(VISIBLE)
         if not mask or not any(environ.get(job) for job in JOBS):
             return None
         given = {part.partition(".")[0] for part in mask.split(",")}
         return None if str(ordinal) in given else f"not this job's: {VISIBLE}={mask}"
-
-    def health(self, gpus: int) -> Mapping[int, GpuHealth]:  # noqa: ARG002
-        """Ask nothing: no library of Intel's is on every machine."""
-        return {}
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from gpuinstall.vendors.nvidia.linux import (
 from gpuinstall.vendors.nvidia.notes import notes
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
 from gpuinstall.vendors.nvidia.smi import ask_smi
-from gpuinstall.vendors.prober import VendorFindings
+from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,7 @@ STEPS: tuple[Step[NvidiaEvidence], ...] = (
 )
 
 
-class NvidiaProber:
+class NvidiaProber(Prober[NvidiaEvidence]):
     """NVIDIA's GPUs and their driver."""
 
     vendor = "nvidia"

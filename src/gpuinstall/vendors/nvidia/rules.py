@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from gpuinstall.vendors.nvidia.code import code_for, parse_code
 from gpuinstall.vendors.nvidia.driver import MachineDriver
-from gpuinstall.vendors.protocol import Code, Reason, Unusable
+from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Gpu
 
 _ANY_CUDA = CudaVersion(999, 0)
 _JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
 
 
-@dataclass(frozen=True)
-class NvidiaRules:
+class NvidiaRules(Rules):
     """The rules for one machine, by the tables of ``drivers.toml``."""
 
-    machine: Machine
-    catalog: Catalog
-
-    vendor: ClassVar = "nvidia"
-    name: ClassVar = "NVIDIA"
-    kind: ClassVar = "cuda"
-    software: ClassVar = "CUDA"
-    code_reasons: ClassVar = ("no-code", "no-cudnn-code")
-    no_code_causes: ClassVar = ("F37", "F38")
-    driver_reasons: ClassVar = ("driver-too-old-for-ptx", "driver-too-old")
+    vendor = "nvidia"
+    name = "NVIDIA"
+    kind = "cuda"
+    software = "CUDA"
+    code_reasons = ("no-code", "no-cudnn-code")
+    driver_reasons = ("driver-too-old-for-ptx", "driver-too-old")
 
     @property
     def driver(self) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall import process
 from gpuinstall.failures.problems import FixContext, fix_of
-from gpuinstall.vendors.protocol import Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +24,15 @@ FIRST_WHOLE_WHEEL = 13
 SECONDS = 10.0
 
 
-class NvidiaToolchain:
-    """nvcc and its headers."""
+class Compiler(NamedTuple):
+    """A compiler: its path, and the version of its toolkit, ``12.6`` (empty where it says none)."""
+
+    path: str
+    version: str
+
+
+class Toolchain:
+    """nvcc and its headers: no other maker's compiler builds packages here yet."""
 
     compiler = "nvcc"
     software = "CUDA"

@@ -37,7 +37,13 @@ def run(root: Path, job: str, block: str) -> None:
     """Run one block as a runner does, and say how long it took."""
     start = monotonic()
     script = f"cd /runner/{job}\n{block}"
-    settings = ["HOME=/root", "PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "CI=true"]
+    settings = [
+        "HOME=/root",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+        "LC_ALL=C.UTF-8",
+        "CI=true",
+        f"SSL_CERT_FILE={CERTIFICATES}",
+    ]
     command = ["chroot", root, "env", "-i", *settings, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = (done.stdout or done.stderr).strip().rpartition("\n")[2]

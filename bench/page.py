@@ -13,7 +13,7 @@ from tests.lab.browser import CHROMIUM, browser
 
 from bench.row import Row, in_seconds, milliseconds
 from gpuinstall import load_catalog
-from gpuinstall.page import page
+from gpuinstall.page import selector_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,9 +38,9 @@ def rows() -> Iterator[Row]:
     """Write the page with and without the newest torch, and ask the first in Chromium where there is one."""
     catalog = load_catalog()
     began = time.perf_counter()
-    text = page(catalog)
+    text = selector_page(catalog)
     took, size = time.perf_counter() - began, len(text.encode())
-    before = len(page(_without_newest(catalog)).encode())
+    before = len(selector_page(_without_newest(catalog)).encode())
     yield Row("page: written for every class of machines", in_seconds(took), "", "")
     yield Row("page: one file", f"{size / 1000:.0f} kB", "", "", f"< {LARGEST / 1000:.0f} kB", size < LARGEST)
     yield Row(f"page: before torch {max(catalog.releases)} came", f"{before / 1000:.0f} kB", "", "")

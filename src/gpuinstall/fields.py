@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-T = TypeVar("T")
+_Value = TypeVar("_Value")
 
 _NAMES: dict[type, str] = {str: "a string", int: "an integer", bool: "true or false", dict: "an object"}
 
@@ -52,7 +52,7 @@ class Fields:
         value = self._of(key, int)
         return None if value is None else self._natural(value, key)
 
-    def parsed(self, key: str, parse: Callable[[str], T]) -> T | None:
+    def parsed(self, key: str, parse: Callable[[str], _Value]) -> _Value | None:
         """A string that ``parse`` reads; it raises ValueError where it cannot."""
         text = self._of(key, str)
         try:
@@ -84,7 +84,7 @@ class Fields:
         """A list, each item written as a string."""
         return tuple(map(str, self.items(key)))
 
-    def _of(self, key: str, kind: type[T]) -> T | None:
+    def _of(self, key: str, kind: type[_Value]) -> _Value | None:
         value = self.body.get(key)
         if value is None:
             return None

@@ -81,7 +81,7 @@ def keep_temporary_files_apart() -> None:
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
     with suppress(OSError):
         if os.name == "posix" and _is_in_other_hands(folder.stat()):
-            own = cache_folder() / "temporary"
+            own = own_cache_folder() / "temporary"
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.environ["TMPDIR"] = str(own)
 
@@ -136,14 +136,14 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def holds(path: Path, text: str) -> bool:
+def holds_text(path: Path, text: str) -> bool:
     """Say whether a regular file lies there, in the folder itself, that holds just this text."""
     with suppress(OSError, ValueError):
         return not path.is_symlink() and read_document(path) == text
     return False
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
     import shutil
 
@@ -175,7 +175,7 @@ def _remove_deep(folder: Path) -> None:
 
 def write_anew(path: Path, text: str) -> None:
     """Write a small file of ours in the place of whatever lies there; raise OSError."""
-    remove(path)
+    remove_path(path)
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
 
@@ -223,7 +223,7 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     )
 
 
-def cache_folder() -> Path:
+def own_cache_folder() -> Path:
     """The user's folder for what can be had again.
 
     On Linux it is found without platformdirs, which takes a twentieth of a plan's time to import.

@@ -18,7 +18,7 @@ from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SCHEMA = "gpuinstall.machine/1"
+MACHINE_DOCUMENT = "gpuinstall.machine/1"
 SYSTEMS = ("linux", "windows", "macos")
 ARCHITECTURES = ("x86_64", "aarch64", "arm64")
 LIBRARIES = ("glibc", "musl")
@@ -191,8 +191,10 @@ class Machine:
 
     @classmethod
     def _read(cls, fields: Fields) -> Machine:
-        if fields.body.get("schema") != SCHEMA:
-            raise fields.malformed("schema", f"is {fields.body.get('schema')!r}; this release reads {SCHEMA!r}")
+        if fields.body.get("schema") != MACHINE_DOCUMENT:
+            raise fields.malformed(
+                "schema", f"is {fields.body.get('schema')!r}; this release reads {MACHINE_DOCUMENT!r}"
+            )
         environment, driver = fields.fields("environment"), fields.fields("driver")
         return cls(
             os=fields.required("os", SYSTEMS),
@@ -212,7 +214,7 @@ class Machine:
     def to_dict(self) -> dict[str, Any]:
         """Write the Machine document, every key of the contract present."""
         return {
-            "schema": SCHEMA,
+            "schema": MACHINE_DOCUMENT,
             "os": self.os,
             "arch": self.arch,
             "libc": self.libc,

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.prober import VendorFindings
 
-    Findings = Mapping[str, VendorFindings]
+    MakerFindings = Mapping[str, VendorFindings]
 
-MIB = 1024**2
-GIB = 1024**3
-SHARED_MEMORY_BYTES = 256 * MIB
+_MIB = 1024**2
+_GIB = 1024**3
+SHARED_MEMORY_BYTES = 256 * _MIB
 
 
 def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _devices_of_windows(source: Source, facts: MachineFacts) -> tuple[PciDevice,
     return read_adapters(source) if _is_windows(facts) and not facts.answered else facts.devices
 
 
-STEPS: tuple[Step[MachineFacts], ...] = (
+MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
     Step("host", lambda source, _: read_host(source)),
     Step("container", lambda source, _: read_container(source)),
     Step("wsl", lambda source, facts: read_wsl(source, facts.host.release)),
@@ -73,7 +73,7 @@ STEPS: tuple[Step[MachineFacts], ...] = (
 
 def read_machine(reporter: Reporter | None = None, source: Source | None = None) -> Machine:
     """Say what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
-    return machine_of(take(STEPS, MachineFacts(), source or ThisMachine(reporter or SilentReporter())))
+    return machine_of(take(MACHINE_STEPS, MachineFacts(), source or ThisMachine(reporter or SilentReporter())))
 
 
 def machine_of(facts: MachineFacts) -> Machine:
@@ -98,7 +98,7 @@ def machine_of(facts: MachineFacts) -> Machine:
         problems=(
             *(fault for each in found for fault in each.faults),
             *(note for each in found for note in each.notes),
-            *notes(facts, findings),
+            *machine_notes(facts, findings),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
@@ -161,13 +161,13 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     return result
 
 
-def notes(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
+def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """List the notes."""
-    for note in NOTES:
+    for note in _NOTES:
         yield from note(facts, findings)
 
 
-def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
+def not_supported(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """GPUs that no prober lists or speaks of are named where no other is there."""
     unknown = MAKERS.keys() - {
         name for name, found in findings.items() if found.shows_gpu or found.faults or found.notes
@@ -179,37 +179,40 @@ def not_supported(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
         yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
 
 
-def little_space(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
+def little_space(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
     """Any build takes more than this; how much more the installation knows."""
     for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
-        if name in facts.folders and facts.folders[name].free < GIB:
-            message = f"{what} has {facts.folders[name].free // MIB} MiB free"
+        if name in facts.folders and facts.folders[name].free < _GIB:
+            message = f"{what} has {facts.folders[name].free // _MIB} MiB free"
             yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
 
 
-def little_shared_memory(facts: MachineFacts, findings: Findings) -> Iterator[Finding]:
+def little_shared_memory(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """Several GPUs need room to pass data."""
     shared, gpus = facts.folders.get("shared-memory"), sum(len(found.gpus) for found in findings.values())
     if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
-        message, why = f"{shared.free // MIB} MiB of shared memory are free", "NCCL passes data between GPUs through it"
+        message, why = (
+            f"{shared.free // _MIB} MiB of shared memory are free",
+            "NCCL passes data between GPUs through it",
+        )
         yield _note(facts, "little-shared-memory", message, why)
 
 
-def runtime_libraries_missing(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
+def runtime_libraries_missing(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
     """Windows lacks what PyTorch's libraries load."""
     if facts.missing_libraries:
         message = f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
         yield _note(facts, "runtime-library-missing", message, "PyTorch's own libraries are linked against it")
 
 
-def processor_without_avx(facts: MachineFacts, _: Findings) -> Iterator[Finding]:
+def processor_without_avx(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
     """An x86 processor, often a virtual one, that PyTorch was not built for."""
     if facts.host.avx is False:
         why = "parts of PyTorch end with an illegal instruction"
         yield _note(facts, "cpu-without-avx", "the processor has no AVX", why)
 
 
-NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_missing, processor_without_avx)
+_NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_missing, processor_without_avx)
 
 
 def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:

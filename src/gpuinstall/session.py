@@ -68,13 +68,13 @@ def open_session(
     sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True, only_binary: bool = False
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache."""
-    from gpuinstall.files import cache_folder, check_cache
+    from gpuinstall.files import check_cache, own_cache_folder
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.cache import WheelCache
     from gpuinstall.web.client import Client
 
     uv()
-    check_cache(cache_folder(), reporter)
+    check_cache(own_cache_folder(), reporter)
     sources.announce(reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
@@ -82,7 +82,7 @@ def open_session(
         tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder,
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        python, cache, scratch = Path(sys.executable), WheelCache(cache_folder()), Path(folder)
+        python, cache, scratch = Path(sys.executable), WheelCache(own_cache_folder()), Path(folder)
         variables |= _logins(sources.logins, scratch)
         session = Session(sources, client, cache, variables, python, reporter, scratch, patience)
         yield replace(session, code_check=code_check, only_binary=only_binary)

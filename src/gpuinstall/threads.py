@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-T = TypeVar("T")
-R = TypeVar("R")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
-def side_by_side(call: Callable[[T], R], items: Iterable[T], at_once: int = 16) -> list[R]:
+def side_by_side(call: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int = 16) -> list[_Result]:
     """Make a call for each item, a few at once, and return what they return in order; raise what the first raises."""
     each = list(items)
     if len(each) < 2:

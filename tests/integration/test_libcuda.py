@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.facts.children import run_children
-from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, child_command, child_environment, job_devices, parse
+from gpuinstall.vendors.nvidia.libcuda import (
+    LibcudaFacts,
+    child_environment,
+    job_devices,
+    libcuda_command,
+    parse_libcuda,
+)
 from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 
@@ -23,8 +29,8 @@ SLICES = (FakeSlice("MIG-11111111-0000-0000-0000-000000000001"), FakeSlice("MIG-
 
 def ask(*, seconds: float = 20) -> LibcudaFacts:
     environment = child_environment(os.environ, job_devices(os.environ))
-    (finished,) = run_children([(child_command("devices"), environment)], seconds, lambda: None)
-    return parse(finished)
+    (finished,) = run_children([(libcuda_command("devices"), environment)], seconds, lambda: None)
+    return parse_libcuda(finished)
 
 
 def test_libcuda_lists_eight_cards_in_pci_order(play: Play) -> None:

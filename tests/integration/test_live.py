@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.listing import live_catalog
+from gpuinstall.catalog.live import live_catalog
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.reporter import SilentReporter

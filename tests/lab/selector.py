@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.machine import Driver, Environment, Machine
-from gpuinstall.page import page
+from gpuinstall.page import selector_page
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
 from gpuinstall.page.table import Table
 from gpuinstall.versions import DriverVersion
@@ -31,7 +31,7 @@ def small_page(factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        (folder / "index.html").write_text(page(frozen_catalog(), ONE_KIND), encoding="utf-8")
+        (folder / "index.html").write_text(selector_page(frozen_catalog(), ONE_KIND), encoding="utf-8")
 
     return once(factory, "page", make) / "index.html"
 

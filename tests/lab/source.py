@@ -145,6 +145,19 @@ def words(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+def public_names(tree: ast.Module) -> set[str]:
+    """The functions, classes and constants that a module defines for others, those below an ``if`` included."""
+    statements = list(tree.body)
+    for node in statements:
+        if isinstance(node, ast.If | ast.Try):
+            statements += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt)]
+    names = {node.name for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    targets = [target for node in statements if isinstance(node, ast.Assign) for target in node.targets]
+    targets += [node.target for node in statements if isinstance(node, ast.AnnAssign)]
+    names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
+
+
 def parts(word: str) -> set[str]:
     """``CudaVersion``, ``cuda_version`` and ``cuda-version`` are ``cuda`` and ``version``."""
     return set(re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower())) - {""}

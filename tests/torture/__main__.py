@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.files import remove
+from gpuinstall.files import remove_path
 from tests.hostile.family import NAMES
 from tests.hostile.locks import KINDS as LOCKS
 from tests.hostile.test_repositories import REPOSITORIES
@@ -130,7 +130,7 @@ def main() -> int:
             if options.write:
                 _write(came.lines(), name)
     finally:
-        remove(folder)  # deeper than Python's own would go
+        remove_path(folder)  # deeper than Python's own would go
     return 1 if broken else 0
 
 

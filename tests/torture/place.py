@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gpuinstall.files import remove
+from gpuinstall.files import remove_path
 from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver, build, environment
 from tests.lab.index import StandInIndex
@@ -49,7 +49,7 @@ class Place:
         (here / "project").mkdir()
         with StandInIndex(here / "served") as index:
             yield index, Workshop(here / "project", here / "caches", index.environment() | BRIEF)
-        remove(here)
+        remove_path(here)
 
 
 def gpuinstall(workshop: Workshop, *words: str, seconds: float = SECONDS) -> Ended:

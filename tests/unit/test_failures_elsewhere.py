@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpuinstall.catalog.listing import Listing
+from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.doctor.contents import InstalledPackages
 from gpuinstall.doctor.project import read_project
 from gpuinstall.doctor.shell import read_shell
@@ -28,8 +29,8 @@ from gpuinstall.probe import read_machine
 from gpuinstall.process import Finished
 from gpuinstall.request import Request
 from gpuinstall.sources import read_sources
-from gpuinstall.vendors.nvidia.preflight import judge, problems_of
-from gpuinstall.vendors.nvidia.smi import parse
+from gpuinstall.vendors.nvidia.preflight import judge_trial, problems_of
+from gpuinstall.vendors.nvidia.smi import parse_smi
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording
 from tests.lab.smi_table import as_xml
@@ -67,7 +68,7 @@ def planned(asked: Machine, listing: Listing | None = None, **request: Any) -> C
     """The reasons and warnings of a plan, with the catalogue as shipped or as the sources list it."""
 
     def signs(_: Path) -> Signs:
-        catalog = frozen_catalog() if listing is None else frozen_catalog().narrowed(listing, asked.os, asked.arch)
+        catalog = frozen_catalog() if listing is None else narrow(frozen_catalog(), listing, asked.os, asked.arch)
         made = choose(asked, Request(**request), catalog)
         outcome = ("refused", None) if made.choice is None else ("chosen", None)
         return {outcome, *((reason.code, None) for reason in (*made.reasons, *made.warnings))}
@@ -77,7 +78,7 @@ def planned(asked: Machine, listing: Listing | None = None, **request: Any) -> C
 
 def answered(**answer: object) -> Callable[[Path], Signs]:
     text = json.dumps({"path": "libcuda.so.1"} | answer)
-    problems = problems_of([judge(ADA.gpus[0], ADA, Finished((), 0, text, ""))], HERE)
+    problems = problems_of([judge_trial(ADA.gpus[0], ADA, Finished((), 0, text, ""))], HERE)
     return lambda _: {(problem.code, problem.id) for problem in problems}
 
 
@@ -336,7 +337,7 @@ def test_its_healthy_counterpart_does_not_show_it(tmp_path: Path, made: Made) ->
 
 def test_the_header_of_nvidia_smi_610_is_read() -> None:
     (before, after) = (
-        parse(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda for words in ("CUDA Version", "CUDA UMD Version")
+        parse_smi(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda for words in ("CUDA Version", "CUDA UMD Version")
     )
     assert str(before) == str(after) == "13.3"
 

@@ -10,7 +10,7 @@ import pytest
 from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import cache_folder, remove, write_atomically, written
+from gpuinstall.files import own_cache_folder, remove_path, write_atomically, written
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_folder_deeper_than_python_recurses_is_removed(tmp_path: Path, monkeyp
             os.mkdir("d")  # noqa: PTH102  a path from the top would be too long
             os.chdir("d")
         Path("file").touch()
-    remove(deep)
+    remove_path(deep)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,4 +75,4 @@ def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", named)
-    assert cache_folder() == user_cache_path("gpuinstall", appauthor=False)
+    assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)

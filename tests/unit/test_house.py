@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.lab.source import circles, drawn, module_graph, modules, parts, reached, room_graph, words
+from tests.lab.source import circles, drawn, module_graph, modules, parts, public_names, reached, room_graph, words
 
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
@@ -108,6 +108,34 @@ MAY_NAME_MAKERS = {
 }
 
 
+# Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.
+ALONE = re.compile(r"gpuinstall\.(verify\.kernels|fleet\.collective|.*_child\b)")
+ENTRANCES = {"command", "main"}
+"""What a command, or a program, is called by whoever starts it."""
+
+# Public names that still have another meaning elsewhere, by the room that renames its own. This only shrinks.
+TWICE = {
+    "cli": "AT_ONCE COMMANDS EVERY_S KEPT NAME SYSTEMS carry_out dockerfile document dry_run install keep listed "
+    "put_into report run shortened show show_changes show_plan survey uv verify",
+    "doctor": "ARM COMPANIONS CUDA_LIBRARY SYSTEMS TORCH look merged ordered",
+    "environments": "SCHEMA",
+    "export": "SYSTEMS",
+    "fleet": "ATTEMPTS SCHEMA SECONDS STEPS classify environment_of install read_report summary verify",
+    "install": "SCHEMA SECONDS install install_into repair",
+    "learned": "AT_ONCE Reader Served",
+    "lock": "AT_ONCE",
+    "verify": "ARCHITECTURES CPU PACKAGE SCHEMA SECONDS TORCH",
+}
+# Modules that still name each other's types in a circle. This only shrinks.
+CIRCLES = [
+    {"cli.run_log", "cli.terminal"},
+    {"doctor.check", "doctor.project", "doctor.repair", "doctor.shell"},
+    {"install.into", "install.proof"},
+    {"lock.compare", "lock.write"},
+    {"verify.coverage", "verify.diagnosis"},
+    {"web.cache", "web.client"},
+]
+
 OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")
 
 
@@ -129,6 +157,23 @@ def test_nothing_uses_the_command_line_but_its_entrance() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(module_graph()) == []
+
+
+def test_no_modules_below_the_door_name_each_others_types_in_a_circle() -> None:
+    below = {name: others - {"gpuinstall"} for name, others in module_graph(types=True).items() if name != "gpuinstall"}
+    inside = [{name.removeprefix("gpuinstall.") for name in circle} for circle in circles(below)]
+
+    assert [circle for circle in inside if not any(circle <= known for known in CIRCLES)] == []
+
+
+def test_a_public_name_is_defined_once() -> None:
+    definitions: dict[str, list[str]] = defaultdict(list)
+    for name, module in modules().items():
+        if not ALONE.match(name):
+            for public in public_names(module.tree) - ENTRANCES - {*TWICE.get(module.room, "").split()}:
+                definitions[public].append(name)
+
+    assert {public: where for public, where in definitions.items() if len(where) > 1} == {}
 
 
 def test_no_rooms_import_each_other_in_a_circle() -> None:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from gpuinstall import load_catalog
-from gpuinstall.page import page
+from gpuinstall.page import selector_page
 from tools.failures_page import failure_pages, failures_index
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def main() -> int:
             return done.returncode
         selector = built / SELECTOR
         selector.parent.mkdir()
-        selector.write_text(page(load_catalog()), encoding="utf-8")
+        selector.write_text(selector_page(load_catalog()), encoding="utf-8")
         shutil.rmtree(SITE, ignore_errors=True)
         shutil.copytree(built, SITE)
     print(f"Open {(SITE / 'index.html').as_uri()}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""A build of torch: (torch version, backend, os, arch), and all that decides whether it runs."""
+"""A build of torch: (torch version, backend, os, arch), and all that decides whether it runs; the wheels of sources."""
 
 from __future__ import annotations
 
@@ -9,12 +9,37 @@ from typing import TYPE_CHECKING
 from gpuinstall.backend import CPU
 
 if TYPE_CHECKING:
+    from packaging.tags import Tag
     from packaging.version import Version
 
     from gpuinstall.backend import Backend
-    from gpuinstall.catalog.pages import Wheel
 
 DEFAULT_INDEX = ""
+"""What stands for the default index where a source is named."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel of a source.
+
+    ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
+    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it;
+    ``variants`` is the file that describes the variants of its release, where the page has one.
+    """
+
+    package: str
+    version: Version
+    filename: str
+    url: str
+    tags: frozenset[Tag]
+    sha256: str | None = None
+    metadata: bool = False
+    metadata_sha256: str | None = None
+    size: int | None = None
+    backend: str | None = None
+    source: str = DEFAULT_INDEX
+    requires_python: str | None = None
+    variants: str | None = None
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.catalog.drivers import Drivers
-    from gpuinstall.catalog.listing import Listing
 
 _SAME_CHIP = {("linux", "arm64"): "aarch64", ("macos", "aarch64"): "arm64", ("windows", "aarch64"): "arm64"}
+
+
+def index_arch(os: str, arch: str) -> str:
+    """The processor's name in the platform tags of a system: Linux says aarch64 where the others say arm64."""
+    return _SAME_CHIP.get((os, arch), arch)
 
 
 class KindOfBuilds(NamedTuple):
@@ -112,14 +116,7 @@ class Catalog:
 
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        return self._platforms.get((os, _SAME_CHIP.get((os, arch), arch)), ())
-
-    def narrowed(self, listing: Listing, os: str, arch: str) -> Catalog:
-        """Return the catalogue with the builds of a platform as the sources list them today."""
-        from gpuinstall.catalog.narrowing import narrowed, offered
-
-        arch = _SAME_CHIP.get((os, arch), arch)
-        return replace(self, builds=narrowed(self.builds, listing, os, arch), offered=offered(listing, os, arch))
+        return self._platforms.get((os, index_arch(os, arch)), ())
 
     @cached_property
     def _platforms(self) -> dict[tuple[str, str], tuple[Build, ...]]:

@@ -16,7 +16,7 @@ from gpuinstall.catalog.drivers import parse_drivers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Row = dict[str, Any]
+    _Row = dict[str, Any]
 
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
 FURTHER = ("rocm", "xpu")
@@ -75,7 +75,7 @@ def _release(row: dict[str, Any], torch: Version) -> Release:
     )
 
 
-def _companion(row: Row, platforms: str) -> Companion:
+def _companion(row: _Row, platforms: str) -> Companion:
     pythons = row["pythons"]
     return Companion(
         platforms=frozenset(row.get("platforms", platforms).split()),
@@ -93,10 +93,10 @@ def _backends(tags: str) -> frozenset[Backend]:
 class Rows:
     """The tables of ``builds.toml``, each row made into the builds that it stands for."""
 
-    def __init__(self, table: Row) -> None:
+    def __init__(self, table: _Row) -> None:
         self.table = table
         self.further: dict[str, KindOfBuilds] = {}
-        self.releases: dict[str, Row] = {row["torch"]: row for row in table["releases"]}
+        self.releases: dict[str, _Row] = {row["torch"]: row for row in table["releases"]}
         self.versions = {torch: Version(torch) for torch in self.releases}
         self.glibc = self._floors("glibc")
         self.macos = self._floors("macos")
@@ -112,7 +112,7 @@ class Rows:
             for torch in self._between(row.get("first"), row.get("last")):
                 yield self._cpu(row, torch, labelled=torch in labelled)
 
-    def of_kind(self, table: Row) -> Iterator[Build]:
+    def of_kind(self, table: _Row) -> Iterator[Build]:
         """Make the builds of another kind: a row is for every release of a minor, those seen and their neighbours."""
         for row in table["builds"]:
             for torch in (torch for torch in self.releases if torch.startswith(f"{row['torch']}.")):
@@ -122,7 +122,7 @@ class Rows:
                     facts = [code, confidence if seen else "medium", evidence]
                     yield self._for_gpus({**row, "torch": torch, platform: facts}, platform)
 
-    def _for_gpus(self, row: Row, platform: str) -> Build:
+    def _for_gpus(self, row: _Row, platform: str) -> Build:
         torch = row["torch"]
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
@@ -134,7 +134,7 @@ class Rows:
             backend=backend,
             os=os,
             arch=arch,
-            code=parse_code(code),
+            code=code_names(code),
             toolkit=_toolkit(row.get("toolkit") or backend.version),
             libraries=(("cudnn", row["cudnn"]),) if "cudnn" in row else (),
             pythons=_words(f"{_pythons(release, platform)} {further}"),
@@ -146,7 +146,7 @@ class Rows:
             absent=row.get("absent"),
         )
 
-    def _cpu(self, row: Row, torch: str, *, labelled: bool) -> Build:
+    def _cpu(self, row: _Row, torch: str, *, labelled: bool) -> Build:
         platform = row["platform"]
         os, arch = platform.split("_", 1)
         release = self.releases[torch]
@@ -178,7 +178,7 @@ class Rows:
 
 
 @lru_cache
-def parse_code(text: str) -> tuple[str, ...]:
+def code_names(text: str) -> tuple[str, ...]:
     """Read the code of a build: names, ``"gfx1100"``, or numbers, ``"75 90a +90"``: SASS, and PTX behind a plus."""
     return tuple(_CODE_PREFIXES.get(word[0], "") + word.lstrip("+") for word in text.split())
 
@@ -197,6 +197,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _pythons(release: Row, platform: str) -> str:
+def _pythons(release: _Row, platform: str) -> str:
     pythons: dict[str, str] = release["pythons"]
     return pythons.get(platform, pythons["any"])

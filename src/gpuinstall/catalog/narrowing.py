@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.catalog.catalog import index_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.backend import Backend
+    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog.catalog import Catalog
     from gpuinstall.catalog.listing import Listing
-    from gpuinstall.catalog.pages import Wheel
 
-    Key = tuple[Version, Backend]
-    Listed = Mapping[Key, Mapping[str, list[Wheel]]]
+    _Key = tuple[Version, Backend]
+    _Listed = Mapping[_Key, Mapping[str, list[Wheel]]]
 
 _LEGACY_GLIBC = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
 _WINDOWS = {"win_amd64": "x86_64", "win_arm64": "arm64"}
+
+
+def narrow(catalog: Catalog, listing: Listing, os: str, arch: str) -> Catalog:
+    """Return the catalogue with the builds of a platform as the sources list them today."""
+    arch = index_arch(os, arch)
+    return replace(catalog, builds=narrowed(catalog.builds, listing, os, arch), offered=offered(listing, os, arch))
 
 
 def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> tuple[Build, ...]:
@@ -66,14 +74,14 @@ def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], froze
     return {key: frozenset(versions) for key, versions in found.items()}
 
 
-def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: str) -> Listed:
+def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: str) -> _Listed:
     """Sort torch's wheels for a platform by build and, within it, by source, the first source first.
 
     What the default index has that is newer than all we know of is taken for what it was last, until it is read.
     """
     defaults = {build.torch: build.backend for build in builds if build.on_default_index}
     newest = max(defaults, default=Version("0"))
-    found: dict[Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[_Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
     for wheel in wheels:
         if wheel.package == "torch" and (os, arch) in platforms(wheel.tags):
             torch = Version(wheel.version.public)
@@ -83,7 +91,7 @@ def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: s
     return found
 
 
-def _narrowed(build: Build, listed: Listed, listing: Listing) -> Iterator[Build]:
+def _narrowed(build: Build, listed: _Listed, listing: Listing) -> Iterator[Build]:
     by_source = listed.get((build.torch, build.backend), {})
     own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
     if by_source:
@@ -107,7 +115,7 @@ def _as_listed(build: Build, source: str, wheels: list[Wheel]) -> Build:
     )
 
 
-def _unknown(listed: Listed, os: str, arch: str) -> Iterator[Build]:
+def _unknown(listed: _Listed, os: str, arch: str) -> Iterator[Build]:
     for (torch, backend), by_source in listed.items():
         own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
         for source, wheels in (own or by_source).items():

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.build import DEFAULT_INDEX, Wheel
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import parse_json
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from packaging.tags import Tag
     from packaging.version import Version
 
 _SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
@@ -29,30 +28,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _VARIANTS = re.compile(r"([A-Za-z0-9_.]{1,99})-([^-]{1,99})-variants\.json", re.ASCII)
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """One wheel of a source.
-
-    ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
-    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it;
-    ``variants`` is the file that describes the variants of its release, where the page has one.
-    """
-
-    package: str
-    version: Version
-    filename: str
-    url: str
-    tags: frozenset[Tag]
-    sha256: str | None = None
-    metadata: bool = False
-    metadata_sha256: str | None = None
-    size: int | None = None
-    backend: str | None = None
-    source: str = DEFAULT_INDEX
-    requires_python: str | None = None
-    variants: str | None = None
 
 
 class SourceRelease(NamedTuple):

@@ -30,10 +30,10 @@ NAME = "index.html"
 def command(terminal: Terminal, output: Path) -> Outcome:
     """Write the page."""
     from gpuinstall.files import write_atomically
-    from gpuinstall.page import page
+    from gpuinstall.page import selector_page
 
     terminal.wait("asking for every kind of GPU under every driver: a minute")
-    text = page(load_catalog())
+    text = selector_page(load_catalog())
     place = output / NAME
     write_atomically(place, text)
     data = {"path": str(place), "bytes": len(text.encode())}

@@ -73,7 +73,7 @@ def update(terminal: Terminal) -> Outcome:
 @framed("self")
 def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     """Remove the tool."""
-    from gpuinstall.files import remove
+    from gpuinstall.files import remove_path
 
     home = _home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
@@ -81,7 +81,7 @@ def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
         raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
-    remove(home)
+    remove_path(home)
     return Outcome({"removed": str(home)}, lambda screen: screen.field("Removed", display_path(home)))
 
 

@@ -106,12 +106,12 @@ def _no_gpu_proven(verdict: Verdict) -> VerificationError:
 def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
     """The wheels of an environment's lock that lie in our cache, as their hashes say."""
     from gpuinstall.environments.environment import read_marker
-    from gpuinstall.files import cache_folder
+    from gpuinstall.files import own_cache_folder
     from gpuinstall.lock.fetch import sha256_of
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.web.cache import WheelCache
 
-    marker, cache = read_marker(venv), WheelCache(cache_folder())
+    marker, cache = read_marker(venv), WheelCache(own_cache_folder())
     if marker is None:
         return {}
     with suppress(LockError):

@@ -13,7 +13,7 @@ from gpuinstall import process
 from gpuinstall.advice import quoted
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter, packages_folders
-from gpuinstall.files import remove
+from gpuinstall.files import remove_path
 from gpuinstall.uv import uv
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _is_leftover(path: Path, venv: Path) -> bool:
 def _made(step: RepairStep, environment: Mapping[str, str]) -> RepairResult:
     if step.leftovers:
         for path in step.leftovers:
-            remove(path)
+            remove_path(path)
         resists = next((path for path in step.leftovers if path.exists()), None)
         return RepairResult(step.line, f"{resists} is still there" if resists else None)
     done = process.run(step.argv, env={**os.environ} if "gpuinstall" in step.argv else environment)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.files import remove, write_atomically
+from gpuinstall.files import remove_path, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,7 +33,7 @@ def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> Non
 
 def remove_kernel(venv: Path) -> None:
     """Remove the kernel of an environment, where there is one."""
-    remove(kernel_folder(venv))
+    remove_path(kernel_folder(venv))
 
 
 def kernel_name(venv: Path) -> str:

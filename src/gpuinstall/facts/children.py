@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Command = tuple[Sequence[str], Mapping[str, str]]
 
-PATIENCE = 3.0
-GRACE = 1.0
+_PATIENCE = 3.0
+_GRACE = 1.0
 NOT_STARTED = 126
 
 
@@ -52,10 +52,10 @@ def run_children(
     start = monotonic()
     for thread in threads:
         thread.start()
-    _join(threads, start + min(PATIENCE, seconds + GRACE))
-    if seconds > PATIENCE and any(thread.is_alive() for thread in threads):
+    _join(threads, start + min(_PATIENCE, seconds + _GRACE))
+    if seconds > _PATIENCE and any(thread.is_alive() for thread in threads):
         waiting()
-    _join(threads, start + seconds + GRACE)
+    _join(threads, start + seconds + _GRACE)
     return tuple(done)
 
 

@@ -25,8 +25,8 @@ PROCESSOR_BYTES = 4096
 
 RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
 
-SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
-ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "x86_64", "armv8l": "aarch64"}
+_SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
+_PROCESSORS = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "x86_64", "armv8l": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def read_host(source: Source) -> Host:
     names = parse_os_release(next((text for path in files if (text := source.text(path))), ""))
     libc = said.get("libc", "")
     return Host(
-        os=SYSTEMS.get(system, "linux"),
+        os=_SYSTEMS.get(system, "linux"),
         arch=true_architecture(said.get("machine", ""), system, processor, said.get("translated", "")),
         release=said.get("release", ""),
         libc=_libc(source, libc) if system == "Linux" else None,
@@ -87,7 +87,7 @@ def parse_platform(text: str) -> dict[str, str]:
 def is_told(text: str) -> bool:
     """Say whether Python's platform module named a system that is known and its architecture."""
     said = parse_platform(text)
-    return said.get("system") in SYSTEMS and bool(said.get("machine"))
+    return said.get("system") in _SYSTEMS and bool(said.get("machine"))
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -105,7 +105,7 @@ def distribution(names: dict[str, str]) -> str | None:
 def true_architecture(machine: str, system: str, processor: str, translated: str) -> str:
     """Name the machine's architecture, not that of an x86 Python which an Arm machine translates."""
     arm = "aarch64" if system == "Linux" else "arm64"
-    name = ARCHITECTURES.get(machine.lower(), machine.lower())
+    name = _PROCESSORS.get(machine.lower(), machine.lower())
     emulated = translated == "1" or (system == "Linux" and name == "x86_64" and "CPU implementer" in processor)
     return arm if emulated or name in ("aarch64", "arm64") else name
 

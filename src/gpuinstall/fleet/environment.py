@@ -14,7 +14,7 @@ from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.files import remove, unwritable, write_atomically
+from gpuinstall.files import remove_path, unwritable, write_atomically
 from gpuinstall.fleet.surroundings import own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
@@ -105,7 +105,7 @@ def _pack(place: Path, image: Path) -> None:
     part = image.with_name(f".{image.name}.part")
     try:
         image.parent.mkdir(parents=True, exist_ok=True)
-        remove(part)
+        remove_path(part)
         if image.suffix == ".squashfs":
             _run("mksquashfs", str(place), str(part), *_SQUASH)
         else:
@@ -123,14 +123,14 @@ def _unpack(image: Path, place: Path) -> None:
     if not image.exists():
         raise InstallationError("not-built", f"there is no {image}: its builder failed", hint="gpuinstall fleet report")
     part = own_folder(place.parent) / f".{place.name}.part"
-    remove(part)
+    remove_path(part)
     try:
         if image.suffix == ".squashfs":
             _run("unsquashfs", "-quiet", "-no-progress", "-d", str(part), str(image))
         else:
             with tarfile.open(image) as packed:
                 packed.extractall(part, filter="fully_trusted")  # noqa: S202  we have packed it
-        remove(place)
+        remove_path(place)
         part.rename(place)
     except OSError as error:
         raise unwritable(place, error) from None

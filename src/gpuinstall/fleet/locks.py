@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.files import remove, write_atomically
+from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.fleet.run_folder import LockGroup
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
@@ -68,7 +68,7 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
     requests = [_lock_request(group, plan, request, catalog) for group in plan.groups]
     apart = len({group.build.torch for group in plan.groups}) > 1
     resolutions = plan_and_resolve(requests, session, newest=apart)
-    remove(folder.locks)
+    remove_path(folder.locks)
     locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.locks)
     for group, lock in zip(plan.groups, locks, strict=True):
         _check(group, lock, plan, request, catalog)

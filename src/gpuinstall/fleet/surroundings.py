@@ -41,7 +41,7 @@ class Scratch:
 
 def read_scratch(environ: Mapping[str, str]) -> Scratch:
     """Find the node's own scratch: the place that is named, a usual one that is local, or else the user's cache."""
-    from gpuinstall.files import cache_folder
+    from gpuinstall.files import own_cache_folder
 
     named = environ.get("GPUINSTALL_SCRATCH")
     usual = [Path(place) for place in ((named,) if named else _PLACES)]
@@ -51,7 +51,7 @@ def read_scratch(environ: Mapping[str, str]) -> Scratch:
             found = _measured(place / f"gpuinstall-{_user()}", place, mounts)
             if named or not found.shared:
                 return found
-    cache = cache_folder()
+    cache = own_cache_folder()
     there = next(folder for folder in (cache, *cache.parents) if folder.exists())
     return _measured(cache / "environments", there, mounts)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_document, remove, unwritable, write_anew
+from gpuinstall.files import read_document, remove_path, unwritable, write_anew
 from gpuinstall.install.swap import repair
 from gpuinstall.interruption import defer_interrupts
 
@@ -108,7 +108,7 @@ def _open(paths: EnvironmentPaths) -> None:
         with suppress(FileExistsError):
             write_anew(ignored, "*\n")
     if not _is_ours(paths.guard):
-        remove(paths.guard)
+        remove_path(paths.guard)
 
 
 def _is_ours(path: Path) -> bool:

@@ -11,7 +11,7 @@ from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import holds
+from gpuinstall.files import holds_text
 from gpuinstall.install.decision import BuildEnvironment, OwnLock, Refuse, Resolve, Swap, Verify, decide
 from gpuinstall.install.options import InstallResult
 from gpuinstall.install.previous import find_previous
@@ -131,7 +131,7 @@ def _say_misfits(decision: Decision, session: Session) -> None:
 
 
 def _lies_in(folder: Path, lock: Lock) -> bool:
-    return holds(folder / lock.name, lock.text)
+    return holds_text(folder / lock.name, lock.text)
 
 
 def _mark(venv: Path, found: Fit, verdict: dict[str, Any], options: InstallOptions) -> None:

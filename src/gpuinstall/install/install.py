@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.errors import MachineError, NoBuildError
-from gpuinstall.files import remove
+from gpuinstall.files import remove_path
 from gpuinstall.install.decision import decide, judge_locks
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.execution import execute, rehearse
@@ -81,7 +81,7 @@ def _attempt(
     try:
         return execute(decision, options, catalog, session)
     except KernelFailedError as failed:
-        remove(options.paths.staging)
+        remove_path(options.paths.staging)
         rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
         if rest is None:
             raise

@@ -9,8 +9,7 @@ from gpuinstall.environments.environment import installed_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
 from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
-from gpuinstall.files import is_folder
-from gpuinstall.files import remove as remove_folder
+from gpuinstall.files import is_folder, remove_path
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.swap import size_of, swap_in
@@ -63,7 +62,7 @@ def remove(
         removed = find_removable(paths, previous_only=previous_only)
         for each in removed:
             each.path.rename(paths.staging)
-            remove_folder(paths.staging)
+            remove_path(paths.staging)
     if not previous_only:
         forget(paths.venv)
         remove_kernel(paths.venv)

@@ -19,7 +19,7 @@ from gpuinstall.environments.environment import write_pip_settings
 from gpuinstall.environments.paths import interpreter, site_packages
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import parse_toml, remove, write_atomically
+from gpuinstall.files import parse_toml, remove_path, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.install.space import is_cached
 from gpuinstall.lock.fetch import fetch_hashed
@@ -58,7 +58,7 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
 def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
     paths = options.paths
-    remove(paths.staging)
+    remove_path(paths.staging)
     fetched = _fetch(found, bill, options, session)
     start = monotonic()
     builds, site = builds_of(found, options.machine, session)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import holds, is_folder, read_document, read_json, remove, unwritable, write_atomically
+from gpuinstall.files import holds_text, is_folder, read_document, read_json, remove_path, unwritable, write_atomically
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def repair(paths: EnvironmentPaths) -> None:
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
     for part in (paths.journal, paths.private_lock, paths.build_settings, *paths.work.glob(".*.*"), *paths.stagings):
-        remove(part)
+        remove_path(part)
 
 
 def size_of(folder: Path) -> int:
@@ -101,10 +101,10 @@ def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
     publish_lock(paths)
     replaced = paths.aside if is_folder(paths.aside) else newcomer
     if is_folder(replaced) and replaced != paths.previous:
-        remove(paths.previous)
+        remove_path(paths.previous)
         replaced.rename(paths.previous)
     if not keep:
-        remove(paths.previous)
+        remove_path(paths.previous)
     paths.journal.unlink(missing_ok=True)
 
 
@@ -114,7 +114,7 @@ def publish_lock(paths: EnvironmentPaths) -> None:
     if marker is None:
         return
     beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
-    if not holds(beside, text):
+    if not holds_text(beside, text):
         write_atomically(beside, text, paths.work if paths.work.exists() else None)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, read_json, remove, write_atomically
+from gpuinstall.files import is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.wheels import FileRanges, WheelReader
 
@@ -70,20 +70,20 @@ class UndoRecord:
         begun = self
         if begun.state == "saved":
             for name in self.new:
-                remove(self.root / name)
+                remove_path(self.root / name)
                 _forget_compiled(self.root / name)
             _prune(self.root, self.new)
             begun = begun.at("restoring")
         for name in self.old:
             if os.path.lexists(self.saved / name):
                 _move(self.saved / name, self.root / name)
-        remove(self.folder)
+        remove_path(self.folder)
 
     def keep(self) -> None:
         """Keep the new packages, which are proven."""
         self.at("proven")
         _prune(self.root, self.old)
-        remove(self.folder)
+        remove_path(self.folder)
 
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
@@ -186,7 +186,7 @@ def _forget_compiled(path: Path) -> None:
     """Remove what Python has compiled of a module."""
     if path.suffix == ".py":
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
-            remove(compiled)
+            remove_path(compiled)
 
 
 def _prune(root: Path, names: Iterable[str]) -> None:

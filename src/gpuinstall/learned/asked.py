@@ -13,7 +13,7 @@ from gpuinstall.threads import side_by_side
 if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Wheel
     from gpuinstall.learned.reader import Reader
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.plan.requirement import Asked

@@ -14,7 +14,8 @@ from packaging.version import Version
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.catalog.catalog import Companion, Release
-from gpuinstall.catalog.listing import companions_asked, default_wheels, family_wheels, live_catalog
+from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.learned.store import LearnedStore
     from gpuinstall.machine import Machine

@@ -34,8 +34,7 @@ from gpuinstall.wheels import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.learned.store import LearnedStore
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources

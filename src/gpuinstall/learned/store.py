@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import cache_folder, write_atomically
+from gpuinstall.files import own_cache_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
 
 _TORCH = "torch"
@@ -29,7 +28,7 @@ _DAY = timedelta(days=1)
 
 def learned_store() -> LearnedStore:
     """This user's own."""
-    return LearnedStore(cache_folder() / "learned")
+    return LearnedStore(own_cache_folder() / "learned")
 
 
 def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:

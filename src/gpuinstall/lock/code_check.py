@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from gpuinstall.catalog.build import Wheel
 from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.catalog.pages import Wheel, parse_page
+from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import as_build, made_with, misfit, without_code

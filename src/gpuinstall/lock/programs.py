@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.catalog.pages import SourceRelease, Wheel, parse_page, parse_sources
+from gpuinstall.catalog.pages import SourceRelease, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
+    from gpuinstall.catalog.build import Wheel
     from gpuinstall.lock.target import Target
     from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session

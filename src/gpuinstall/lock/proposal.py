@@ -21,8 +21,7 @@ from gpuinstall.lock.uv_failure import ConflictError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.lock.request import PlannedLock, VersionPins
     from gpuinstall.lock.resolution import Binding
     from gpuinstall.lock.resolver import ResolvedVersions

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.pages import Wheel
+    from gpuinstall.catalog.build import Wheel
     from gpuinstall.lock.fetch import Hashes
     from gpuinstall.lock.request import PlannedLock, VersionPins
     from gpuinstall.lock.target import Target

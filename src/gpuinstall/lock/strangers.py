@@ -11,11 +11,10 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.backend import CPU, known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
-from gpuinstall.catalog.pages import Wheel
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import holds, write_atomically
+from gpuinstall.files import holds_text, write_atomically
 from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
@@ -149,7 +149,7 @@ def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already."""
     path, private = options.folder / lock.name, _private_sources(lock, session.sources)
-    if holds(path, lock.text):
+    if holds_text(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
     return Written(path, lock, "written", private=private)

@@ -1,5 +1,5 @@
 """The selector page: what ``choose`` says of every class of machines, in one file that anyone can open or host."""
 
-from gpuinstall.page.html import page
+from gpuinstall.page.html import selector_page
 
-__all__ = ["page"]
+__all__ = ["selector_page"]

@@ -6,7 +6,7 @@ import re
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.page.classes import kinds_of_gpus, machine_of, spans_of
+from gpuinstall.page.classes import kinds_of_gpus, machine_of_class, spans_of
 from gpuinstall.page.table import packed
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.page.classes import Kind, Platform, Span
+    from gpuinstall.page.classes import DriverRange, Kind, Platform
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice, Rejection
 
@@ -84,7 +84,7 @@ class Answers:
         }
 
     def _mixed(
-        self, platform: Platform, kinds: Kinds, spans: Sequence[Span], alone: dict[str, list[int]]
+        self, platform: Platform, kinds: Kinds, spans: Sequence[DriverRange], alone: dict[str, list[int]]
     ) -> dict[str, list[int]]:
         """Ask for two kinds together, once for all drivers that neither tells apart."""
         rows = {}
@@ -95,9 +95,9 @@ class Answers:
             rows[f"{first},{second}"] = [found[side] for side in sides]
         return rows
 
-    def _class(self, platform: Platform, kinds: Kinds, span: Span | None) -> int:
+    def _class(self, platform: Platform, kinds: Kinds, span: DriverRange | None) -> int:
         """Find the class of a machine: those of one have the same plan, whatever driver it names."""
-        machine = machine_of(platform, kinds, span and span.driver)
+        machine = machine_of_class(platform, kinds, span and span.driver)
         plan = choose(machine, Request(), self.catalog)
         chip = next((kind.code for kind in kinds if not kind.capability), None)
         key = (platform.key, len(kinds) > 1, *_essence(plan, chip))

@@ -71,7 +71,7 @@ class Kind(NamedTuple):
         return Gpu(index, name, vendor=self.maker, architecture=self.code)
 
 
-class Span(NamedTuple):
+class DriverRange(NamedTuple):
     """The drivers from one release on, up to the next span: no rule tells them apart."""
 
     first: tuple[int, ...]
@@ -84,7 +84,7 @@ class Span(NamedTuple):
         return Driver(DriverVersion(parts, DRIVER))
 
 
-def spans_of(platform: Platform, tables: Drivers) -> tuple[Span, ...]:
+def spans_of(platform: Platform, tables: Drivers) -> tuple[DriverRange, ...]:
     """Cut the drivers wherever a table names one."""
 
     def here(floor: Floor) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ def spans_of(platform: Platform, tables: Drivers) -> tuple[Span, ...]:
     cuts: set[tuple[int, ...]] = {(0,), (branches[-1] + 1,), (tables.partially_supported.last + 1,)}
     cuts |= {(branch,) for branch in branches} | {(last + 1,) for last in ends}
     cuts |= {here(floor) for floor in (*tables.floors.values(), *tables.first_drivers.values())}
-    return tuple(Span(cut, _cuda(cut, tables)) for cut in sorted(cuts))
+    return tuple(DriverRange(cut, _cuda(cut, tables)) for cut in sorted(cuts))
 
 
 def _cuda(cut: tuple[int, ...], tables: Drivers) -> str | None:
@@ -121,7 +121,7 @@ def _of_chip(chip: OtherChip) -> Kind:
     return Kind(chip.architecture, name, cards, maker=chip.maker, os=chip.os)
 
 
-def machine_of(platform: Platform, kinds: Iterable[Kind], driver: Driver | None) -> Machine:
+def machine_of_class(platform: Platform, kinds: Iterable[Kind], driver: Driver | None) -> Machine:
     """Make the machine that stands for a class: one GPU of each kind, called ``{0}``, ``{1}``."""
     gpus = tuple(kind.gpu(number, f"{{{number}}}") for number, kind in enumerate(kinds))
     surroundings = Environment(wsl=platform.wsl)

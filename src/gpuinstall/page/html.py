@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.page.classes import Kind, Platform
 
-NOTHING = "–"
+_NOTHING = "–"
 
 
-def page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
+def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
     """Ask ``choose`` for every class of machines (a minute of one processor), and write the page."""
     body = Answers(catalog, platforms).table()
     kinds = kinds_of_gpus(catalog)
@@ -116,7 +116,7 @@ def _rows(rows: Iterable[tuple[Kind, Sequence[str]]]) -> Iterator[str]:
     """Write a row for each kind that something runs on."""
     for kind, cells in rows:
         if any(cells):
-            row = "".join(f"<td>{escape(cell or NOTHING)}</td>" for cell in cells)
+            row = "".join(f"<td>{escape(cell or _NOTHING)}</td>" for cell in cells)
             yield f'<tr><th scope="row">{escape(kind.name)} <small>{kind.sm}</small></th>{row}</tr>'
 
 

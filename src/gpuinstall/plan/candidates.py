@@ -58,7 +58,7 @@ class NoCandidate(NamedTuple):
     left_out: tuple[LeftOut, ...] = ()
 
 
-def judge(build: Build, context: PlanContext) -> Candidate | Rejection:
+def judge_build(build: Build, context: PlanContext) -> Candidate | Rejection:
     """Apply every rule to one build."""
     verdict = judge_request(build, context)
     if isinstance(verdict, Rejection) or not context.gpus:
@@ -82,13 +82,13 @@ def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
     return Rejection(build, *unread) if unread else Candidate(build, python)
 
 
-def judge_all(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
+def judge_builds(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
     """Judge every build of the platform that is made for the maker's GPUs, the newest torch first."""
     candidates: list[Candidate] = []
     rejected: list[Rejection] = []
     for build in context.builds:
         if build.backend.kind == context.rules.kind:
-            verdict = judge(build, context)
+            verdict = judge_build(build, context)
             if isinstance(verdict, Candidate):
                 candidates.append(verdict)
             else:
@@ -152,7 +152,7 @@ def has_code(build: Build, context: PlanContext) -> bool:
     return all(isinstance(code, Code) or code.code in of_the_driver for code in codes_of(build, context))
 
 
-def best_cover(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
+def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
     """Choose the GPUs to serve where no build runs on every one.
 
     First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the

@@ -9,9 +9,9 @@ from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import (
     Candidate,
     NoCandidate,
-    best_cover,
+    gpus_to_serve,
     is_settled,
-    judge_all,
+    judge_builds,
     judge_request,
     preference,
     worth,
@@ -22,7 +22,7 @@ from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
-    held_back,
+    held_back_programs,
     learned_reason,
     lesser,
     newest_reason,
@@ -99,10 +99,10 @@ def _for_the_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 
 def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Plan | NoCandidate:
-    candidates, rejected = judge_all(context)
+    candidates, rejected = judge_builds(context)
     if not candidates:
         return NoCandidate(context, tuple(rejected), left_out)
-    cover = best_cover((candidate.covers for candidate in candidates), context)
+    cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
     fitting.sort(key=lambda candidate: preference(candidate, context))
     best = next((candidate for candidate in fitting if is_settled(candidate, context)), None)
@@ -161,7 +161,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
             why,
             *filter(None, [learned_reason(best, context)]),
             newest_reason(best, (*rejected, *others), context),
-            *held_back(context),
+            *held_back_programs(context),
         ),
         rejected=tuple(
             passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build

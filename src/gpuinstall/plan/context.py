@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.plan.python import python_for
+from gpuinstall.plan.python import at_hand, minor_version, number, span
+from gpuinstall.vendors.protocol import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.values import Settled
-    from gpuinstall.vendors.protocol import Reason, Rules
+    from gpuinstall.vendors.protocol import Rules
 
 
 @dataclass(frozen=True)
@@ -85,5 +86,29 @@ class PlanContext:
 
     @cached_property
     def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
-        """The Python to take of those that a build has wheels for, or why there is none; each is decided once."""
-        return cache(partial(python_for, demand=self.demand, machine=self.machine, catalog=self.catalog))
+        """Choose the Python for a build that has wheels for some, or say why there is none; each is decided once.
+
+        The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
+        one that can be fetched.
+        """
+        return cache(self._python)
+
+    def _python(self, pythons: tuple[str, ...]) -> str | Reason:
+        demand, machine = self.demand, self.machine
+        fitting = [python for python in pythons if demand.suits(python)]
+        if not fitting:
+            counted = {package for package, _ in self.catalog.companions}
+            companions = [name for name in demand.family if name in counted]
+            have = f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
+            return Reason("python-unsupported", f"{have} for Python {span(pythons)}, not {demand.python}")
+        if not isinstance(demand.python, str):
+            fitting = [python for python in fitting if not python.endswith("t")]
+        for python in at_hand(demand.preferred, machine):
+            if python in fitting:
+                return python
+        if fitting and (demand.managed or machine.pythons is None):
+            supported = [python for python in fitting if number(python) <= number(self.catalog.settled_python)]
+            return max(supported, key=number) if supported else min(fitting, key=number)
+        here = ", ".join(dict.fromkeys(minor_version(python) for python in machine.pythons or ())) or "none"
+        needed = span(fitting or pythons)
+        return Reason("no-python", f"it needs Python {needed}; at hand are {here}, and no other can be had")

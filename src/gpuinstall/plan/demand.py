@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
 from gpuinstall.plan.python import in_order
-from gpuinstall.plan.requirement import Asked, holds, parse_requirement, parse_specifier
+from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, parse_specifier
 from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tu
     groups: dict[tuple[Asked, ...], list[str]] = {}
     ordered = in_order(_PYTHONS, whole.preferred, machine)
     for python in [one for one in ordered if whole.suits(one) or whole.suits(f"{one}t")] or ordered:
-        held = tuple(one for one in marked if one.marker is not None and holds(one.marker, machine, python))
+        held = tuple(one for one in marked if one.marker is not None and marker_holds(one.marker, machine, python))
         groups.setdefault(held, []).append(python)
     return {held: frozenset(group) if len(groups) > 1 else None for held, group in groups.items()}
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import (
-    best_cover,
     closest,
     codes_of,
+    gpus_to_serve,
     has_code,
     merits,
     missing_code,
@@ -46,7 +46,7 @@ def reasons_for(
         None if context.gpus else _no_gpu_here(context),
         learned_reason(best, context),
         newest_reason(best, rejected, served),
-        *held_back(context),
+        *held_back_programs(context),
         _newer_driver(best, rejected, served),
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
@@ -63,7 +63,7 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
     return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
 
 
-def held_back(context: PlanContext) -> list[Reason]:
+def held_back_programs(context: PlanContext) -> list[Reason]:
     """Say which programs could not be the newest."""
     return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
 
@@ -176,7 +176,7 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
     others = set(everywhere) - set(best.covers)
     if others:
         covers = {candidate.covers for candidate in candidates if others & set(candidate.covers)}
-        return _would_give("other-choice", best_cover(covers, context), candidates, context) if covers else None
+        return _would_give("other-choice", gpus_to_serve(covers, context), candidates, context) if covers else None
     gains = [
         (found, cover)
         for name in context.architectures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,16 +10,17 @@ from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
 from gpuinstall.plan.companions import shared_pythons
 from gpuinstall.plan.gpus import NO_BUILD_FITS, NO_SOURCE_ANSWERS, ONLY_REPAIR_HELPS, never_made, refused
-from gpuinstall.plan.python import nearest_python, span
+from gpuinstall.plan.python import number, span
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.values import Rejection
     from gpuinstall.request import Request
 
@@ -143,7 +145,7 @@ def _way(nearest: Rejection, context: PlanContext) -> str | None:
     if fix := context.rules.driver_fix(build, nearest.code, context.gpus):
         return fix
     if nearest.code == "python-unsupported":
-        python = nearest_python(shared_pythons(build, context), context.demand)
+        python = _nearest_python(shared_pythons(build, context), context.demand)
         return f"use Python {python}: --python {python}" if python else None
     ways = {
         "unreachable": "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl",
@@ -151,3 +153,15 @@ def _way(nearest: Rejection, context: PlanContext) -> str | None:
         "no-python": f"install Python {span(build.pythons)}",
     }
     return ways.get(nearest.code)
+
+
+def _nearest_python(pythons: Sequence[str], demand: Demand) -> str | None:
+    """Of the Pythons that would do, the one nearest to what was asked for."""
+    texts = [demand.python] if isinstance(demand.python, str) else [part.version for part in demand.python or ()]
+    minors = [number(text.removesuffix(".*"))[1] for text in texts if re.match(r"3\.[0-9]", text)]
+    wheels = [python for python in pythons if not python.endswith("t")]
+    return min(
+        wheels,
+        key=lambda python: (min((abs(number(python)[1] - minor) for minor in minors), default=0), number(python)),
+        default=None,
+    )

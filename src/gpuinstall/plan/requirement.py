@@ -111,7 +111,7 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def holds(marker: Marker, machine: Machine, python: str) -> bool:
+def marker_holds(marker: Marker, machine: Machine, python: str) -> bool:
     """Say whether a marker holds on a machine with the CPython ``X.Y``."""
     processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
     version = python.removesuffix("t")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Rejection", "Run", "Settled", "error_of"]
 
-SCHEMA = "gpuinstall.plan/1"
+PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
 """The code of a build that would run, but is newer than the torch that the programs want."""
 PROGRAM_HELD_BACK = "program-held-back"
@@ -92,7 +92,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Write the Plan document."""
         return {
-            "schema": SCHEMA,
+            "schema": PLAN_DOCUMENT,
             "status": self.status,
             "build": _written_choice(self.choice),
             "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in self.gpus],

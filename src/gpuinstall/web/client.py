@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import cache_folder, written
+from gpuinstall.files import own_cache_folder, written
 from gpuinstall.patience import USUAL
 from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
 from gpuinstall.web.cache import Page, PageCache
@@ -61,7 +61,7 @@ class Client:
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
-        self._pages = PageCache(cache or cache_folder())
+        self._pages = PageCache(cache or own_cache_folder())
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}

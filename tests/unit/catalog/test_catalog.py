@@ -16,7 +16,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, products
-from gpuinstall.vendors.nvidia.code import parse_code
+from gpuinstall.vendors.nvidia.code import split_code
 from gpuinstall.versions import ComputeCapability
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
@@ -73,7 +73,7 @@ def test_every_tag_agrees_with_its_toolkit() -> None:
 
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     known = {product.capability for product in products()}
-    code = {code.capability for build in load_catalog().builds for code in parse_code(build.code)[0]}
+    code = {code.capability for build in load_catalog().builds for code in split_code(build.code)[0]}
     drivers = load_catalog().drivers
 
     assert code <= known

@@ -7,10 +7,10 @@ from pathlib import Path
 from packaging.version import Version
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrowed, offered
-from gpuinstall.catalog.pages import Wheel, parse_folder
+from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.versions import CudaVersion
 
 INDEX = "https://index.example/whl"

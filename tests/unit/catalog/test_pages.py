@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.catalog.pages import Wheel, parse_folder, parse_page
+from gpuinstall.catalog.pages import parse_folder, parse_page
 from gpuinstall.errors import GpuInstallError, InstallationError
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.build import Wheel
 
 BASE = "https://index.example/whl/cu128/torch/"
 SHA256, METADATA = "a" * 64, "b" * 64

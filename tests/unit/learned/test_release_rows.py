@@ -10,7 +10,7 @@ import yaml
 from tools.learn_release import DATA, additions, extended
 
 from gpuinstall import load_catalog
-from gpuinstall.catalog.loader import Rows, parse_code
+from gpuinstall.catalog.loader import Rows, code_names
 from tests.unit.learned.test_store import ROW
 
 WORKFLOW = Path(__file__).resolve().parents[3] / ".github" / "workflows" / "learn.yml"
@@ -26,7 +26,7 @@ def test_a_release_is_printed_as_builds_toml_has_it() -> None:
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
 
     assert (row["torch"], row["tag"], row["toolkit"], row["cudnn"]) == ("9.1.0", "cu140", "14.0", "9.30.1.2")
-    assert parse_code(row["linux_x86_64"][0]) == NEW.architectures
+    assert code_names(row["linux_x86_64"][0]) == NEW.architectures
     assert row["linux_aarch64"] == ["110", "high", "LEARNED-2026-11-20"]
     assert set(tomli.loads(found.evidence)) == {"LEARNED-2026-11-20"}
 

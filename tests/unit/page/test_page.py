@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.catalog.gpus import other_chips
-from gpuinstall.page import page
+from gpuinstall.page import selector_page
 from gpuinstall.page.classes import PLATFORMS
 from gpuinstall.page.table import packed, unpacked
 from gpuinstall.plan import choose
@@ -118,7 +118,7 @@ def test_nothing_of_another_maker_is_said_to_be_proven(text: str) -> None:
 
 @pytest.mark.heavy
 def test_the_whole_page_answers_as_choose_does_and_stays_small() -> None:
-    whole = page(frozen_catalog())
+    whole = selector_page(frozen_catalog())
 
     assert len(whole.encode()) < LARGEST
     compare(embedded(whole), PLATFORMS, 1000)
@@ -163,7 +163,7 @@ def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: st
 def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
     hostile = replace(frozen_catalog(), date="</script><b>")
 
-    assert "</script><b>" not in page(hostile, (PLATFORMS[-1],))
+    assert "</script><b>" not in selector_page(hostile, (PLATFORMS[-1],))
     assert text.count("</script>") == 2
 
 

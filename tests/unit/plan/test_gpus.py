@@ -10,7 +10,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Machine, MigDevice
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.candidates import best_cover
+from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
@@ -86,11 +86,11 @@ def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() ->
     (demand,), rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
     context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
 
-    assert best_cover([(0,), (1, 2, 3)], context) == (0,)
-    assert best_cover([(2,), (3, 4), (2, 3)], context) == (2, 3)
-    assert best_cover([(2,), (2, 4)], context) == (2, 4)
-    assert best_cover([(3,), (2,)], context) == (2,)
-    assert best_cover([], context) == ()
+    assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
+    assert gpus_to_serve([(2,), (3, 4), (2, 3)], context) == (2, 3)
+    assert gpus_to_serve([(2,), (2, 4)], context) == (2, 4)
+    assert gpus_to_serve([(3,), (2,)], context) == (2,)
+    assert gpus_to_serve([], context) == ()
 
 
 def test_a_gpu_runs_the_code_closest_to_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from gpuinstall.machine import Driver
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
-from gpuinstall.vendors.nvidia.code import parse_code
+from gpuinstall.vendors.nvidia.code import split_code
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
@@ -159,8 +159,8 @@ def test_the_code_that_is_said_to_be_missing_is_missing() -> None:
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
         build = next(each for each in frozen_catalog().builds_for(asked.os, asked.arch) if each.name == name)
         chips = [gpu.compute_capability for gpu in asked.gpus if gpu.compute_capability]
-        majors = {code.capability.major for code in parse_code(build.code)[0]}
-        lowest = min(code.capability for code in parse_code(build.code)[0])
+        majors = {code.capability.major for code in split_code(build.code)[0]}
+        lowest = min(code.capability for code in split_code(build.code)[0])
         assert any(
             chip < lowest or chip.major not in majors or chip in frozen_catalog().drivers.tegra for chip in chips
         )

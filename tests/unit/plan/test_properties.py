@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.candidates import Candidate, judge
+from gpuinstall.plan.candidates import Candidate, judge_build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
@@ -62,7 +62,7 @@ def test_no_rule_rejects_what_is_chosen(
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
     (demand,), rules = parse_request(request, load_catalog().family, asked), rules_for(asked, load_catalog())
-    verdict = judge(chosen.build, PlanContext(asked, demand, load_catalog(), rules, gpus))
+    verdict = judge_build(chosen.build, PlanContext(asked, demand, load_catalog(), rules, gpus))
 
     assert isinstance(verdict, Candidate)
     assert len(verdict.covers) == len(gpus)

@@ -13,7 +13,7 @@ from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
-from gpuinstall.vendors.nvidia.prober import STEPS, NvidiaProber
+from gpuinstall.vendors.nvidia.prober import NVIDIA_STEPS, NvidiaProber
 from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
 from tests.lab.recorded import card, no_libcuda, no_nvml, recording
 
@@ -89,5 +89,5 @@ def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_onc
 
 
 def test_every_fact_is_read_by_a_step() -> None:
-    assert {step.fact for step in probe.STEPS} == {fact.name for fact in fields(MachineFacts)}
-    assert {step.fact for step in STEPS} == {fact.name for fact in fields(NvidiaEvidence)} - {"facts"}
+    assert {step.fact for step in probe.MACHINE_STEPS} == {fact.name for fact in fields(MachineFacts)}
+    assert {step.fact for step in NVIDIA_STEPS} == {fact.name for fact in fields(NvidiaEvidence)} - {"facts"}

@@ -38,7 +38,7 @@ Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost
 """
 
 PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "nvidia-smi": (smi.parse, SMI),
+    "nvidia-smi": (smi.parse_smi, SMI),
     "proc version": (
         linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
@@ -73,7 +73,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
     "recorded child": (children.parse_child, "status -11\n{}"),
     "NVML": (
-        lambda text: nvml.parse(Finished((), 0, text, "")),
+        lambda text: nvml.parse_nvml(Finished((), 0, text, "")),
         '{"library": "x", "init": 0}\n{"index": 0}\n{"end": true}',
     ),
 }
@@ -112,4 +112,4 @@ def test_any_json_is_read_or_left(name: str, value: object) -> None:
     )
 )  # fmt: skip
 def test_any_line_of_nvml_is_read_or_left(facts: dict[str, object]) -> None:
-    nvml.parse(Finished((), 0, json.dumps(facts), ""))
+    nvml.parse_nvml(Finished((), 0, json.dumps(facts), ""))

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.loader import parse_code
+from gpuinstall.catalog.loader import code_names
 from gpuinstall.vendors.nvidia.code import code_for
 from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.frozen import frozen_catalog
@@ -20,7 +20,7 @@ def runs(code: str, chip: str, *, toolkit: str = "13.0", driver: str | None = "1
         Backend.parse("cu130"),
         "linux",
         "x86_64",
-        code=parse_code(code),
+        code=code_names(code),
         toolkit=CudaVersion.parse(toolkit),
         libraries=(("cudnn", cudnn),) if cudnn else (),
     )

@@ -16,7 +16,7 @@ class Chip(NamedTuple):
     integrated: bool = False
 
 
-def chip_of(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
+def amd_chip(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
     """Find a chip; None for one that nobody has listed."""
     row = next((row for row in table["chips"] if row["architecture"] == architecture), None)
     return Chip(row["architecture"], row["chip"], row.get("integrated", False)) if row else None
@@ -31,5 +31,5 @@ def product_named(table: Mapping[str, Any], name: str) -> str | None:
 
 def is_integrated(table: Mapping[str, Any], architecture: str | None) -> bool:
     """Say whether a chip is known to be part of a processor."""
-    chip = chip_of(table, architecture)
+    chip = amd_chip(table, architecture)
     return chip is not None and chip.integrated

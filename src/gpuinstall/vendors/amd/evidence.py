@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access, Source
 
-NODES = "/sys/class/kfd/kfd/topology/nodes"
+KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 KFD = "/dev/kfd"
-PCI_VENDOR = 0x1002
-MIB = 1024**2
+AMD_ON_PCI = 0x1002
+_MIB = 1024**2
 _VISIBLE_MEMORY = (1, 2)
 """The heaps that are a card's own memory: all of it public, or some of it private."""
 
@@ -44,13 +44,13 @@ class KfdNode:
     @property
     def pci_id(self) -> str:
         """Vendor and device as people write them."""
-        return f"{PCI_VENDOR:04x}:{self.device:04x}"
+        return f"{AMD_ON_PCI:04x}:{self.device:04x}"
 
 
 def read_nodes(source: Source) -> tuple[KfdNode, ...]:
     """Read AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
-    numbers = sorted(int(name) for name in source.names(NODES) if name.isdecimal())
-    return tuple(node for number in numbers if (node := _read(source, f"{NODES}/{number}")))
+    numbers = sorted(int(name) for name in source.names(KFD_NODES) if name.isdecimal())
+    return tuple(node for number in numbers if (node := _read(source, f"{KFD_NODES}/{number}")))
 
 
 def parse_properties(text: str) -> dict[str, int]:
@@ -101,7 +101,7 @@ class AmdEvidence:
 
 
 @cache
-def load_chips() -> dict[str, Any]:
+def amd_chips() -> dict[str, Any]:
     """Load the rows about chips."""
     return authored.read_data("gpus_amd.toml")
 
@@ -114,13 +114,13 @@ def has_builds(architecture: str) -> bool:
 
 
 def _is_card(device: PciDevice) -> bool:
-    return device.vendor == PCI_VENDOR and device.may_compute and not device.is_reserved
+    return device.vendor == AMD_ON_PCI and device.may_compute and not device.is_reserved
 
 
 def _read(source: Source, folder: str) -> KfdNode | None:
     said = parse_properties(source.text(f"{folder}/properties") or "")
     architecture = parse_architecture(said.get("gfx_target_version", 0))
-    if said.get("vendor_id") != PCI_VENDOR or architecture is None:
+    if said.get("vendor_id") != AMD_ON_PCI or architecture is None:
         return None
     minor = said.get("drm_render_minor") or None
     return KfdNode(

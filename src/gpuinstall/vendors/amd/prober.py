@@ -6,23 +6,21 @@ import os
 import re
 import struct
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors import vendor_of
-from gpuinstall.vendors.amd.chips import chip_of, is_integrated, product_named
+from gpuinstall.vendors.amd.chips import amd_chip, is_integrated, product_named
 from gpuinstall.vendors.amd.evidence import (
+    _MIB,
+    AMD_ON_PCI,
     KFD,
-    MIB,
     MODULE,
-    PCI_VENDOR,
     AmdEvidence,
+    amd_chips,
     has_builds,
-    load_chips,
     read_nodes,
 )
 from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
@@ -42,9 +40,9 @@ ROCM_VERSION = "/opt/rocm/.info/version"
 POINTER = "https://rocm.docs.amd.com/projects/radeon-ryzen/"
 GET_VERSION = 0x80084B01
 """AMDKFD_IOC_GET_VERSION of linux/kfd_ioctl.h: two numbers of 32 bits are read."""
-VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
-STEPS: tuple[Step[AmdEvidence], ...] = (
+_STEPS: tuple[Step[AmdEvidence], ...] = (
     Step("nodes", lambda source, _: read_nodes(source)),
     Step("kfd", lambda source, evidence: source.access(KFD) if evidence.nodes or evidence.cards else None),
     Step("module", lambda source, evidence: _line(source, MODULE_VERSION) or "" if evidence.nodes else ""),
@@ -60,7 +58,7 @@ class AmdProber(Prober[AmdEvidence]):
 
     def read(self, source: Source, facts: MachineFacts) -> AmdEvidence:
         """Take AMD's steps: files on Linux, nothing elsewhere."""
-        return take(STEPS, AmdEvidence(facts), source) if facts.host.os == "linux" else AmdEvidence(facts)
+        return take(_STEPS, AmdEvidence(facts), source) if facts.host.os == "linux" else AmdEvidence(facts)
 
     def answers(self, evidence: AmdEvidence) -> bool:
         """Say whether the kernel lists a GPU."""
@@ -81,32 +79,30 @@ class AmdProber(Prober[AmdEvidence]):
         )
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
-        """Ask the kernel's compute driver for its version: a kernel needs ROCm, which only the build brings."""
-        return preflight(machine)
+        """Ask the kernel's compute driver for its version, once for all GPUs.
+
+        They stay unproven: a kernel needs ROCm, which only the build brings.
+        """
+        idle = super().preflight(machine, reporter, seconds)
+        if machine.blocking or not idle.cards or machine.os != "linux":
+            return Preflight()
+        try:
+            kfd_version()
+        except OSError as error:
+            gpus = tuple(card.index for card in idle.cards)
+            message = f"{KFD} does not answer: {error.strerror}"
+            fault = finding_for("kfd-not-answering", message, FixContext.of_machine(machine), gpus=gpus)
+            return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,))
+        return idle
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
         if not any(environ.get(job) for job in JOBS):
             return None
-        given = next(((key, environ[key]) for key in VISIBLE if environ.get(key)), None)
+        given = next(((key, environ[key]) for key in _VISIBLE if environ.get(key)), None)
         if given is None or str(ordinal) in given[1].split(","):
             return None
         return f"not this job's: {given[0]}={given[1]}"
-
-
-def preflight(machine: Machine) -> Preflight:
-    """Ask once for all GPUs; they stay unproven, for only kernels prove them."""
-    gpus = [gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == "amd" and gpu.index not in machine.faulty]
-    if machine.blocking or not gpus or machine.os != "linux":
-        return Preflight()
-    start = monotonic()
-    try:
-        kfd_version()
-    except OSError as error:
-        message = f"{KFD} does not answer: {error.strerror}"
-        fault = finding_for("kfd-not-answering", message, FixContext.of_machine(machine), gpus=tuple(gpus))
-        return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,), monotonic() - start)
-    return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus), (), monotonic() - start)
 
 
 def kfd_version(path: str = KFD) -> tuple[int, int]:
@@ -136,10 +132,10 @@ def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
     """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
     if facts.host.os != "windows":
         return
-    cards = (each for each in facts.devices if each.vendor == PCI_VENDOR and each.name)
+    cards = (each for each in facts.devices if each.vendor == AMD_ON_PCI and each.name)
     for index, card in enumerate(cards):
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
-        if product := product_named(load_chips(), name):
+        if product := product_named(amd_chips(), name):
             yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
 
 
@@ -181,7 +177,7 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
 
 
 def _is_useful(node: KfdNode) -> bool:
-    return not is_integrated(load_chips(), node.architecture) or has_builds(node.architecture)
+    return not is_integrated(amd_chips(), node.architecture) or has_builds(node.architecture)
 
 
 def _is_not_lent(evidence: AmdEvidence, node: KfdNode) -> bool:
@@ -189,13 +185,13 @@ def _is_not_lent(evidence: AmdEvidence, node: KfdNode) -> bool:
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
-    chip = chip_of(load_chips(), node.architecture)
+    chip = amd_chip(amd_chips(), node.architecture)
     name = node.product or (chip.name if chip else "GPU")
     return Gpu(
         index,
         name if name.startswith("AMD") else f"AMD {name}",
         pci_id=node.pci_id,
-        memory_mib=None if chip and chip.integrated else node.memory_bytes // MIB or None,
+        memory_mib=None if chip and chip.integrated else node.memory_bytes // _MIB or None,
         found_via="kfd",
         vendor="amd",
         architecture=node.architecture,
@@ -208,7 +204,7 @@ def _line(source: Source, path: str) -> str | None:
 
 def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
     """Take a processor's graphics out where a card of its own is there: programs that take both crash."""
-    inside = tuple(index for index, node in enumerate(given) if is_integrated(load_chips(), node.architecture))
+    inside = tuple(index for index, node in enumerate(given) if is_integrated(amd_chips(), node.architecture))
     cards = tuple(index for index in range(len(given)) if index not in inside)
     if inside and cards:
         chips = ", ".join(given[index].architecture for index in inside)

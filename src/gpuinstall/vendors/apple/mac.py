@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Source
 
-MIB = 1024**2
-SECONDS = 10
+_MIB = 1024**2
+_SECONDS = 10
 VENDOR = "0x106b"
 
 _COMMANDS = {
@@ -59,7 +59,7 @@ def read_mac(source: Source) -> Mac:
     return Mac(
         macos=release.get("ProductVersion"),
         chip=system.get("machdep.cpu.brand_string"),
-        memory_mib=int(memory) // MIB if memory.isdecimal() else None,
+        memory_mib=int(memory) // _MIB if memory.isdecimal() else None,
         virtual=system.get("kern.hv_vmm_present") == "1",
         gpus=tuple(parse_gpus(said["system_profiler.txt"])),
     )
@@ -96,7 +96,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _ask(command: list[str]) -> str:
     try:
-        out = run(command, seconds=SECONDS).out
+        out = run(command, seconds=_SECONDS).out
     except OSError:
         return ""
     return kept(out) if command[-1].startswith("SP") else out

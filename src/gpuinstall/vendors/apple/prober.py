@@ -27,7 +27,7 @@ class AppleEvidence:
     mac: Mac = field(default_factory=Mac)
 
 
-STEPS: tuple[Step[AppleEvidence], ...] = (Step("mac", lambda source, _: read_mac(source)),)
+_STEPS: tuple[Step[AppleEvidence], ...] = (Step("mac", lambda source, _: read_mac(source)),)
 
 
 class AppleProber(Prober[AppleEvidence]):
@@ -37,7 +37,7 @@ class AppleProber(Prober[AppleEvidence]):
 
     def read(self, source: Source, facts: MachineFacts) -> AppleEvidence:
         """Ask macOS; nothing elsewhere."""
-        return take(STEPS, AppleEvidence(facts), source) if facts.host.os == "macos" else AppleEvidence(facts)
+        return take(_STEPS, AppleEvidence(facts), source) if facts.host.os == "macos" else AppleEvidence(facts)
 
     def answers(self, evidence: AppleEvidence) -> bool:
         """Say whether macOS lists the GPU."""

@@ -18,7 +18,7 @@ class XeChip(NamedTuple):
     integrated: bool = False
 
 
-def chip_of(table: Mapping[str, Any], architecture: str | None) -> XeChip | None:
+def intel_chip(table: Mapping[str, Any], architecture: str | None) -> XeChip | None:
     """Find a chip by the beginning of its version; None for one that torch's documentation does not name."""
     numbers = _numbers(architecture or "")
     rows = (

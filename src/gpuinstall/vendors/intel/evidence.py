@@ -10,7 +10,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.intel.chips import architecture_of, chip_at, chip_of
+from gpuinstall.vendors.intel.chips import architecture_of, chip_at, intel_chip
 from gpuinstall.vendors.intel.level_zero import LevelZero
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
 
-PCI_VENDOR = 0x8086
+INTEL_ON_PCI = 0x8086
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class IntelEvidence:
     @property
     def answering(self) -> tuple[LevelZeroGpu, ...]:
         """The GPUs that Level Zero lists, in its own order, where torch has builds for one of them."""
-        gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == PCI_VENDOR)
-        useful = any(chip_of(load_chips(), architecture_of(gpu.ip)) for gpu in gpus)
+        gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == INTEL_ON_PCI)
+        useful = any(intel_chip(intel_chips(), architecture_of(gpu.ip)) for gpu in gpus)
         return gpus if useful and not self._draws_only(gpus) else ()
 
     @property
@@ -71,17 +71,17 @@ class IntelEvidence:
 def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
     """Intel's GPUs on the bus that torch has builds for."""
     devices = (
-        each for each in facts.devices if each.vendor == PCI_VENDOR and each.may_compute and not each.is_reserved
+        each for each in facts.devices if each.vendor == INTEL_ON_PCI and each.may_compute and not each.is_reserved
     )
-    return tuple((device, chip) for device in devices if (chip := chip_at(load_chips(), device.device)))
+    return tuple((device, chip) for device in devices if (chip := chip_at(intel_chips(), device.device)))
 
 
 def _is_of_others(device: PciDevice) -> bool:
     maker = PCI_IDS.get(f"{device.vendor:04x}")
-    return device.may_compute and maker is not None and device.vendor != PCI_VENDOR
+    return device.may_compute and maker is not None and device.vendor != INTEL_ON_PCI
 
 
 @cache
-def load_chips() -> dict[str, Any]:
+def intel_chips() -> dict[str, Any]:
     """Load the rows about chips."""
     return authored.read_data("gpus_intel.toml")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
     from gpuinstall.process import Finished
 
-CHILD = Path(__file__).with_name("level_zero_child.py")
+_CHILD = Path(__file__).with_name("level_zero_child.py")
 GPUS = 2
 """The number of GPUs that it is given time for."""
 
@@ -47,12 +47,12 @@ class LevelZero:
 
 def ask_level_zero(source: Source) -> LevelZero:
     """Ask it."""
-    command = ([sys.executable, "-I", "-S", str(CHILD)], dict(os.environ))
+    command = ([sys.executable, "-I", "-S", str(_CHILD)], dict(os.environ))
     finished = ask_child(source, "level-zero.txt", "Level Zero", GPUS, command)
-    return parse(finished) if finished else LevelZero()
+    return parse_level_zero(finished) if finished else LevelZero()
 
 
-def parse(finished: Finished) -> LevelZero:
+def parse_level_zero(finished: Finished) -> LevelZero:
     """Read what the child answered, or how it ended."""
     answers = (said for line in reversed(finished.out.splitlines()) if isinstance(said := json_or_none(line), dict))
     said = next(answers, None)
@@ -62,13 +62,13 @@ def parse(finished: Finished) -> LevelZero:
         return LevelZero(asked=True, error=str(said.get("error")))
     refused = f"{said['call']}: {int(said['status']):#x}" if said.get("call") else None
     try:
-        gpus = tuple(map(_gpu, said.get("devices", ())))
+        gpus = tuple(map(_level_zero_gpu, said.get("devices", ())))
     except (AttributeError, KeyError, TypeError, ValueError):
         return LevelZero(asked=True, library=True, error="Level Zero's answer cannot be read")
     return LevelZero(asked=True, library=True, api=said.get("api"), gpus=gpus, error=refused)
 
 
-def _gpu(said: dict[str, Any]) -> LevelZeroGpu:
+def _level_zero_gpu(said: dict[str, Any]) -> LevelZeroGpu:
     return LevelZeroGpu(
         name=str(said["name"]),
         vendor=int(said["vendor"]),

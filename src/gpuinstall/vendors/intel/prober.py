@@ -12,7 +12,7 @@ from gpuinstall.facts.steps import Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
 from gpuinstall.vendors.intel.chips import architecture_of
-from gpuinstall.vendors.intel.evidence import PCI_VENDOR, IntelEvidence, cards_of
+from gpuinstall.vendors.intel.evidence import INTEL_ON_PCI, IntelEvidence, cards_of
 from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
 
-MIB = 1024**2
-VISIBLE = "ZE_AFFINITY_MASK"
+_MIB = 1024**2
+_VISIBLE = "ZE_AFFINITY_MASK"
 WINDOWS_DRIVER = "iigd"
 
 
@@ -47,7 +47,7 @@ def _may_answer(evidence: IntelEvidence) -> bool:
     return facts.host.os == "windows" or lent or bool(evidence.cards)
 
 
-STEPS: tuple[Step[IntelEvidence], ...] = (
+_STEPS: tuple[Step[IntelEvidence], ...] = (
     Step("nodes", _nodes),
     Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
 )
@@ -60,7 +60,7 @@ class IntelProber(Prober[IntelEvidence]):
 
     def read(self, source: Source, facts: MachineFacts) -> IntelEvidence:
         """Take Intel's steps; none on a Mac."""
-        return IntelEvidence(facts) if facts.host.os == "macos" else take(STEPS, IntelEvidence(facts), source)
+        return IntelEvidence(facts) if facts.host.os == "macos" else take(_STEPS, IntelEvidence(facts), source)
 
     def answers(self, evidence: IntelEvidence) -> bool:
         """Say whether Level Zero lists a GPU that torch has builds for."""
@@ -84,11 +84,11 @@ class IntelProber(Prober[IntelEvidence]):
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
-        mask = environ.get(VISIBLE)
+        mask = environ.get(_VISIBLE)
         if not mask or not any(environ.get(job) for job in JOBS):
             return None
         given = {part.partition(".")[0] for part in mask.split(",")}
-        return None if str(ordinal) in given else f"not this job's: {VISIBLE}={mask}"
+        return None if str(ordinal) in given else f"not this job's: {_VISIBLE}={mask}"
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
         index,
         name if name.startswith("Intel") else f"Intel {name}",
         pci_id=f"{gpu.vendor:04x}:{gpu.device:04x}",
-        memory_mib=None if gpu.integrated else gpu.memory_bytes // MIB or None,
+        memory_mib=None if gpu.integrated else gpu.memory_bytes // _MIB or None,
         found_via="level-zero",
         vendor="intel",
         architecture=architecture_of(gpu.ip),
@@ -136,7 +136,7 @@ def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
 
 
 def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
-    pci_id = f"{PCI_VENDOR:04x}:{device.device:04x}"
+    pci_id = f"{INTEL_ON_PCI:04x}:{device.device:04x}"
     name = f"Intel {chip.name}"
     return Gpu(index, name, pci_id=pci_id, found_via="pci", vendor="intel", architecture=chip.architecture)
 

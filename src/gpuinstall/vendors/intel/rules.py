@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.vendors.intel.chips import chip_of
+from gpuinstall.vendors.intel.chips import intel_chip
 from gpuinstall.vendors.protocol import Rules
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class IntelRules(Rules):
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """The names of its chip."""
-        chip = chip_of(self._table, gpu.architecture)
+        chip = intel_chip(self._table, gpu.architecture)
         return chip.names if chip else ()
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """A card before a processor's graphics, those before what torch is not for."""
-        chip = chip_of(self._table, gpu.architecture)
+        chip = intel_chip(self._table, gpu.architecture)
         return (0 if chip is None else 1 if chip.integrated else 2,)
 
     @property

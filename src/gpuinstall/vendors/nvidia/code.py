@@ -34,7 +34,7 @@ class Sass(NamedTuple):
 
 
 @lru_cache
-def parse_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
+def split_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
     """Read the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
     ptx = (name.removeprefix("compute_").rstrip("af") for name in names if name.startswith("compute_"))
     return (
@@ -52,7 +52,7 @@ def code_for(build: Build, chip: ComputeCapability, drivers: Drivers, cuda: Cuda
 def _code_for(made: Made, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None) -> Code | Reason:
     """Decide once for all builds that are made alike."""
     names, toolkit, libraries = made
-    runnable = [code for code in parse_code(names)[0] if _runs(code, chip, toolkit, drivers)]
+    runnable = [code for code in split_code(names)[0] if _runs(code, chip, toolkit, drivers)]
     code = Code(str(max(runnable)), "sass") if runnable else _ptx_for(chip, names, toolkit, cuda)
     missing = isinstance(code, Code) and _cudnn_lacks(chip, dict(libraries).get("cudnn"), toolkit, drivers)
     return Reason("no-cudnn-code", missing) if missing else code
@@ -86,7 +86,7 @@ def _runs(code: Sass, chip: ComputeCapability, toolkit: Toolkit, drivers: Driver
 def _ptx_for(
     chip: ComputeCapability, names: tuple[str, ...], toolkit: Toolkit, cuda: CudaVersion | None
 ) -> Code | Reason:
-    sass, ptx = parse_code(names)
+    sass, ptx = split_code(names)
     newest = max((capability for capability in ptx if capability <= chip), default=None)
     if newest is None:
         return Reason("no-code", f"no code for {chip.sm}, only for {', '.join(map(str, sass)) or 'none'}")

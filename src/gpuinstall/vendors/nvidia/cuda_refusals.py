@@ -95,12 +95,12 @@ def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
     return sum(capability is not None and capability >= first for capability in capabilities)
 
 
-def refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Finding:
+def cuda_refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Finding:
     """Say why CUDA returned ``status``: for these GPUs, or for the whole machine where none are named."""
-    return problem(cause_of(status, context), gpus, evidence_line(status, context), context.fix_context)
+    return problem_of_cause(cuda_cause(status, context), gpus, cuda_evidence(status, context), context.fix_context)
 
 
-def cause_of(status: int, context: CudaContext) -> CudaCause:
+def cuda_cause(status: int, context: CudaContext) -> CudaCause:
     """Find the cause of a CUresult."""
     narrow, error = _NARROWED.get(status), load_errors("cuda").get(status)
     cause = known_cause(error.code if error else UNLISTED)
@@ -113,7 +113,7 @@ def known_cause(code: str) -> CudaCause:
     return CudaCause(code, kind.message, kind.why)
 
 
-def problem(
+def problem_of_cause(
     cause: CudaCause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
 ) -> Finding:
     """Make a cause a problem of these GPUs."""
@@ -125,7 +125,7 @@ def problem(
     return replace(found, code=cause.code)
 
 
-def evidence_line(status: int, context: CudaContext) -> str:
+def cuda_evidence(status: int, context: CudaContext) -> str:
     """The facts behind a refusal."""
     driver = context.driver and f"driver {context.driver}"
     facts = (f"CUDA error {status} ({_name_of(status)})", driver, context.library)

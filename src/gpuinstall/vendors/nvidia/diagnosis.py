@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, blackwells, refusal
+from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, blackwells, cuda_refusal
 from gpuinstall.vendors.nvidia.faults import driver_fault, evidence_line, fault, held_by_nouveau
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
 from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
@@ -24,7 +24,7 @@ DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999
 NO_DEVICE = 100
 
 
-def machine_fault(evidence: NvidiaEvidence) -> Finding | None:
+def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
     """Name what keeps the whole machine from working; None where nothing does, or where there is no GPU."""
     asked = (predicate for condition, predicate in PREDICATES if condition(evidence))
     return next((found for predicate in asked if (found := predicate(evidence))), None)
@@ -110,7 +110,7 @@ def libraries_missing(evidence: NvidiaEvidence) -> Finding | None:
     )
 
 
-def switched_off(evidence: NvidiaEvidence) -> Finding | None:
+def module_forbidden(evidence: NvidiaEvidence) -> Finding | None:
     """A file forbids the module, as the tools that switch a laptop's card off write one."""
     if not evidence.kernel.blocked_by:
         return None
@@ -192,7 +192,7 @@ def cuda_refuses(evidence: NvidiaEvidence) -> Finding | None:
         return None
     if init == NO_DEVICE and (_every_card_is_faulty(evidence) or _is_job_without_gpus(evidence)):
         return None
-    found = refusal(init, _cuda_context(evidence))
+    found = cuda_refusal(init, _cuda_context(evidence))
     facts = (found.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
     return replace(found, evidence=" · ".join(fact for fact in facts if fact))
 
@@ -226,7 +226,7 @@ PREDICATES: tuple[tuple[Condition, Predicate], ...] = (
     (no_driver_answers, container_lacks_libraries),
     (no_driver_answers, nodes_refused),
     (no_driver_answers, libraries_missing),
-    (no_module_is_loaded, switched_off),
+    (no_module_is_loaded, module_forbidden),
     (no_module_is_loaded, blocked_by_secure_boot),
     (no_module_is_loaded, installed_in_part),
     (no_module_is_loaded, module_not_loaded),

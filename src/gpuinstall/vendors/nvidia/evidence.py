@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows
     from gpuinstall.versions import DriverVersion
 
-PCI_VENDOR = 0x10DE
+NVIDIA_ON_PCI = 0x10DE
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def read_toolkit_variables(source: Source) -> ToolkitVariables:
 
 def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     """List NVIDIA's display controllers."""
-    return tuple(device for device in facts.devices if device.vendor == PCI_VENDOR and device.is_display)
+    return tuple(device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display)
 
 
 def marketed_driver(text: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.chips import drivers
-from gpuinstall.vendors.nvidia.nvml import MIB
+from gpuinstall.vendors.nvidia.nvml import _MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,7 +101,7 @@ def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> Detec
 def _memory(device: CudaDevice) -> int | None:
     if not device.memory_bytes or device.compute_capability in drivers().unified_memory:
         return None
-    return device.memory_bytes // MIB
+    return device.memory_bytes // _MIB
 
 
 def _by_chip(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:

@@ -28,16 +28,16 @@ SLOWED = {
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
 
 
-def read_health(gpus: int) -> dict[int, GpuHealth]:
+def nvml_health(gpus: int) -> dict[int, GpuHealth]:
     """Ask NVML about every card, by index; empty where NVML does not answer. ``gpus`` decides how long it may take."""
     spec = importlib.util.find_spec("pynvml")
     folder = str(Path(spec.origin).parent) if spec and spec.origin else ""
     argv = [sys.executable, "-I", str(Path(__file__).with_name("health_child.py")), folder]
     (done,) = run_children([(argv, os.environ)], time_limit(gpus), waiting=lambda: None)
-    return {card["index"]: judge(card) for card in _answers(done.out)}
+    return {card["index"]: judge_health(card) for card in _answers(done.out)}
 
 
-def judge(card: Mapping[str, Any]) -> GpuHealth:
+def judge_health(card: Mapping[str, Any]) -> GpuHealth:
     """Judge one card's facts: memory errors are a fault, a slowed clock and a narrow link are worth a word. Pure."""
     return GpuHealth((_memory(card), _clocks(card), _link(card)), _link_rate(card))
 

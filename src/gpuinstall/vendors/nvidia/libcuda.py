@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu
     from gpuinstall.process import Finished
 
-Fault = Literal["missing", "unloadable", "timeout", "crash"]
+LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
 
-CHILD = Path(__file__).with_name("libcuda_child.py")
+_CHILD = Path(__file__).with_name("libcuda_child.py")
 
 _MISLEADING = frozenset({"LD_PRELOAD", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_VISIBLE_DEVICES"})
 _NAMES_A_DEVICE = re.compile(r"[0-9]+|(?:GPU|MIG)-.+")
@@ -58,15 +58,15 @@ class LibcudaFacts:
     init: int | None = None
     driver_version: CudaVersion | None = None
     devices: tuple[CudaDevice, ...] = ()
-    fault: Fault | None = None
+    fault: LibraryFault | None = None
     error: str | None = None
 
 
 def ask_libcuda(source: Source, gpus: int) -> LibcudaFacts:
     """Ask libcuda, which has time for so many cards; in a scheduler's job only about the cards given."""
-    command = (child_command("devices"), child_environment(os.environ, job_devices(os.environ)))
+    command = (libcuda_command("devices"), child_environment(os.environ, job_devices(os.environ)))
     finished = ask_child(source, "libcuda.txt", "libcuda", gpus, command)
-    return parse(finished) if finished else LibcudaFacts()
+    return parse_libcuda(finished) if finished else LibcudaFacts()
 
 
 def job_devices(environ: Mapping[str, str]) -> str | None:
@@ -84,7 +84,7 @@ def is_visible(devices: str, ordinal: int, gpu: Gpu, name: str) -> bool:
     return str(ordinal) in entries or any(uuid.startswith(entries) for uuid in (name, gpu.uuid or name))
 
 
-def parse(finished: Finished) -> LibcudaFacts:
+def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Read the child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
@@ -98,9 +98,9 @@ def parse(finished: Finished) -> LibcudaFacts:
         return LibcudaFacts(fault="crash", error="libcuda's answer cannot be read")
 
 
-def child_command(*words: str) -> list[str]:
+def libcuda_command(*words: str) -> list[str]:
     """Start the child isolated from Python's own variables, site and user packages."""
-    return [sys.executable, "-I", "-S", str(CHILD), *words]
+    return [sys.executable, "-I", "-S", str(_CHILD), *words]
 
 
 def child_environment(environ: Mapping[str, str], visible: str | None = None) -> dict[str, str]:

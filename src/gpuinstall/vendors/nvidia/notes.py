@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
 
 
-def notes(evidence: NvidiaEvidence) -> Iterator[Finding]:
+def driver_notes(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """List the notes."""
-    for note in NOTES:
+    for note in _NOTES:
         yield from note(evidence)
 
 
@@ -125,7 +125,7 @@ def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Finding]:
         yield _note(evidence, "kernel-cache-not-writable", message, why)
 
 
-NOTES = (
+_NOTES = (
     not_given,
     switched_off,
     remap_pending,

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
     from gpuinstall.process import Finished
 
-Fault = Literal["missing", "timeout", "crash"]
+_Fault = Literal["missing", "timeout", "crash"]
 
-CHILD = Path(__file__).with_name("nvml_child.py")
+_CHILD = Path(__file__).with_name("nvml_child.py")
 
-MIB = 1024 * 1024
+_MIB = 1024 * 1024
 NO_PERMISSION = 4
 PROHIBITED = 2
 VIRTUAL_GPU = 2
@@ -72,7 +72,7 @@ class NvmlFacts:
     cuda: CudaVersion | None = None
     count: int = 0
     gpus: tuple[NvmlGpu, ...] = ()
-    fault: Fault | None = None
+    fault: _Fault | None = None
     error: str | None = None
     at: int | None = None
 
@@ -87,18 +87,18 @@ class NvmlFacts:
         return self.init == 0 and self.fault is None
 
 
-def child_command() -> list[str]:
+def nvml_command() -> list[str]:
     """Start the child isolated from Python's own variables, site and user packages, with NVIDIA's binding alone."""
     binding = find_spec("pynvml")
     folder = Path(binding.origin).parent if binding and binding.origin else Path()
-    return [sys.executable, "-I", "-S", str(CHILD), str(folder)]
+    return [sys.executable, "-I", "-S", str(_CHILD), str(folder)]
 
 
 def ask_nvml(source: Source, gpus: int) -> NvmlFacts:
     """Ask NVML, which has time for so many cards."""
-    command = (child_command(), child_environment(os.environ))
+    command = (nvml_command(), child_environment(os.environ))
     finished = ask_child(source, "nvml.txt", "NVML", gpus, command)
-    return parse(finished) if finished else NvmlFacts()
+    return parse_nvml(finished) if finished else NvmlFacts()
 
 
 def permitted(facts: NvmlFacts) -> NvmlFacts:
@@ -106,7 +106,7 @@ def permitted(facts: NvmlFacts) -> NvmlFacts:
     return replace(facts, gpus=tuple(gpu for gpu in facts.gpus if gpu.error != NO_PERMISSION))
 
 
-def parse(finished: Finished) -> NvmlFacts:
+def parse_nvml(finished: Finished) -> NvmlFacts:
     """Read the child's lines, as far as it came."""
     facts, ended = NvmlFacts(), False
     for line in _lines(finished.out):
@@ -114,7 +114,7 @@ def parse(finished: Finished) -> NvmlFacts:
         facts = _with(facts, line)
     if ended:
         return replace(facts, fault="missing" if facts.library is None else None, at=None)
-    fault: Fault = "timeout" if finished.status is None else "crash"
+    fault: _Fault = "timeout" if finished.status is None else "crash"
     return replace(facts, fault=fault, error=f"NVML {death(finished)}")
 
 
@@ -142,7 +142,7 @@ def _gpu(line: Mapping[str, Any]) -> NvmlGpu:
         bus_id=bus and normal_address(bus),
         pci_id=_pci_id(line.get("pci_device_id")),
         compute_capability=_capability(line.get("compute_capability")),
-        memory_mib=memory // MIB if memory else None,
+        memory_mib=memory // _MIB if memory else None,
         mig=line.get("mig") is True,
         slices=tuple(_slices(line.get("slices"))),
         error=_number(line.get("error")),
@@ -159,7 +159,7 @@ def _slices(parts: object) -> Iterator[MigDevice]:
         uuid = _text(part.get("uuid")) if isinstance(part, dict) else None
         if uuid is not None:
             name, memory = _text(part.get("name")) or "", _number(part.get("memory_bytes"))
-            yield MigDevice(uuid, name.partition("MIG ")[2] or None, memory // MIB if memory else None)
+            yield MigDevice(uuid, name.partition("MIG ")[2] or None, memory // _MIB if memory else None)
 
 
 def _pci_id(number: object) -> str | None:

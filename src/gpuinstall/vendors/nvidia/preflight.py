@@ -17,12 +17,12 @@ from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.cuda_refusals import (
     CudaCause,
     CudaContext,
-    cause_of,
-    evidence_line,
+    cuda_cause,
+    cuda_evidence,
     known_cause,
-    problem,
+    problem_of_cause,
 )
-from gpuinstall.vendors.nvidia.libcuda import child_command, child_environment, is_visible, job_devices, last_answer
+from gpuinstall.vendors.nvidia.libcuda import child_environment, is_visible, job_devices, last_answer, libcuda_command
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ class Trial:
     visible: str
 
 
-def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
+def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
     """Run a kernel on every usable GPU at once, for at most 5 s and 5 s more for each.
 
     A machine with a blocking problem is not tried, nor are its GPUs with one, nor cards outside a scheduler's job.
     """
     planned = trials(machine, os.environ)
     limit = time_limit(len(planned)) if seconds is None else seconds
-    command = child_command("preflight", str(KERNEL))
+    command = libcuda_command("preflight", str(KERNEL))
     children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
     ended = run_children(children, limit, lambda: reporter.wait(f"the driver starts its GPUs, for up to {limit:.0f} s"))
-    findings = [judge(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
+    findings = [judge_trial(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
     return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 
 
@@ -108,7 +108,7 @@ class PreflightFinding:
     at_start: bool = False
 
 
-def judge(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFinding:
+def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFinding:
     """Judge one child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
@@ -136,13 +136,13 @@ def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> Pr
         return _computed(index, answer["wrong"])
     status, instead = answer["status"], answer.get("instead")
     if instead == {"wrong": 0}:
-        return PreflightFinding(index, "memory-only", _no_kernel(status), evidence_line(status, context))
+        return PreflightFinding(index, "memory-only", _no_kernel(status), cuda_evidence(status, context))
     if instead is not None and (status in UNCOMPILED or "wrong" in instead):
         return _answered(index, instead, context)
     at_start = answer["call"] == "cuInit"
     if status in UNPROVEN and not at_start:
-        return PreflightFinding(index, "unproven", _unproven(status), evidence_line(status, context))
-    return PreflightFinding(index, "failed", cause_of(status, context), evidence_line(status, context), at_start)
+        return PreflightFinding(index, "unproven", _unproven(status), cuda_evidence(status, context))
+    return PreflightFinding(index, "failed", cuda_cause(status, context), cuda_evidence(status, context), at_start)
 
 
 def _computed(index: int, wrong: int) -> PreflightFinding:
@@ -177,4 +177,4 @@ def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fi
     gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
     if gpus and cause.code == "cuda-no-device":
         cause = replace(cause, code="gpu-hidden-from-cuda")
-    return problem(cause, gpus, alike[0].facts, fix_context, blocking=alike[0].outcome == "failed")
+    return problem_of_cause(cause, gpus, alike[0].facts, fix_context, blocking=alike[0].outcome == "failed")

@@ -9,15 +9,15 @@ from gpuinstall.facts.bus import OTHER_BRIDGE
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.chips import read_jetson
-from gpuinstall.vendors.nvidia.diagnosis import machine_fault
+from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
 from gpuinstall.vendors.nvidia.evidence import (
-    PCI_VENDOR,
+    NVIDIA_ON_PCI,
     NvidiaEvidence,
     gpus_on_bus,
     read_toolkit_variables,
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
-from gpuinstall.vendors.nvidia.health import read_health
+from gpuinstall.vendors.nvidia.health import nvml_health
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
 from gpuinstall.vendors.nvidia.linux import (
     Fabric,
@@ -28,7 +28,7 @@ from gpuinstall.vendors.nvidia.linux import (
     read_linux_kernel,
     refused_nodes,
 )
-from gpuinstall.vendors.nvidia.notes import notes
+from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
 from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import Prober, VendorFindings
@@ -77,7 +77,7 @@ def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
 def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
     if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
-    switches = [each for each in evidence.facts.devices if (each.vendor, each.kind) == (PCI_VENDOR, OTHER_BRIDGE)]
+    switches = [each for each in evidence.facts.devices if (each.vendor, each.kind) == (NVIDIA_ON_PCI, OTHER_BRIDGE)]
     return read_fabric(source, len(switches))
 
 
@@ -106,7 +106,7 @@ def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
     return tuple(node for node in evidence.nodes if source.access(f"/dev/{node}") == "open")
 
 
-STEPS: tuple[Step[NvidiaEvidence], ...] = (
+NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: card_nodes(source)),
     Step("shown", lambda _, evidence: max(_given_on_bus(evidence), len(evidence.nodes))),
     Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
@@ -135,7 +135,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
 
     def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
         """Take NVIDIA's steps."""
-        return take(STEPS, NvidiaEvidence(facts), source)
+        return take(NVIDIA_STEPS, NvidiaEvidence(facts), source)
 
     def answers(self, evidence: NvidiaEvidence) -> bool:
         """Say whether NVML answered."""
@@ -145,21 +145,21 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         shared = facts.container.shares_the_bus
         evidence = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
-        found, fault = list_gpus(evidence), machine_fault(evidence)
+        found, fault = list_gpus(evidence), diagnose_machine(evidence)
         return VendorFindings(
             gpus=tuple(detected.gpu for detected in found),
             driver=driver_of(evidence),
             faults=(*((fault,) if fault else ()), *card_faults(evidence, found, driver_works=fault is None)),
-            notes=tuple(notes(evidence)),
+            notes=tuple(driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
             l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+    def run_preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
         """Run a kernel on each usable GPU."""
-        from gpuinstall.vendors.nvidia.preflight import preflight
+        from gpuinstall.vendors.nvidia.preflight import run_preflight
 
-        return preflight(machine, reporter, seconds=seconds)
+        return run_preflight(machine, reporter, seconds=seconds)
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
@@ -170,4 +170,4 @@ class NvidiaProber(Prober[NvidiaEvidence]):
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask NVML about memory, clocks and link."""
-        return read_health(gpus)
+        return nvml_health(gpus)

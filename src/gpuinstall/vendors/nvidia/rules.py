@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.vendors.nvidia.code import code_for, parse_code
+from gpuinstall.vendors.nvidia.code import code_for, split_code
 from gpuinstall.vendors.nvidia.driver import MachineDriver
 from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -97,13 +97,13 @@ class NvidiaRules(Rules):
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Say where a build's SASS begins, if that is above a GPU."""
-        lowest = min(parse_code(build.code)[0], default=None)
+        lowest = min(split_code(build.code)[0], default=None)
         above = lowest is not None and any(chip < lowest.capability for gpu in gpus if (chip := _chip(gpu)))
         return f"begins at {lowest}" if above else "has none"
 
     def predates(self, build: Build, gpu: Gpu) -> bool:
         """Compare the highest SASS with the chip."""
-        highest, chip = max(parse_code(build.code)[0], default=None), _chip(gpu)
+        highest, chip = max(split_code(build.code)[0], default=None), _chip(gpu)
         return highest is not None and chip is not None and highest.capability < chip
 
     def against_driver(self, build: Build) -> Reason | None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Source
 
-BY = "nvidia-smi"
-PROGRAM = "nvidia-smi.exe" if sys.platform == "win32" else BY
+_BY = "nvidia-smi"
+PROGRAM = "nvidia-smi.exe" if sys.platform == "win32" else _BY
 KNOWN_PATHS = (
     "/usr/bin/nvidia-smi",
     "/usr/lib/wsl/lib/nvidia-smi",
@@ -59,7 +59,7 @@ _REFUSALS = (
 
 def ask_smi(source: Source, gpus: int) -> NvmlFacts:
     """Ask nvidia-smi, which has time for so many cards."""
-    return parse(source.answer("nvidia-smi.xml", lambda: _answers(source, gpus)))
+    return parse_smi(source.answer("nvidia-smi.xml", lambda: _answers(source, gpus)))
 
 
 def find_smi() -> str | None:
@@ -69,7 +69,7 @@ def find_smi() -> str | None:
     return next((str(path) for path in paths if path.is_absolute() and is_trusted(path)), None)
 
 
-def parse(text: str) -> NvmlFacts:
+def parse_smi(text: str) -> NvmlFacts:
     """Read the three answers.
 
     Where there is none of them, ``init`` is the number behind what was printed instead; ``error`` what that was.
@@ -80,7 +80,7 @@ def parse(text: str) -> NvmlFacts:
     library = re.search(r"NVML library version: ([0-9.]+)", text)
     refused = next((number for words, number in _REFUSALS if words in text), None)
     return NvmlFacts(
-        by=BY,
+        by=_BY,
         library=f"libnvidia-ml.so.{library[1]}" if library else None,
         init=0 if gpus or driver else refused,
         driver=driver,
@@ -96,7 +96,7 @@ def _answers(source: Source, gpus: int) -> str:
     if program is None:
         return ""
     environment = {**os.environ, "LC_ALL": "C"}
-    asked = ask_children(source, BY, gpus, *(([program, *words], environment) for words in QUESTIONS))
+    asked = ask_children(source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS))
     return "\n".join(finished.out for finished in asked)
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
 
-USUAL = "/usr/local/cuda"
+_USUAL = "/usr/local/cuda"
 WHEEL = "nvidia-cuda-nvcc"
 """Whole since CUDA 13 (tried: 13.3); that of CUDA 12, nvidia-cuda-nvcc-cu12, has ptxas and no nvcc (tried: 12.9)."""
 BESIDE = ("nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-nvvm")
 """What it needs of its own minor and does not pin; with headers of another nothing compiles (tried: 13.0 and 13.3)."""
 FIRST_WHOLE_WHEEL = 13
-SECONDS = 10.0
+_SECONDS = 10.0
 
 
 class Compiler(NamedTuple):
@@ -77,13 +77,13 @@ def _places(environ: Mapping[str, str]) -> Iterator[str]:
         yield shutil.which("nvcc", path=str(Path(home) / "bin")) or str(Path(home) / "bin" / "nvcc")
     if found := shutil.which("nvcc", path=environ.get("PATH")):
         yield found
-    if found := shutil.which("nvcc", path=str(Path(USUAL) / "bin")):
+    if found := shutil.which("nvcc", path=str(Path(_USUAL) / "bin")):
         yield found
 
 
 def _version(path: str) -> str:
     try:
-        said = process.run([path, "--version"], seconds=SECONDS).out
+        said = process.run([path, "--version"], seconds=_SECONDS).out
     except OSError:
         return ""
     release = re.search(r"release (\d+\.\d+)", said)

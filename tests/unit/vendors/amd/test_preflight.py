@@ -11,14 +11,21 @@ import pytest
 
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors.amd import prober as asked
-from gpuinstall.vendors.amd.prober import kfd_version, preflight
+from gpuinstall.vendors.amd.prober import AmdProber, kfd_version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.vendors.prober import Preflight
+
 CARDS = tuple(Gpu(index, "AMD Navi 31", vendor="amd", architecture="gfx1100") for index in range(2))
 TWO = Machine("linux", "x86_64", gpus=CARDS)
+
+
+def preflight(machine: Machine) -> Preflight:
+    return AmdProber().preflight(machine, SilentReporter(), None)
 
 
 def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.vendors.nvidia.cuda_refusals import UNLISTED, CudaContext, cause_of, refusal
+from gpuinstall.vendors.nvidia.cuda_refusals import UNLISTED, CudaContext, cuda_cause, cuda_refusal
 from gpuinstall.vendors.nvidia.preflight import UNCOMPILED
 from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
@@ -40,7 +40,7 @@ def inside(container: str, library: str = OWN) -> CudaContext:
 
 @pytest.mark.parametrize("status", ERRORS.keys() - UNCOMPILED.keys())
 def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(status: int) -> None:
-    problem = refusal(status, HOST)
+    problem = cuda_refusal(status, HOST)
     assert problem.id in load_failures()
     assert problem.code == problem.code.lower()
     assert problem.why
@@ -55,16 +55,16 @@ def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(stat
     st.builds(CudaContext, wsl=st.booleans(), container=st.none() | st.text(), library=st.none() | st.text()),
 )
 def test_any_number_in_any_context_is_a_problem(status: int, context: CudaContext) -> None:
-    assert refusal(status, context).blocking
+    assert cuda_refusal(status, context).blocking
 
 
 def test_an_unlisted_error_claims_no_cause() -> None:
-    assert cause_of(4711, HOST).code == UNLISTED
-    assert refusal(4711, HOST).id is None
+    assert cuda_cause(4711, HOST).code == UNLISTED
+    assert cuda_refusal(4711, HOST).id is None
 
 
 def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> None:
-    problem = refusal(803, replace(HOST, library=NEWER))
+    problem = cuda_refusal(803, replace(HOST, library=NEWER))
     assert problem.message == "the kernel module (550.144.03) and libcuda (550.163.01) differ"
     assert (problem.id, problem.needs) == ("F03", ("root", "reboot"))
     assert (problem.fix or "").startswith("sudo reboot")
@@ -72,54 +72,54 @@ def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> No
 
 
 def test_a_mismatch_in_a_container_is_mended_there() -> None:
-    problem = refusal(803, inside("apptainer", NEWER))
+    problem = cuda_refusal(803, inside("apptainer", NEWER))
     assert problem.id == "F03"
     assert (problem.fix or "").startswith("start the container again")
 
 
 @pytest.mark.parametrize("status", [803, 804])
 def test_a_forward_compatibility_library_is_named_whatever_the_number(status: int) -> None:
-    problem = refusal(status, inside("docker", COMPAT))
+    problem = cuda_refusal(status, inside("docker", COMPAT))
     assert problem.id == "F11"
     assert "/usr/local/cuda/compat" in (problem.fix or "")
 
 
 def test_forward_compatibility_without_its_package_is_a_half_done_update() -> None:
-    assert refusal(804, replace(HOST, library=NEWER)).id == "F03"
-    assert (refusal(804, HOST).fix or "").startswith("unset LD_LIBRARY_PATH")
-    assert "start from an image" in (refusal(804, inside("docker")).fix or "")
+    assert cuda_refusal(804, replace(HOST, library=NEWER)).id == "F03"
+    assert (cuda_refusal(804, HOST).fix or "").startswith("unset LD_LIBRARY_PATH")
+    assert "start from an image" in (cuda_refusal(804, inside("docker")).fix or "")
 
 
 @pytest.mark.parametrize("status", [100, 101, 999])
 def test_in_a_container_cuda_lacks_a_device_node_that_nvml_does_not_need(status: int) -> None:
-    problem = refusal(status, inside("podman"))
+    problem = cuda_refusal(status, inside("podman"))
     assert (problem.code, problem.id) == ("device-nodes-unusable", "F13")
     assert "nvidia.com/gpu=all" in (problem.fix or "")
 
 
 @pytest.mark.parametrize("status", [100, 999])
 def test_on_the_host_a_missing_uvm_node_is_made(status: int) -> None:
-    problem = refusal(status, replace(HOST, uvm=False))
+    problem = cuda_refusal(status, replace(HOST, uvm=False))
     assert problem.id == "F13"
     assert "sudo nvidia-modprobe -c 0 -u" in (problem.fix or "")
-    assert refusal(status, replace(HOST, uvm=True)).id == {100: "F15", 999: "F12"}[status]
+    assert cuda_refusal(status, replace(HOST, uvm=True)).id == {100: "F15", 999: "F12"}[status]
 
 
 def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() -> None:
-    lost = refusal(999, CudaContext(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
+    lost = cuda_refusal(999, CudaContext(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
     assert "wsl.exe --shutdown" in (lost.fix or "")
-    assert refusal(100, CudaContext(wsl=True, library=OWN)).code == "wsl-linux-driver"
+    assert cuda_refusal(100, CudaContext(wsl=True, library=OWN)).code == "wsl-linux-driver"
 
 
 def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
-    assert refusal(100, replace(HOST, unsliced=True), (3,)).id == "F17"
+    assert cuda_refusal(100, replace(HOST, unsliced=True), (3,)).id == "F17"
 
 
 def test_several_blackwells_point_at_heterogeneous_memory() -> None:
     gpus = tuple(Gpu(index, compute_capability=ComputeCapability(12, 0)) for index in range(2))
     many = CudaContext.of(Machine(os="linux", arch="x86_64", gpus=gpus))
-    assert "uvm_disable_hmm=1" in (refusal(3, many).fix or "")
-    assert "uvm_disable_hmm=1" not in (refusal(3, HOST).fix or "")
+    assert "uvm_disable_hmm=1" in (cuda_refusal(3, many).fix or "")
+    assert "uvm_disable_hmm=1" not in (cuda_refusal(3, HOST).fix or "")
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_several_blackwells_point_at_heterogeneous_memory() -> None:
     ],
 )
 def test_the_fabric_manager_comes_in_the_drivers_version(distribution: str | None, command: str) -> None:
-    problem = refusal(802, replace(HOST, fix_context=context(distribution)))
+    problem = cuda_refusal(802, replace(HOST, fix_context=context(distribution)))
     assert (problem.fix or "").startswith(command)
     assert "systemctl enable --now nvidia-fabricmanager" in (problem.fix or "")
 
 
 def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
-    assert (refusal(802, inside("docker")).fix or "").startswith("on the host: sudo systemctl")
+    assert (cuda_refusal(802, inside("docker")).fix or "").startswith("on the host: sudo systemctl")
 
 
 def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:

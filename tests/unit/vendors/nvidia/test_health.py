@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.vendors.nvidia.health import judge, read_health
+from gpuinstall.vendors.nvidia.health import judge_health, nvml_health
 from tests.lab.driver import FakeDriver, FakeGpu
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ SOUND = {"uncorrected": 0, "pages_pending": 0, "rows": [0, 0, 0, 0], "slowed": 0
 
 
 def results(**facts: Any) -> dict[str, tuple[str, str | None]]:
-    return {check.name: (check.status, check.message) for check in judge(SOUND | facts).checks}
+    return {check.name: (check.status, check.message) for check in judge_health(SOUND | facts).checks}
 
 
 def test_a_sound_card_passes() -> None:
@@ -31,7 +31,7 @@ def test_a_sound_card_passes() -> None:
     ],
 )
 def test_faulty_memory_fails_with_its_cause(facts: dict[str, Any], message: str) -> None:
-    check = judge(SOUND | facts).checks[0]
+    check = judge_health(SOUND | facts).checks[0]
     assert (check.status, check.message, check.cause) == ("failed", message, "F09")
 
 
@@ -42,21 +42,21 @@ def test_a_slowed_or_narrow_card_passes_with_a_word() -> None:
 
 def test_what_a_card_does_not_say_is_skipped() -> None:
     silent = dict.fromkeys(SOUND)
-    assert {check.status for check in judge(silent).checks} == {"skipped"}
+    assert {check.status for check in judge_health(silent).checks} == {"skipped"}
 
 
 def test_a_link_carries_what_its_lanes_carry() -> None:
-    assert judge({"generation": 4, "width": 16}).link_rate == pytest.approx(31.5, abs=0.1)
-    assert judge({"generation": None, "width": 16}).link_rate is None
+    assert judge_health({"generation": 4, "width": 16}).link_rate == pytest.approx(31.5, abs=0.1)
+    assert judge_health({"generation": None, "width": 16}).link_rate is None
 
 
 def test_nvml_is_asked_about_every_card(play: Play) -> None:
     play(FakeDriver((FakeGpu(), FakeGpu())))
-    found = read_health(2)
+    found = nvml_health(2)
     assert sorted(found) == [0, 1]
     assert [check.name for check in found[1].checks] == ["ecc", "clocks", "pcie-link"]
 
 
 def test_a_driver_without_nvml_leaves_the_checks_out(play: Play) -> None:
     play(FakeDriver((FakeGpu(),), nvml_init=18))
-    assert read_health(1) == {}
+    assert nvml_health(1) == {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuinstall.facts.children import time_limit
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia import libcuda_child
-from gpuinstall.vendors.nvidia.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse
+from gpuinstall.vendors.nvidia.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse_libcuda
 from gpuinstall.vendors.nvidia.libcuda_child import Cuda, mapped
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
@@ -33,7 +33,7 @@ def answered(**answer: object) -> Finished:
 
 
 def test_an_answer_is_read() -> None:
-    facts = parse(answered(path=LIBRARY, version=13000, init=0, devices=[H200]))
+    facts = parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[H200]))
     device = CudaDevice(
         "NVIDIA H200",
         "GPU-00000000-1ab0-c0de-face-000000000000",
@@ -46,11 +46,11 @@ def test_an_answer_is_read() -> None:
 
 def test_what_libraries_print_before_the_answer_is_passed_over() -> None:
     out = "cuInit called\n" + answered(path=LIBRARY, version=12020, init=802, devices=[]).out
-    assert parse(ended(out)).init == 802
+    assert parse_libcuda(ended(out)).init == 802
 
 
 def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
-    assert parse(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (CudaDevice(),)
+    assert parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (CudaDevice(),)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
     ],
 )
 def test_a_missing_library_is_told_from_a_broken_one(loader: str, fault: str) -> None:
-    facts = parse(answered(path=None, error=loader))
+    facts = parse_libcuda(answered(path=None, error=loader))
     assert (facts.fault, facts.error, facts.init) == (fault, loader, None)
 
 
 def test_a_child_that_ran_out_of_time_or_died_has_no_status() -> None:
-    assert parse(ended("", None)) == LibcudaFacts(fault="timeout", error="libcuda did not answer in time")
-    assert parse(ended("", -11)) == LibcudaFacts(fault="crash", error="libcuda was ended by SIGSEGV")
-    assert parse(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
+    assert parse_libcuda(ended("", None)) == LibcudaFacts(fault="timeout", error="libcuda did not answer in time")
+    assert parse_libcuda(ended("", -11)) == LibcudaFacts(fault="crash", error="libcuda was ended by SIGSEGV")
+    assert parse_libcuda(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
 
 
 _JSON = st.recursive(
@@ -82,7 +82,7 @@ _JSON = st.recursive(
 
 @given(st.text() | _JSON.map(json.dumps), st.none() | st.integers(-64, 255))
 def test_no_answer_whatsoever_raises(out: str, status: int | None) -> None:
-    assert isinstance(parse(ended(out, status)), LibcudaFacts)
+    assert isinstance(parse_libcuda(ended(out, status)), LibcudaFacts)
 
 
 def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> None:

@@ -9,7 +9,7 @@ from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia.cuda_refusals import known_cause
-from gpuinstall.vendors.nvidia.preflight import PreflightFinding, judge, problems_of, proofs_of, trials
+from gpuinstall.vendors.nvidia.preflight import PreflightFinding, judge_trial, problems_of, proofs_of, trials
 from gpuinstall.vendors.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")
@@ -24,7 +24,7 @@ def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
 
 
 def answered(**answer: object) -> PreflightFinding:
-    return judge(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
+    return judge_trial(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
 
 
 def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:

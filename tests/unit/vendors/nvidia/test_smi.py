@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.vendors.nvidia import smi
-from gpuinstall.vendors.nvidia.smi import parse
+from gpuinstall.vendors.nvidia.smi import parse_smi
 from tests.lab.smi_table import as_xml
 
 MACHINES = Path(__file__).parents[3] / "data" / "machines"
@@ -59,7 +59,7 @@ def log(*lines: str) -> str:
 
 
 def test_a_card_is_read_with_its_slices_and_its_capability() -> None:
-    facts = parse(A100)
+    facts = parse_smi(A100)
     (gpu,) = facts.gpus
     assert (str(facts.driver), str(facts.cuda), facts.init, facts.fault) == ("535.129.03", "12.2", 0, None)
     assert (gpu.name, gpu.bus_id, gpu.pci_id) == ("NVIDIA A100-SXM4-80GB", "0000:10:00.0", "10de:20b2")
@@ -87,24 +87,24 @@ def test_a_card_is_read_with_its_slices_and_its_capability() -> None:
     ],
 )
 def test_the_versions_are_read_under_either_name(lines: tuple[str, ...], driver: str, cuda: str) -> None:
-    facts = parse(log(*lines))
+    facts = parse_smi(log(*lines))
     assert (str(facts.driver), str(facts.cuda)) == (driver, cuda)
 
 
 def test_what_a_card_does_not_say_is_unknown() -> None:
     unknown = "<pci><pci_bus_id>N/A</pci_bus_id></pci><fb_memory_usage><total>N/A</total></fb_memory_usage>"
-    (gpu,) = parse(log(f'<gpu id="N/A"><product_name>Orin (nvgpu)</product_name>{unknown}</gpu>')).gpus
+    (gpu,) = parse_smi(log(f'<gpu id="N/A"><product_name>Orin (nvgpu)</product_name>{unknown}</gpu>')).gpus
     assert (gpu.name, gpu.bus_id, gpu.memory_mib, gpu.mig, gpu.uuid) == ("Orin (nvgpu)", None, None, False, None)
 
 
 def test_a_driver_without_the_query_leaves_the_capability_unknown() -> None:
     text = log('<gpu id="00000000:05:00.0"></gpu>') + 'Field "compute_cap" is not a valid field to query.\n'
-    assert parse(text).gpus[0].compute_capability is None
+    assert parse_smi(text).gpus[0].compute_capability is None
 
 
 def test_entities_are_not_expanded() -> None:
     bomb = '<!DOCTYPE nvidia_smi_log [<!ENTITY a "aaaa">]><nvidia_smi_log><uuid>&a;</uuid></nvidia_smi_log>'
-    assert parse(bomb).gpus == ()
+    assert parse_smi(bomb).gpus == ()
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.parent.name)
@@ -125,26 +125,26 @@ def test_a_posted_table_is_what_its_recording_holds(table: Path) -> None:
     ],
 )
 def test_a_refusal_is_the_number_of_nvml_behind_it(text: str, init: int) -> None:
-    facts = parse(text)
+    facts = parse_smi(text)
     assert (facts.init, facts.gpus, facts.fault) == (init, (), None)
 
 
 def test_a_lost_card_is_one_that_nvml_refuses() -> None:
     text = "Unable to determine the device handle for GPU0000:0B:00.0: GPU is lost.  Reboot the system\n"
-    (gpu,) = parse(text).gpus
+    (gpu,) = parse_smi(text).gpus
     assert (gpu.bus_id, gpu.error) == ("0000:0b:00.0", 15)
 
 
 def test_an_answer_that_is_cut_short_lists_no_card() -> None:
-    assert parse(A100[:400]).gpus == ()
-    assert parse(log('<gpu id="00000000:05:00.0">')).gpus == ()
+    assert parse_smi(A100[:400]).gpus == ()
+    assert parse_smi(log('<gpu id="00000000:05:00.0">')).gpus == ()
 
 
 @pytest.mark.parametrize(
     "text", ["", "ERR!", 'Field "compute_cap" is not a valid field to query.\n', "bash: nvidia-smi"]
 )
 def test_junk_with_a_good_exit_status_is_no_answer(text: str) -> None:
-    facts = parse(text)
+    facts = parse_smi(text)
     assert (facts.init, facts.fault, facts.gpus) == (None, "missing", ())
 
 

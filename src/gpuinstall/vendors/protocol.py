@@ -92,6 +92,10 @@ class Rules:
         """The names by which builds list the code for a GPU."""
         return (gpu.architecture,) if gpu.architecture else ()
 
+    def chip_name(self, gpu: Gpu) -> str:
+        """A GPU's chip in a sentence about code."""
+        return gpu.architecture or gpu.label
+
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Sort GPUs: the more capable, the higher."""
         return (0,)
@@ -113,7 +117,7 @@ class Rules:
             return Code(name or str(gpu.architecture), "sass")
         if not build.code:
             return Reason("no-code", f"which chips {build.name} has code for is not known")
-        return Reason("no-code", f"no code for {gpu.architecture}, only for {', '.join(build.code)}")
+        return Reason("no-code", f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}")
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Say of a build without code for some of the GPUs what it has: ``begins at sm_75``."""

@@ -33,6 +33,11 @@ class IntelRules(Rules):
         chip = intel_chip(self._table, gpu.architecture)
         return chip.names if chip else ()
 
+    def chip_name(self, gpu: Gpu) -> str:
+        """The family that people know it by, ``Battlemage``."""
+        chip = intel_chip(self._table, gpu.architecture)
+        return chip.name if chip else super().chip_name(gpu)
+
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """A card before a processor's graphics, those before what torch is not for."""
         chip = intel_chip(self._table, gpu.architecture)

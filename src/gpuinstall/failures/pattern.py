@@ -8,8 +8,8 @@ from functools import cached_property
 
 SHORTEST_UNWRAPPED = 10
 # Nothing repeats without end, so that no text can keep a pattern busy: a word, a path, a line's rest.
-_REPEATS = re.compile(r"(\\[a-zA-Z]|(?<!\\)\]|(?<!\\)\.)([*+])")
-_LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "]": 160}
+_SIGNS = re.compile(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\.)([*+]?)")
+_LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "[": 160}
 _LONGEST_OF_OTHERS = 100
 _ESCAPED = 0xE000
 
@@ -61,12 +61,14 @@ class Pattern:
 
 def _bounded(says: str) -> str:
     """Give each repeat of a sign an end; what an ellipsis follows is part of it."""
-    return _REPEATS.sub(_with_an_end, re.sub(r"\\[Sw]\* ?…", "…", says))
+    return _SIGNS.sub(_with_an_end, re.sub(r"\\[Sw]\* ?…", "…", says))
 
 
-def _with_an_end(repeat: re.Match[str]) -> str:
-    most = _LONGEST.get(repeat[1], _LONGEST_OF_OTHERS)
-    return f"{repeat[1]}{{{int(repeat[2] == '+')},{most}}}"
+def _with_an_end(sign: re.Match[str]) -> str:
+    """Bound what follows a sign or a class of signs; inside a class nothing repeats, and a space is any break."""
+    plain = sign[1].replace(" ", r"\s") if sign[1][0] == "[" else sign[1]
+    most = _LONGEST.get(sign[1] if sign[1][0] == "\\" else sign[1][0], _LONGEST_OF_OTHERS)
+    return f"{plain}{{{int(sign[2] == '+')},{most}}}" if sign[2] else plain
 
 
 def _groups(plain: str) -> tuple[str, list[list[str]]]:

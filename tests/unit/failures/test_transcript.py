@@ -112,6 +112,19 @@ def test_needles_are_what_every_match_contains(says: str, needles: tuple[str, ..
     assert Pattern(says).needles == needles
 
 
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        (r"torchvision [\d.+a-z]+ requires", "torchvision 0.18.0+cu121 requires torch==2.3.0"),
+        (r"torch [^\n.]{0,9}[+.*]+ end", "torch 2 +.* end"),
+        (r"nvidia[^\n ]*: key", "nvidia+open: key"),
+        (r"torch[ =-]+2", "torch - 2"),
+    ],
+)
+def test_a_class_of_signs_keeps_all_its_signs(says: str, text: str) -> None:
+    assert Transcript(text).find(Pattern(says)) == text
+
+
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
     found = Transcript(text).find(SAYS)

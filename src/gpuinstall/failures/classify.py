@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpuinstall.failures.problems import LINUX, FixContext, distribution_keys, fix
+from gpuinstall.failures.problems import LINUX, FixContext, fix, release_keys
 from gpuinstall.failures.table import (
     Failure,
     Lookalike,
@@ -17,11 +17,12 @@ from gpuinstall.failures.table import (
     load_lookalikes,
     load_machine_circumstances,
     load_problems,
+    load_readings,
 )
 from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.machine import Machine
 
@@ -29,22 +30,26 @@ LEAST = 0.25
 MOST = 5
 CONSEQUENCE = 0.6
 CORROBORATION = 0.01
+# Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer.
+APART = 60
 
 # Where a text may come from, the closest first; the last of them are systems without a distribution.
-PLACES = ("wsl", "windows", "container", "conda", "macos")
+ENGINES = ("kubernetes", "apptainer", "podman")
+PLACES = ("wsl", "windows", *ENGINES, "container", "conda", "macos")
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 
 
 @dataclass(frozen=True)
 class RecognisedCause:
-    """A failure recognised in a text; ``confidence`` is 0 to 1, ``evidence`` the line or wrapped lines that show it."""
+    """A failure recognised in a text; ``confidence`` is 0 to 1, ``evidence`` shows it, ``line`` is where, from 1."""
 
     id: str
     title: str
     confidence: float
     evidence: str
     fix: tuple[str, ...]
+    line: int
 
     def to_dict(self) -> dict[str, Any]:
         """Write the cause as the Explanation document holds it."""
@@ -53,8 +58,19 @@ class RecognisedCause:
             "title": self.title,
             "confidence": self.confidence,
             "evidence": self.evidence,
+            "line": self.line,
             "fix": list(self.fix),
         }
+
+
+class _Match(NamedTuple):
+    failure: Failure
+    weight: float
+    evidence: str
+    line: int
+
+
+_Located = TypeVar("_Located", RecognisedCause, _Match)
 
 
 def classify(
@@ -71,22 +87,40 @@ def classify(
     """
     transcript = _read(text)
     circumstances = Circumstances(transcript, machine)
-    found = [cause for failure in load_failures().values() if (cause := _seen(failure, transcript, circumstances))]
-    if not found:
+    matches = [match for failure in load_failures().values() if (match := _match(failure, transcript, circumstances))]
+    if not matches:
         return ()
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
     legacy = circumstances.hold("legacy-gpu")
     return tuple(
-        RecognisedCause(failure.id, failure.title, confidence, evidence, fix(failure.id, context, legacy=legacy))
-        for failure, confidence, evidence in _ranked(found)
+        RecognisedCause(
+            match.failure.id,
+            match.failure.title,
+            match.weight,
+            match.evidence,
+            fix(match.failure.id, context, legacy=legacy),
+            match.line,
+        )
+        for match in _ranked(matches)
     )
+
+
+def in_time(found: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
+    """Group what stands near each other in a log, in its order: each group is of one failure."""
+    groups: list[list[_Located]] = []
+    for item in sorted(found, key=lambda item: item.line):
+        if groups and item.line - groups[-1][-1].line <= APART:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return tuple(map(tuple, groups))
 
 
 def lookalikes(text: str | Transcript) -> tuple[tuple[Lookalike, str], ...]:
     """Name what only looks like a fault of the GPU's stack, each with the line that shows it."""
     transcript = _read(text)
-    found = ((known, next(filter(None, map(transcript.find, known.patterns)), None)) for known in load_lookalikes())
-    return tuple((known, evidence) for known, evidence in found if evidence)
+    evidence = ((kind, next(filter(None, map(transcript.find, kind.patterns)), None)) for kind in load_lookalikes())
+    return tuple((kind, line) for kind, line in evidence if line)
 
 
 def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[RefutedAdvice, ...]:
@@ -130,14 +164,24 @@ class Circumstances:
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Say where a fix will be applied: what the text says goes before the machine on which it is read."""
-        here = FixContext.of_machine(machine) if machine else FixContext((LINUX,))
-        told = tuple(name for name in PLACES if self.hold(name))
-        if not told and not self.hold("native-linux"):
+        words = self._words()
+        here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words)
+        places = tuple(name for name in PLACES if self.hold(name))
+        if not places and not self.hold("native-linux"):
             return here
-        distribution = (machine.distribution if machine else None) or ""
-        system = () if OTHER_SYSTEMS.intersection(told) else (*distribution_keys(distribution), LINUX)
-        engine = (machine.environment.container,) if machine and "container" in told else ()
-        return FixContext((*filter(None, engine), *told, *system), here.words)
+        distribution = words.get("distribution") or (machine.distribution if machine else None) or ""
+        system = () if OTHER_SYSTEMS.intersection(places) else (*release_keys(distribution), LINUX)
+        named = "container" not in places or any(engine in places for engine in ENGINES)
+        engine = None if named or machine is None else machine.environment.container
+        return FixContext((*([engine] if engine else ()), *places, *system), here.words)
+
+    def _words(self) -> dict[str, str]:
+        """Take from the text the words of fixes that it says."""
+        words: dict[str, str] = {}
+        for row in load_readings():
+            if row.word not in words and (value := self._transcript.read(row.pattern, row.value)):
+                words[row.word] = value
+        return words
 
 
 def circumstances_of(machine: Machine) -> frozenset[str]:
@@ -149,41 +193,44 @@ def _read(text: str | Transcript) -> Transcript:
     return text if isinstance(text, Transcript) else Transcript(text)
 
 
-def _seen(failure: Failure, transcript: Transcript, circumstances: Circumstances) -> tuple[Failure, float, str] | None:
+def _match(failure: Failure, transcript: Transcript, circumstances: Circumstances) -> _Match | None:
     """Weigh a failure: its strongest sign, a little more for each further one."""
-    matches = [
-        (sign.weight, evidence)
+    signs = [
+        sign
         for sign in failure.signs
-        if (evidence := transcript.find(sign.pattern)) is not None
+        if transcript.find(sign.pattern) is not None
         and all(map(circumstances.hold, sign.when))
         and not any(map(circumstances.hold, sign.unless))
     ]
-    if not matches:
+    if not signs:
         return None
-    weight, evidence = max(matches, key=lambda match: match[0])
-    further = len({evidence for _, evidence in matches}) - 1
-    return failure, min(0.99, weight + CORROBORATION * further), evidence
+    strongest = max(signs, key=lambda sign: sign.weight).pattern
+    further = len({transcript.find(sign.pattern) for sign in signs}) - 1
+    weight = min(0.99, max(sign.weight for sign in signs) + CORROBORATION * further)
+    return _Match(failure, weight, transcript.find(strongest) or "", transcript.number(strongest))
 
 
-def _ranked(found: list[tuple[Failure, float, str]]) -> list[tuple[Failure, float, str]]:
+def _ranked(matches: list[_Match]) -> list[_Match]:
     """Order the failures; what follows from another that is as sure counts less, a mere symptom only by itself."""
-    causes = [item for item in found if not item[0].narrows] or found
-    sure = {failure.id: weight for failure, weight, _ in causes}
+    causes = [match for match in matches if not match.failure.narrows] or matches
+    sure = {match.failure.id: match.weight for match in causes}
     consequences = {
-        low for failure, weight, _ in causes for low in failure.behind if weight >= sure.get(low, 1) * CONSEQUENCE
+        low for match in causes for low in match.failure.behind if match.weight >= sure.get(low, 1) * CONSEQUENCE
     }
     weighed = [
-        (failure, weight * (CONSEQUENCE if failure.id in consequences else 1), evidence)
-        for failure, weight, evidence in causes
+        match._replace(weight=match.weight * CONSEQUENCE) if match.failure.id in consequences else match
+        for match in causes
     ]
-    kept = sorted((item for item in weighed if item[1] >= LEAST), key=lambda item: -item[1])[:MOST]
-    everything = 1 + sum(_odds(weight) for _, weight, _ in kept)
-    return [(failure, round(_odds(weight) / everything, 2), evidence) for failure, weight, evidence in kept]
+    kept = sorted((match for match in weighed if match.weight >= LEAST), key=lambda match: -match.weight)[:MOST]
+    shares = {match.failure.id: share for group in in_time(kept) for match, share in _shared(group)}
+    ranked = (match._replace(weight=shares[match.failure.id]) for match in kept)
+    return sorted(ranked, key=lambda match: -match.weight)
 
 
-def _odds(weight: float) -> float:
-    """What one sign says by itself; among alternatives, they and the chance that it is none of them share the whole."""
-    return weight / (1 - weight)
+def _shared(alternatives: Sequence[_Match]) -> Iterator[tuple[_Match, float]]:
+    """Share one among what a failure may be of, and the chance that it is none of them."""
+    odds = [match.weight / (1 - match.weight) for match in alternatives]
+    yield from ((match, round(each / (1 + sum(odds)), 2)) for match, each in zip(alternatives, odds, strict=True))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:

@@ -41,7 +41,7 @@ class FixContext:
             *((environment.container, "container") if environment.container else ()),
             *(("wsl",) if environment.wsl else ()),
             *(("jetson",) if environment.l4t else ()),
-            *distribution_keys(machine.distribution or ""),
+            *release_keys(machine.distribution or ""),
             machine.os,
         )
         words = {"version": version, "running": version.branch} if version else {}
@@ -72,6 +72,12 @@ def distribution_keys(*names: str) -> tuple[str, ...]:
             if plain.startswith(known.names):
                 return known.key, known.manager
     return ()
+
+
+def release_keys(distribution: str) -> tuple[str, ...]:
+    """Give the keys of a distribution by its name, that of its release first: ``debian-12``, ``debian``, ``apt``."""
+    keys, release = distribution_keys(distribution), re.search(r"\d+(\.\d+)?", distribution)
+    return (f"{keys[0]}-{release[0]}", *keys) if keys and release else keys
 
 
 def fix(what: str, context: FixContext, *, legacy: bool = False) -> tuple[str, ...]:

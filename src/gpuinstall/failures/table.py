@@ -12,6 +12,9 @@ a thread (owner/repository#number) or an address.
 drivers no longer serve. ``any`` follows whichever it is; ``like`` names the entries and codes whose commands hold where
 there are none here; ``legacy = true`` in an entry says that it is always about such GPUs.
 
+Words in braces in a fix are filled in: by the environment that is meant, by what ``readings.toml`` takes from the text
+itself (the ``value`` of the first row that is found, with the groups of its pattern), else by their defaults.
+
 ``[[failure.problem]]`` is a code under which an entry is reported: what doing something about it ``needs``, the words
 for it where they are always the same, ``errors.<library>.<number>`` with the names of a library's headers, ``told`` for
 the words of our own checks that mean it, and a ``fix`` only where the code says more than the entry.
@@ -128,6 +131,15 @@ class Lookalike:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What a text itself says of a word that fixes name; ``value`` may hold the groups of the pattern."""
+
+    word: str
+    value: str
+    pattern: Pattern
+
+
+@dataclass(frozen=True)
 class Distribution:
     """A family of distributions: the beginnings of their names, their key in a fix, their package manager."""
 
@@ -169,6 +181,12 @@ def load_words() -> Mapping[str, str]:
     """Read what stands for the words of a fix where nobody knows better."""
     words: dict[str, str] = _read("distributions")["words"]
     return words
+
+
+@cache
+def load_readings() -> tuple[Reading, ...]:
+    """Read which words of a fix a text may say; the first row of a word that is found counts."""
+    return tuple(Reading(row["word"], row["value"], Pattern(row["says"])) for row in _read("readings")["reading"])
 
 
 @cache

@@ -40,6 +40,8 @@ _FRAMES = (
     r"[\w.]+:[\w<>]+:\d+ - ",  # loguru
     r"[EFIW]\d{4} [\d:.]+\s+\d+ \S+:\d+\]",  # glog
     r"\d{1,4}: ",  # srun
+    r"[^\t\n]{1,80}\t[^\t\n]{1,80}\t(?=\d{4}-)",  # gh run view --log
+    r"\d\d[OE][+ ] ?(?=\S)",  # GitLab
     r"#\d+ \d+\.\d+",  # BuildKit
 )
 _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
@@ -55,20 +57,36 @@ class Transcript:
     """The lines of a text, and where in them a pattern is found."""
 
     def __init__(self, text: str) -> None:
-        self.lines = _plain_lines(text)
+        numbered = [(number, part) for number, line in enumerate(excerpt(text).split("\n"), 1) for part in _parts(line)]
+        self.lines = [part for _, part in numbered]
+        self._numbers = [number for number, _ in numbered]
         self._clean = [" ".join(_unframed(line).lower().split()) for line in self.lines]
         self._bare = [line.replace(" ", "") for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
-        self._found: dict[Pattern, str | None] = {}
+        self._spans: dict[Pattern, tuple[int, int] | None] = {}
 
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
-        if pattern not in self._found:
-            self._found[pattern] = self._search(pattern)
-        return self._found[pattern]
+        span = self._span(pattern)
+        return "\n".join(self.lines[span[0] : span[1] + 1]).strip() if span else None
 
-    def _search(self, pattern: Pattern) -> str | None:
+    def number(self, pattern: Pattern) -> int:
+        """Return the line of the text where ``pattern`` is first found, from 1 on; 0 where it is not."""
+        span = self._span(pattern)
+        return self._numbers[span[0]] if span else 0
+
+    def read(self, pattern: Pattern, value: str) -> str | None:
+        """Fill ``value`` with the groups of ``pattern`` where it is first found."""
+        match = pattern.wrapped.search((self.find(pattern) or "").lower())
+        return match.expand(value) if match else None
+
+    def _span(self, pattern: Pattern) -> tuple[int, int] | None:
+        if pattern not in self._spans:
+            self._spans[pattern] = self._search(pattern)
+        return self._spans[pattern]
+
+    def _search(self, pattern: Pattern) -> tuple[int, int] | None:
         """Try the pattern around each place where one of its needles stands, until enough has been read in vain."""
         left = SEARCHED
         lines = {line for needle in pattern.needles for line in self._lines_with(needle)}
@@ -76,8 +94,8 @@ class Transcript:
             bare = "".join(self._bare[first:last])
             if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
                 continue
-            if (evidence := self._in_window(pattern, first, last, bare)) or (left := left - len(bare)) < 0:
-                return evidence
+            if (span := self._in_window(pattern, first, last, bare)) or (left := left - len(bare)) < 0:
+                return span
         return None
 
     def _lines_with(self, needle: str) -> Iterator[int]:
@@ -109,30 +127,26 @@ class Transcript:
     def _start(self, line: int) -> int:
         return self._ends[line - 1] if line else 0
 
-    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> str | None:
+    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> tuple[int, int] | None:
         window = "\n".join(self._clean[first:last])
         if match := pattern.wrapped.search(window):
-            return self._shown(first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end()))
+            return first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end())
         return self._cut(pattern, bare, self._start(first))
 
-    def _cut(self, pattern: Pattern, bare: str, before: int) -> str | None:
+    def _cut(self, pattern: Pattern, bare: str, before: int) -> tuple[int, int] | None:
         """Find a message whose words an edge has cut: the first of its lines and one of any two are long enough."""
         for match in pattern.squashed.finditer(bare) if pattern.squashed else ():
             first = bisect_right(self._ends, before + match.start())
             last = bisect_right(self._ends, before + match.end() - 1)
             reaches = [len(line) >= NARROWEST for line in self.lines[first : last + 1]]
             if first == last or (reaches[0] and all(map(any, pairwise(reaches)))):
-                return self._shown(first, last)
+                return first, last
         return None
 
-    def _shown(self, first: int, last: int) -> str:
-        return "\n".join(self.lines[first : last + 1]).strip()
 
-
-def _plain_lines(text: str) -> list[str]:
-    """Part a text into lines, without colours and quoting; of a very long one what repeats is left out."""
-    lines = pieces(excerpt(text).replace("\r", "\n").split("\n"))
-    return [part for line in lines for part in _unquoted(_plain(line)) if part.strip()]
+def _parts(line: str) -> list[str]:
+    """Part a line at what a progress bar or a string has broken it, without colours and quoting."""
+    return [part for piece in pieces(line.split("\r")) for part in _unquoted(_plain(piece)) if part.strip()]
 
 
 def _unframed(line: str) -> str:

@@ -158,7 +158,7 @@ def test_there_are_thirty_healthy_logs_and_more() -> None:
         (f"GeForce RTX 5070 Ti\n{NO_KERNEL}", "F38"),
         (f"00000040: 3f2a b200 a100 17c4\n{NO_KERNEL}", "F37"),
         (f"on a B200\n{NO_KERNEL}", "F38"),
-        (f"{NO_KERNEL}\nin flash_attn/flash_attn_interface.py", "F56"),
+        (f"{NO_KERNEL}\nin flash_attn/flash_attn_interface.py", "F134"),
         ("Error no kernel image is available for execution on the device at line 167 in file /src/csrc/ops.cu", "F71"),
         ("version `GLIBC_2.28' not found (required by libtorch_cpu.so)", "F58"),
         ("version `GLIBCXX_3.4.30' not found", "F59"),

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.advice import advice_words
-from gpuinstall.failures.classify import Circumstances, classify
+from gpuinstall.failures.classify import PLACES, Circumstances, classify
 from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, finding_for, fix, fix_of
-from gpuinstall.failures.table import load_distributions, load_errors, load_failures, load_problems, load_words
+from gpuinstall.failures.table import (
+    load_distributions,
+    load_errors,
+    load_failures,
+    load_problems,
+    load_readings,
+    load_words,
+)
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
 from gpuinstall.verify.diagnosis import ProofContext
@@ -27,6 +34,7 @@ KEYS = {
     *(key for known in load_distributions() for key in (known.key, known.manager)),
     *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
     *("several-blackwells", "grouped"),  # what only one check knows
+    "debian-12",
 }
 MACHINES = {
     "ubuntu": Machine("linux", "x86_64", distribution="Ubuntu 24.04"),
@@ -78,13 +86,20 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
         (entry, text): [cause.fix for cause in classify(text, here=machine) if cause.id == entry]
         for entry, text in texts
     }
-    agreed = {entry: fix(entry, FixContext.of_machine(machine)) for entry, _ in texts}
-    assert {said: fixes for said, fixes in explained.items() if fixes != [agreed[said[0]]]} == {}
+    agreed = {(entry, text): fix(entry, _context(text, machine)) for entry, text in texts}
+    assert {said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]} == {}
+
+
+def _context(text: str, machine: Machine) -> FixContext:
+    """Where a fix is read, with the words that the text itself says."""
+    transcript = Transcript(text)
+    rows = {row.word: value for row in reversed(load_readings()) if (value := transcript.read(row.pattern, row.value))}
+    return FixContext.of_machine(machine).knowing(**rows)
 
 
 def _says_where(text: str) -> bool:
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = ("wsl", "windows", "container", "conda", "macos", "native-linux", "legacy-gpu")
+    around = (*PLACES, "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
     return any(map(circumstances.hold, around))
 

@@ -44,7 +44,8 @@ def run(root: Path, job: str, block: str) -> None:
         "CI=true",
         f"SSL_CERT_FILE={CERTIFICATES}",
     ]
-    command = ["chroot", str(root), "env", "-i", *settings, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    command = ["chroot", str(root), "env", "-i", *settings, *shell]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = (done.stdout or done.stderr).strip().rpartition("\n")[2]
     sys.stdout.write(f"{job}: {block}: exit {done.returncode}, {monotonic() - start:.0f} s: {last}\n")

@@ -102,11 +102,11 @@ def main() -> None:
         make_wheel(wheels / "simple", "painter", "2.0", requires=["torch==2.13.0", "numpy"])
         played = environment(driver, build(folder / "libraries"), folder)
         with StandInIndex(wheels) as index:
-            for name, words in JOURNEYS.items():
-                home = folder / "-".join(words)
+            for name, command in JOURNEYS.items():
+                home = folder / "-".join(command)
                 (home / "project").mkdir(parents=True)
                 workshop = Workshop(home / "project", home / "caches", played | index.environment())
-                started = [sys.executable, "-m", "tools.trace", "run", name, str("-v" in sys.argv), *words, "--quiet"]
+                started = [sys.executable, "-m", "tools.trace", "run", name, str("-v" in sys.argv), *command, "--quiet"]
                 variables = workshop.environment | {"PYTHONPATH": str(ROOT)}
                 done = subprocess.run(
                     started, cwd=workshop.folder, env=variables, capture_output=True, text=True, check=False

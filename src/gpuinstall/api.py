@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import read_marker, read_origin
+from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.install import install as installation
 from gpuinstall.install import into
+from gpuinstall.install.into import IntoOptions
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.learned.store import known_catalog
-from gpuinstall.lock.folder_request import FolderRequest, read_own_lock, recorded_request
-from gpuinstall.lock.inputs import spelled
-from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.strangers import with_locked_builds
-from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
 from gpuinstall.probe import read_machine
+from gpuinstall.project import FOLDERS_OWN, Settings, lock_requests, open_project
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.session import open_session
-from gpuinstall.sources import read_sources
 from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallResult
     from gpuinstall.lock.write import Written
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.session import Session
     from gpuinstall.verify import Verdict
 
-TORCH = Request()
 SILENT = SilentReporter()
-TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
+TORCH = Request()
 
 
 def install(
     venv: str | Path,
-    request: Request = TORCH,
+    request: Request = FOLDERS_OWN,
     *,
     machine: Machine | None = None,
     upgrade: bool = False,
@@ -58,19 +47,27 @@ def install(
 ) -> InstallResult:
     """Make the environment at ``venv`` hold what is asked for, proven on the GPUs; a lock lies beside it.
 
-    A lock there that fits stays, unless ``upgrade`` is set. ``machine`` is another one to install for, which proves
-    nothing here. ``replacing`` lets packages and folders be replaced that are not ours. Raise a GpuInstallError, and
-    leave what is there as it was.
+    A request is the whole one; without one it is that of the folder, as ``gpuinstall install`` reads it there. A lock
+    there that fits stays, unless ``upgrade`` is set, and so does the backend that the environment was made with.
+    ``machine`` is another one to install for, which proves nothing here. ``replacing`` lets packages and folders be
+    replaced that are not ours. Raise a GpuInstallError, and leave what is there as it was.
     """
     paths = EnvironmentPaths.at(Path(venv))
-    meant, here = _machines(machine, request, reporter)
-    existing = read_marker(paths.venv)
-    preferred = (*((existing.python,) if existing else ()), *request.preferred_pythons)
-    asked = replace(request, preferred_pythons=preferred)
-    folder = _whole(request, paths.folder, paths.venv)
-    options = InstallOptions(paths, meant, here, asked, folder, upgrade=upgrade, replace=replacing)
-    with _session(paths.folder, torch_index, reporter, only_binary=only_binary, offline=offline) as (session, catalog):
-        return installation.install(options, catalog, session)
+    settings = Settings(
+        request,
+        only=bool(request.requirements),
+        machine=machine,
+        venv=paths.venv,
+        torch_index=torch_index,
+        only_binary=only_binary,
+        offline=offline,
+    )
+    with open_project(paths.folder, settings, reporter) as project:
+        asked = project.read_folder_request()
+        wanted = project.environment_request(asked)
+        here = project.here(wanted)
+        options = InstallOptions(paths, project.machine, here, wanted, asked, upgrade=upgrade, replace=replacing)
+        return installation.install(options, project.catalog, project.session)
 
 
 def install_into(
@@ -87,18 +84,23 @@ def install_into(
 
     Raise a GpuInstallError, and leave the environment as it was.
     """
-    meant, here = _machines(machine, request, reporter)
-    options = into.IntoOptions(Path(python).absolute(), meant, here, request)
-    with _session(Path(python).absolute().parent, torch_index, reporter, only_binary=only_binary, offline=offline) as (
-        session,
-        catalog,
-    ):
-        return into.install_into(options, catalog, session)
+    path = Path(python).absolute()
+    settings = Settings(
+        replace(request, managed_pythons=False),
+        machine=machine,
+        torch_index=torch_index,
+        only_binary=only_binary,
+        offline=offline,
+    )
+    with open_project(path.parent, settings, reporter) as project:
+        wanted = project.request
+        options = IntoOptions(path, project.machine, project.here(wanted), wanted)
+        return into.install_into(options, project.catalog, project.session)
 
 
 def lock(
     folder: str | Path,
-    request: Request = TORCH,
+    request: Request = FOLDERS_OWN,
     *,
     targets: Sequence[str] = (),
     machine: Machine | None = None,
@@ -110,21 +112,22 @@ def lock(
 ) -> list[Written]:
     """Write ``pylock.<target>.toml`` into a folder, for each target (``cu126``, ``cpu-windows-x86_64``) or one machine.
 
-    Locks there that serve stay, unless ``upgrade`` is set. Raise a GpuInstallError.
+    A request is the whole one; without one it is that of the folder, as ``gpuinstall lock`` reads it there. Without
+    targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
+    ``upgrade`` is set. Raise a GpuInstallError.
     """
-    place = Path(folder).absolute()
-    with _session(place, torch_index, reporter, only_binary=only_binary, offline=offline) as (session, catalog):
-        known = with_locked_builds(catalog, place, session)
-        named = [LockRequest.for_target(Target.parse(target), request, known) for target in targets]
-        wanted = named or [LockRequest(machine or read_machine(reporter), request, known, builds_here=machine is None)]
-        return write_locks(LockOptions(place, tuple(wanted), _whole(request, place), upgrade=upgrade), session)
-
-
-def _whole(request: Request, folder: Path, venv: Path | None = None) -> FolderRequest:
-    """The request of a folder that asks for this alone."""
-    own = read_own_lock(venv) if venv else None
-    asked = FolderRequest(spelled(request.requirements), spelled(request.constraints))
-    return asked.following(recorded_request(folder, own))
+    settings = Settings(
+        request,
+        only=bool(request.requirements),
+        dependencies=True,
+        torch_index=torch_index,
+        only_binary=only_binary,
+        offline=offline,
+    )
+    with open_project(Path(folder).absolute(), settings, reporter) as project:
+        asked = project.read_folder_request()
+        wanted = lock_requests(project, project.request_for(asked.listed), targets, [machine] if machine else [])
+        return write_locks(LockOptions(project.folder, wanted, asked, upgrade=upgrade), project.session)
 
 
 def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT) -> Verdict:
@@ -137,20 +140,3 @@ def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter
     machine = read_machine(reporter)
     origin = read_origin(python.parent.parent, machine)
     return verify_environment(python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter)
-
-
-def _machines(machine: Machine | None, request: Request, reporter: Reporter) -> tuple[Machine, Machine | None]:
-    """The machine that is meant; and this one, where it is meant and has what the request is for."""
-    meant = machine or read_machine(reporter)
-    return meant, None if machine or (request.is_for_gpus and not meant.gpus) else meant
-
-
-@contextmanager
-def _session(
-    folder: Path, torch_index: str | None, reporter: Reporter, *, only_binary: bool, offline: bool
-) -> Iterator[tuple[Session, Catalog]]:
-    """Open what a run uses, with the configuration of this machine, and that of pip and uv that counts in a folder."""
-    sources = read_sources(torch_index or os.environ.get(TORCH_INDEX), os.environ, folder)
-    catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
-    with open_session(sources, reporter, offline=offline, only_binary=only_binary) as session:
-        yield replace(session, folder=folder), catalog

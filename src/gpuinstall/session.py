@@ -65,9 +65,15 @@ class Session:
 
 @contextmanager
 def open_session(
-    sources: Sources, reporter: Reporter, *, offline: bool = False, code_check: bool = True, only_binary: bool = False
+    sources: Sources,
+    reporter: Reporter,
+    folder: Path | None = None,
+    *,
+    offline: bool = False,
+    code_check: bool = True,
+    only_binary: bool = False,
 ) -> Iterator[Session]:
-    """Open a client for ``sources`` and our cache."""
+    """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.cache import WheelCache
@@ -75,17 +81,26 @@ def open_session(
 
     uv()
     check_cache(own_cache_folder(), reporter)
-    sources.announce(reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     with (
-        tempfile.TemporaryDirectory(prefix="gpuinstall-") as folder,
+        tempfile.TemporaryDirectory(prefix="gpuinstall-") as own,
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
-        python, cache, scratch = Path(sys.executable), WheelCache(own_cache_folder()), Path(folder)
-        variables |= _logins(sources.logins, scratch)
-        session = Session(sources, client, cache, variables, python, reporter, scratch, patience)
-        yield replace(session, code_check=code_check, only_binary=only_binary)
+        scratch = Path(own)
+        yield Session(
+            sources,
+            client,
+            WheelCache(own_cache_folder()),
+            variables | _logins(sources.logins, scratch),
+            Path(sys.executable),
+            reporter,
+            scratch,
+            patience,
+            folder or Path.cwd(),
+            code_check,
+            only_binary,
+        )
 
 
 def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:

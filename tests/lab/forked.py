@@ -33,7 +33,7 @@ STUCK_S = 120.0
 """Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
 LATE = (
     "filelock",
-    "gpuinstall.cli.folder",
+    "gpuinstall.project",
     "gpuinstall.cli.progress",
     "gpuinstall.probe",
     "gpuinstall.session",

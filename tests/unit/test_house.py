@@ -15,7 +15,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, publi
 ARROWS = """
 __main__ -> cli interruption
 advice ->
-api -> environments install learned lock probe reporter request session sources verify
+api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files threads versions web
 config -> errors files
@@ -28,7 +28,7 @@ failures -> finding
 fields ->
 files -> errors
 finding ->
-fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process request vendors verify versions
+fleet -> backend environments errors facts files gpuinstall install learned lock machine plan probe process project request vendors verify versions
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption lock plan probe process threads units uv verify web wheels
 interruption ->
@@ -40,6 +40,7 @@ patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> interruption watch
+project -> config environments errors learned lock plan probe reporter request requirements_file session sources
 reporter ->
 request -> backend
 requirements_file -> errors files

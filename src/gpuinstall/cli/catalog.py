@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from functools import reduce
@@ -19,6 +18,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.project import Settings, open_project
 from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
@@ -106,16 +106,14 @@ def learned(
 ) -> Outcome:
     """Learn builds."""
     from gpuinstall.learned.asked import Place, learn
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
 
     catalog = load_catalog()
     place = Place(*_parsed(platform), known_backend(backend))
     if backend and place.backend is None:
         raise UsageError("no-such-backend", f"{backend!r} is not a backend such as cu132 or cpu")
-    sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
-    with open_session(sources, terminal, offline=offline) as session:
-        everywhere = replace(sources, default_index=session.default_index)
+    with open_project(Path.cwd(), Settings(torch_index=torch_index, offline=offline), terminal) as project:
+        session = project.session
+        everywhere = replace(session.sources, default_index=session.default_index)
         reader = Reader(everywhere, session.client, learned_store(), terminal)
         rows = [row for text in requirements for row in learn(text, place, catalog, reader)]
     found = [_learned(row, catalog) for row in rows]

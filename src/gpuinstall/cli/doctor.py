@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +39,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
     named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
-    sources = _sources()
+    sources = _sources(terminal)
     found = examine(Path.cwd(), folder, sources, terminal, named=named)
     repairs = _repaired(terminal, found, folder, sources, yes=yes) if fixing else ()
     if repairs:
@@ -60,13 +59,14 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     )
 
 
-def _sources() -> Sources:
+def _sources(terminal: Terminal) -> Sources:
     """Read where packages come from; settings that are malformed are for the commands that install to refuse."""
-    from gpuinstall.sources import Sources, read_sources
+    from gpuinstall.project import open_project
+    from gpuinstall.sources import Sources
 
-    named = os.environ.get("GPUINSTALL_TORCH_INDEX")
     try:
-        return read_sources(named, os.environ, Path.cwd(), configured=options.read_project_config().torch_index)
+        with open_project(Path.cwd(), reporter=terminal) as project:
+            return project.sources
     except UsageError:
         return Sources()
 

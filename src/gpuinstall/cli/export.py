@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS
+from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -104,7 +104,6 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
     from gpuinstall.export.toml_lines import REPLACED
     from gpuinstall.export.uv_project import groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
-    from gpuinstall.sources import read_sources
 
     project = Path("pyproject.toml")
     before = _text(project)
@@ -112,8 +111,9 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
         after, done = unpatched(before), "what gpuinstall wrote is taken out"
     else:
         wanted = groups(map(read_lock, paths or _locks()), _family())
-        sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
-        after, done = patched(before, wanted, sources.torch_index), _choices(group.name for group in wanted)
+        with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
+            after = patched(before, wanted, opened.sources.torch_index)
+        done = _choices(group.name for group in wanted)
     if after != before:
         _write(project, after)
     if REPLACED in after:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +14,16 @@ from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import SomeNodesError, UsageError
 from gpuinstall.fleet.hostlist import compress, expand
 from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.project import open_project
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.fleet.environment import Mode
     from gpuinstall.fleet.fleet import Fleet
     from gpuinstall.fleet.report import FleetReport
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
+    from gpuinstall.project import Project
 
 _run_dir = click.option(
     "--run-dir",
@@ -71,9 +69,9 @@ def survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path,
 def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
     """Plan."""
     fleet = _opened(terminal, run_dir)
-    wanted, catalog, opened = _wanted(terminal, request, offline=offline)
-    with opened as session:
-        fleet.plan(wanted, catalog, session)
+    with _project(terminal, request, offline=offline) as project:
+        session = project.session
+        fleet.plan(project.request, project.catalog, session)
         if fetch:
             fleet.fetch(session)
     document = fleet.folder.document("plan")
@@ -97,8 +95,8 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
 def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
     """Install."""
     fleet = _opened(terminal, run_dir)
-    with _session(terminal, None, None, offline=offline) as session:
-        fleet.fetch(session)
+    with _project(terminal, options.RequestOptions(), offline=offline) as project:
+        fleet.fetch(project.session)
     fleet.install(mode, _rooted(root))
     return _reported(fleet.folder)
 
@@ -181,9 +179,9 @@ def up(
     """All five."""
     fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
     fleet.survey()
-    wanted, catalog, opened = _wanted(terminal, request, offline=offline)
-    with opened as session:
-        fleet.plan(wanted, catalog, session)
+    with _project(terminal, request, offline=offline) as project:
+        session = project.session
+        fleet.plan(project.request, project.catalog, session)
         show_plan(replace(terminal, out=terminal.err), fleet.folder.document("plan"))
         fleet.fetch(session)
     fleet.install(mode, _rooted(root))
@@ -207,29 +205,9 @@ def _opened(terminal: Terminal, run_dir: Path) -> Fleet:
     return Fleet(folder, folder.read(), StepView(terminal))
 
 
-def _wanted(
-    terminal: Terminal, request: options.RequestOptions, *, offline: bool
-) -> tuple[Request, Catalog, AbstractContextManager[Session]]:
-    """What is asked for, the catalogue with what was learned, and the session that makes locks."""
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.sources import read_sources
-
-    config = options.read_project_config()
-    wanted = options.build_request(request, config, machine=options.MachineOptions())
-    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-    catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
-    return wanted, catalog, _session(terminal, request.torch_index, config.torch_index, offline=offline)
-
-
-def _session(
-    terminal: Terminal, named: str | None, configured: str | None, *, offline: bool
-) -> AbstractContextManager[Session]:
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
-
-    sources = read_sources(named, os.environ, Path.cwd(), configured=configured)
-    only_binary = options.read_project_config().only_binary
-    return open_session(sources, terminal, offline=offline, only_binary=only_binary)
+def _project(terminal: Terminal, request: options.RequestOptions, *, offline: bool) -> AbstractContextManager[Project]:
+    settings = options.read_settings(request, options.MachineOptions(), terminal)
+    return open_project(Path.cwd(), replace(settings, offline=offline), terminal)
 
 
 def _reported(folder: RunFolder) -> Outcome:

@@ -6,30 +6,28 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.cli import install_options, options
-from gpuinstall.cli.install_into import check_not_a_path, kernel_elsewhere, put_into
+from gpuinstall.cli.install_into import check_not_a_path, find_interpreter, kernel_elsewhere, put_into
 from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.project import open_project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.options import InstallOptions, InstallResult
     from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
     from gpuinstall.reporter import Reporter
-    from gpuinstall.session import Session
-    from gpuinstall.sources import Sources
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
@@ -75,37 +73,34 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Install."""
-    from gpuinstall.session import open_session
-
     moved = {"--only": only, "--replace": replacing, "--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
         more = {"a requirement": request.has_requirements, "--into": into, "--dry-run": dry_run, "--jupyter": jupyter}
         _check_alone("--rollback", more | moved)
         return _roll_back(terminal, Path(venv), wait)
-    only_binary = only_binary or options.read_project_config().only_binary
     if into:
         _check_alone("--into", moved)
         if jupyter:
             raise kernel_elsewhere(request.python, Path(venv))
-        return put_into(
-            terminal,
-            request,
-            machine,
-            Path(venv),
-            dry_run=dry_run,
-            wait=wait,
-            code_check=code_check,
-            only_binary=only_binary,
-            offline=offline,
-        )
-    check_not_a_path(request.python)
-    if jupyter:
-        request = request._replace(requirements=(*request.requirements, PACKAGE))
-    prepared = prepare(terminal, request, machine, Path(venv), only=only, offline=offline)
-    wanted = replace(prepared.options, replace=replacing, upgrade=upgrade, moving=_names(packages), verify=verify)
-    wanted = replace(wanted, keep=keep, fallback=fallback, jupyter=jupyter, wait=wait)
-    session = open_session(prepared.sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
-    return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)
+        python = find_interpreter(request.python, Path(venv))
+        request = request._replace(python=None)
+    else:
+        check_not_a_path(request.python)
+        request = request._replace(requirements=(*request.requirements, *([PACKAGE] if jupyter else ())))
+    settings = replace(
+        options.read_settings(request, machine, terminal),
+        only=only,
+        anew=only,
+        venv=Path(venv),
+        offline=offline,
+        code_check=code_check,
+        only_binary=only_binary,
+    )
+    with open_project(Path.cwd(), settings, terminal) as project:
+        if into:
+            return put_into(project, python, dry_run=dry_run, wait=wait)
+        flags = {"replace": replacing, "upgrade": upgrade, "verify": verify, "keep": keep, "fallback": fallback}
+        return carry_out(project, dry_run=dry_run, moving=_names(packages), jupyter=jupyter, wait=wait, **flags)
 
 
 def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
@@ -115,68 +110,17 @@ def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
         raise UsageError("options-apart", message, hint=f"gpuinstall install {mode}")
 
 
-class Prepared(NamedTuple):
-    """What an installation is told, the catalogue that it chooses from, and where packages come from."""
-
-    options: InstallOptions
-    catalog: Catalog
-    sources: Sources
-
-
-def prepare(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    machine: options.MachineOptions,
-    venv: Path,
-    *,
-    without: tuple[str, ...] = (),
-    only: bool = False,
-    offline: bool,
-) -> Prepared:
-    """Put the command line, the folder's request, the project's settings and the machine together."""
-    from gpuinstall.cli.folder import read_folder_request
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-    from gpuinstall.plan.demand import parse_request
-    from gpuinstall.sources import read_sources
-
-    config, paths = options.read_project_config(), EnvironmentPaths.at(venv)
-    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-    catalog = known_catalog(sources.torch_index)
-    own = read_own_lock(paths.venv)
-    recorded = recorded_request(paths.folder, own)
-    asked = read_folder_request(
-        request, config, paths.folder, recorded, family=catalog.family, reporter=terminal, only=only
-    )
-    if without:
-        asked = asked.without(without).following(recorded)
-    meant = options.read_selected_machine(machine, terminal)
-    if machine.is_other:
-        _check_platform(meant)
-    asked_for = options.build_request(request, config, machine=machine, listed=asked.listed)
-    parse_request(asked_for, catalog.family, meant)
-    existing = read_marker(paths.venv)
-    first = (existing.python,) if existing else ()
-    asked_for = replace(
-        asked_for,
-        backend=asked_for.backend or (own.asked_backend if own and not only else None),
-        preferred_pythons=(*first, *asked_for.preferred_pythons),
-        managed_pythons=not offline,
-    )
-    terminal.step("Machine", machine_line(meant))
-    here = None if machine.is_other or (asked_for.is_for_gpus and not meant.gpus) else meant
-    wanted = InstallOptions(paths, meant, here, asked_for, asked)
-    return Prepared(wanted, replace(catalog, torch_index=sources.torch_index), sources)
-
-
-def carry_out(
-    opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog, *, dry_run: bool
-) -> Outcome:
+def carry_out(project: Project, *, dry_run: bool, **flags: Any) -> Outcome:
     """Install, or show what an installation would do."""
-    return (_dry_run if dry_run else _install)(opened, wanted, catalog)
+    from gpuinstall.install.options import InstallOptions
+
+    asked = project.read_folder_request()
+    if project.settings.machine:
+        _check_platform(project.machine)
+    request = project.environment_request(asked)
+    project.reporter.step("Machine", machine_line(project.machine))
+    wanted = InstallOptions(project.paths, project.machine, project.here(request), request, asked, **flags)
+    return (_dry_run if dry_run else _install)(project, wanted)
 
 
 def _names(packages: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,19 +143,18 @@ def _check_platform(meant: Machine) -> None:
         )
 
 
-def _install(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
+def _install(project: Project, wanted: InstallOptions) -> Outcome:
     from gpuinstall.install.install import install
     from gpuinstall.lock.source_builds import SourceBuildError
 
     try:
-        with opened as session:
-            done = install(wanted, catalog, session)
+        done = install(wanted, project.catalog, project.session)
     except (MachineError, NoBuildError) as error:
         if wanted.machine.gpus and not wanted.request.is_for_cpu and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
-    warn_of_unproven(session.reporter, done)
-    _warn_of_other_locks(session.reporter, done)
+    warn_of_unproven(project.reporter, done)
+    _warn_of_other_locks(project.reporter, done)
     status: Status = "partial" if done.found.plan.status == "partial" else "success"
     return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
 
@@ -257,9 +200,8 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
 
 
-def _dry_run(opened: AbstractContextManager[Session], wanted: InstallOptions, catalog: Catalog) -> Outcome:
+def _dry_run(project: Project, wanted: InstallOptions) -> Outcome:
     from gpuinstall.install.install import dry_run
 
-    with opened as session:
-        rehearsal = dry_run(wanted, catalog, session)
+    rehearsal = dry_run(wanted, project.catalog, project.session)
     return Outcome(rehearsal.to_dict(), lambda screen: show_rehearsal(screen, rehearsal))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -10,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.paths import interpreter
@@ -20,6 +18,7 @@ from gpuinstall.units import display_path, duration, readable
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.into import IntoResult
+    from gpuinstall.project import Project
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 
@@ -47,35 +46,14 @@ def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     return UsageError("jupyter-elsewhere", "--jupyter is for the environments that gpuinstall makes", hint=hint)
 
 
-def put_into(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    machine: options.MachineOptions,
-    venv: Path,
-    *,
-    dry_run: bool,
-    wait: float,
-    code_check: bool,
-    only_binary: bool,
-    offline: bool,
-) -> Outcome:
+def put_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> Outcome:
     """Put torch into an environment that others made."""
     from gpuinstall.install.into import IntoOptions, dry_run_into, install_into
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
 
-    python, config = find_interpreter(request.python, venv), options.read_project_config()
-    asked = options.build_request(request._replace(python=None), config, machine=machine)
-    meant = options.read_selected_machine(machine, terminal)
-    terminal.step("Machine", machine_line(meant))
-    here = None if machine.is_other or (asked.is_for_gpus and not meant.gpus) else meant
-    sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-    catalog = replace(known_catalog(sources.torch_index), torch_index=sources.torch_index)
-    wanted = IntoOptions(python, meant, here, replace(asked, managed_pythons=False), wait)
-    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
-    with opened as session:
-        done = (dry_run_into if dry_run else install_into)(wanted, catalog, session)
+    request = replace(project.request, managed_pythons=False)
+    project.reporter.step("Machine", machine_line(project.machine))
+    wanted = IntoOptions(python, project.machine, project.here(request), request, wait)
+    done = (dry_run_into if dry_run else install_into)(wanted, project.catalog, project.session)
     return Outcome(done.to_dict(), lambda screen: show(screen, done))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import click
 
 from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
-from gpuinstall.errors import LockError, UsageError
+from gpuinstall.errors import LockError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.compare import TargetDifference, VersionChange
-    from gpuinstall.lock.cover import Served
-    from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import LockOptions, Written
-    from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
@@ -75,96 +70,37 @@ def command(
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
-    from gpuinstall.cli.folder import read_folder_request
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.lock.folder_request import read_own_lock, recorded_request
     from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
+    from gpuinstall.project import lock_requests, open_project
 
-    folder, catalog, config = Path.cwd(), known_catalog(), options.read_project_config()
-    own = read_own_lock(EnvironmentPaths.at(folder / ".venv").venv)
-    recorded = recorded_request(folder, own)
-    asked = read_folder_request(
-        request, config, folder, recorded, family=catalog.family, reporter=terminal, only=only, project=True
+    settings = replace(
+        options.read_settings(request, options.MachineOptions(), terminal),
+        only=only,
+        dependencies=True,
+        offline=offline,
+        code_check=code_check,
+        only_binary=only_binary,
     )
-    sources = read_sources(request.torch_index, os.environ, folder, configured=config.torch_index)
-    catalog = replace(catalog, torch_index=sources.torch_index)
-    wanted = options.build_request(request, config, machine=described, listed=asked.listed)
-    meant = [options.read_machine_file(name, terminal) for name in machines]
+    folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
-    moving, newest = tuple(map(normalised, packages)), per_target == "newest"
-    only_binary = only_binary or config.only_binary
-    opened = open_session(sources, terminal, offline=offline, code_check=code_check, only_binary=only_binary)
-    with opened as session:
-        catalog = with_locked_builds(catalog, folder, session)
-        declared = targets or (() if meant else config.targets or ())
+    with open_project(folder, settings, terminal) as project:
+        asked = project.read_folder_request()
+        wanted, session = project.request_for(asked.listed), project.session
         if check:
             from gpuinstall.lock.check import DeclaredUse
 
+            declared = targets or (() if meant else project.config.targets or ())
             every, named = not targets and bool(declared), request.has_requirements
             use = DeclaredUse(tuple(declared), tuple(meant), every, named)
+            catalog = with_locked_builds(project.catalog, folder, session)
             return _check(folder, wanted, catalog, use, None if offline else session)
         if download:
             return _download(folder, download, session)
-        requests = () if declared or meant else _set_requests(folder, own, wanted, catalog, terminal)
-        requests = requests or _lock_requests(declared, meant, wanted, catalog, session)
+        requests = lock_requests(project, wanted, targets, meant)
+        moving, newest = tuple(map(normalised, packages)), per_target == "newest"
         return _write(LockOptions(folder, requests, asked, upgrade, moving, newest, prune), session)
-
-
-def _set_requests(
-    folder: Path, own: Lock | None, request: Request, catalog: Catalog, terminal: Terminal
-) -> tuple[LockRequest, ...]:
-    """The locks that lie in a folder, each for its target again; that of the environment here for this very machine."""
-    from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.write import targets_of
-
-    made = []
-    for target in targets_of(folder) if not request.backend else ():
-        one = LockRequest.for_target(target, request, catalog)
-        if own and own.name == target.filename:
-            here = options.read_selected_machine(options.MachineOptions(), terminal)
-            exact = replace(one, machine=here)
-            one = exact if (here.os, here.arch) == (target.os, target.arch) and exact.plan().choice else one
-        made.append(one)
-    return tuple(made)
-
-
-def _lock_requests(
-    targets: Sequence[str], machines: Sequence[Machine], request: Request, catalog: Catalog, session: Session
-) -> tuple[LockRequest, ...]:
-    """The locks to make: for the targets, for the machines that are meant, or for this one."""
-    from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.target import Target
-
-    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
-    if len(machines) == 1 and not targets:
-        return tuple(alone)
-    named_targets = [Target.parse(text) for text in targets]
-    if request.backend and any(target.backend != request.backend for target in named_targets):
-        message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
-        raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
-    every = dict.fromkeys(named_targets, frozenset[int]()) | _cover(alone, session)
-    if every:
-        return tuple(
-            LockRequest.for_target(
-                target, request, catalog, tuple(machines[position] for position in sorted(positions))
-            )
-            for target, positions in every.items()
-        )
-    return (LockRequest(options.read_selected_machine(options.MachineOptions(), session.reporter), request, catalog),)
-
-
-def _cover(requests: Sequence[LockRequest], session: Session) -> Served:
-    """The fewest targets that serve machines, each with those that it serves; it takes much to load."""
-    if not requests:
-        return {}
-    from gpuinstall.lock.cover import cover_with_programs
-
-    return cover_with_programs(requests, session)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

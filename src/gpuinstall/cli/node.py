@@ -76,13 +76,10 @@ def install(
         from gpuinstall.fleet.environment import Placing
         from gpuinstall.fleet.node import install
         from gpuinstall.fleet.surroundings import read_scratch
-        from gpuinstall.session import open_session
-        from gpuinstall.sources import read_sources
 
         own = folder.path / "environments" if mode == "shared" else read_scratch(os.environ).path
         placing = Placing((root or own).absolute(), mode, build or mode == "node")
-        with open_session(read_sources(None, os.environ, folder.path), terminal) as session:
-            return install(folder, name, placing, session)
+        return install(folder, name, placing, terminal)
 
     return _taken(_order("install", run_dir, node, run, attempt), work)
 

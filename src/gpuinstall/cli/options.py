@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import sys
 from itertools import takewhile
@@ -13,18 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gpuinstall.cli import values
-from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_json
 from gpuinstall.machine import Machine
-from gpuinstall.plan.requirement import Address, parse_requirement
+from gpuinstall.project import Settings
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from gpuinstall.config import Config
     from gpuinstall.reporter import Reporter
 
 upgrade = click.option("--upgrade", is_flag=True, help="Take the newest versions of what is asked for.")
@@ -90,11 +87,6 @@ class MachineOptions(NamedTuple):
     os: str | None = None
     arch: str | None = None
 
-    @property
-    def is_other(self) -> bool:
-        """Say whether another machine than this one is named."""
-        return self.machine is not None or bool(self.gpu)
-
 
 class RequestOptions(NamedTuple):
     """What the command line asks for."""
@@ -141,8 +133,24 @@ def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _bundled(function, "request", RequestOptions, _REQUEST)
 
 
+def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
+    """Read what the command line says of a run; raise UsageError for a malformed file, machine or path."""
+    named = Request(request.by_hand, request.python, request.backend, _split_gpus(request.gpus))
+    other = read_named_machine(machine, reporter)
+    return Settings(named, request.read(), machine=other, torch_index=request.torch_index)
+
+
 def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machine:
-    """Read the machine that is named; raise UsageError where its file or its words are malformed."""
+    """Read the machine that is named, or this one; raise UsageError where its file or its words are malformed."""
+    if other := read_named_machine(selected, reporter):
+        return other
+    from gpuinstall.probe import read_machine
+
+    return read_machine(reporter)
+
+
+def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine | None:
+    """Read another machine than this one, where one is named; raise UsageError where it is malformed."""
     details = selected.driver or selected.os or selected.arch
     if selected.machine is not None and (selected.gpu or details):
         raise UsageError("machine-twice", "--machine describes a machine, and so do --gpu, --driver, --os and --arch")
@@ -154,9 +162,7 @@ def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machi
         return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch)
     if details:
         raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
-    from gpuinstall.probe import read_machine
-
-    return read_machine(reporter)
+    return None
 
 
 def read_machine_file(name: str, reporter: Reporter) -> Machine:
@@ -177,43 +183,6 @@ def read_machine_document(name: str) -> Machine:
         source = "stdin" if name == "-" else name
         message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
         raise UsageError("machine-malformed", message) from None
-
-
-def build_request(
-    selected: RequestOptions, config: Config, *, machine: MachineOptions, listed: RequirementsFile | None = None
-) -> Request:
-    """Ask for what is ``listed``, else for what the command line names, the project's settings, or torch.
-
-    Raise UsageError for a malformed file, and for a path that is not there.
-    """
-    if listed is None:
-        listed = functools.reduce(operator.or_, selected.read().values(), RequirementsFile(selected.by_hand))
-    requirements = listed.requirements or config.requirements or ("torch",)
-    _check_paths(requirements)
-    running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Request(
-        requirements=requirements,
-        python=selected.python or config.python,
-        backend=selected.backend,
-        gpus=_split_gpus(selected.gpus),
-        allowed_backends=config.backends,
-        preferred_pythons=() if machine.machine else (running,),
-        constraints=listed.constraints,
-    )
-
-
-def _check_paths(requirements: Iterable[str]) -> None:
-    """Raise UsageError for a path of this machine that is not there; torch by a path is refused as such, later."""
-    for asked in map(parse_requirement, requirements):
-        address = Address(asked.url or "")
-        is_path = bool(address.text) and not address.is_remote and asked.name != "torch"
-        if is_path and not Path(address.text).expanduser().exists():
-            raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")
-
-
-def read_project_config() -> Config:
-    """Read the settings of the project in the working folder."""
-    return read_config(Path.cwd())
 
 
 def _split_gpus(text: str | None) -> tuple[str, ...] | None:

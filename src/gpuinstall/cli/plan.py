@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,17 +20,16 @@ from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, error_of
+from gpuinstall.project import open_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
-    from gpuinstall.session import Session
+    from gpuinstall.project import Project
 
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 
@@ -62,21 +60,12 @@ def command(
     only_binary: bool,
 ) -> Outcome:
     """Plan."""
-    config = options.read_project_config()
-    meant = options.read_selected_machine(machine, terminal)
-    wanted = options.build_request(request, config, machine=machine)
-    catalog = _catalog(request.torch_index or config.torch_index)
-    if live:
-        from gpuinstall.lock.request import LockRequest
-        from gpuinstall.session import open_session
-        from gpuinstall.sources import read_sources
-
-        sources = read_sources(request.torch_index, os.environ, Path.cwd(), configured=config.torch_index)
-        only_binary = only_binary or config.only_binary
-        with open_session(sources, terminal, code_check=code_check, only_binary=only_binary) as session:
-            plan = _live(LockRequest(meant, wanted, catalog, builds_here=not machine.is_other), session)
-    else:
-        plan = _with_what_is_open(choose(meant, wanted, catalog))
+    settings = replace(
+        options.read_settings(request, machine, terminal), code_check=code_check, only_binary=only_binary
+    )
+    with open_project(Path.cwd(), settings, terminal) as project:
+        meant = project.machine
+        plan = _live(project) if live else _with_what_is_open(choose(meant, project.request, project.catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -167,26 +156,22 @@ def _with_what_is_open(plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _catalog(index: str | None) -> Catalog:
-    """The catalogue with what was learned from the index that is meant."""
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.sources.sources import torch_index_of
-
-    base = torch_index_of(index)
-    return replace(known_catalog(base), torch_index=base)
-
-
-def _live(wish: LockRequest, session: Session) -> Plan:
+def _live(project: Project) -> Plan:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
 
+    machine, request, session = project.machine, project.request, project.session
     catalog = learned_catalog(
-        wish.catalog, wish.machine, wish.request, SilentReporter(), sources=session.sources, client=session.client
+        project.catalog, machine, request, SilentReporter(), sources=session.sources, client=session.client
     )
-    plan = choose(wish.machine, wish.request, catalog)
-    return plan_and_resolve([wish], session)[0].planned.plan if plan.choice else plan
+    plan = choose(machine, request, catalog)
+    if plan.choice is None:
+        return plan
+    wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
+    return plan_and_resolve([wanted], session)[0].planned.plan
 
 
 def _show_table(plan: Plan, terminal: Terminal) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.cli import install_options, options
-from gpuinstall.cli.install import carry_out, prepare
+from gpuinstall.cli.install import carry_out
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -41,11 +41,8 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Remove packages."""
-    from gpuinstall.session import open_session
-
-    nothing, here = options.RequestOptions(torch_index=torch_index), options.MachineOptions()
-    prepared = prepare(terminal, nothing, here, Path(venv), without=names, offline=offline)
-    wanted = replace(prepared.options, replace=replacing, keep=keep, wait=wait)
-    only_binary = only_binary or options.read_project_config().only_binary
-    session = open_session(prepared.sources, terminal, offline=offline, only_binary=only_binary)
-    return carry_out(session, wanted, prepared.catalog, dry_run=dry_run)
+    settings = Settings(
+        without=names, venv=Path(venv), torch_index=torch_index, offline=offline, only_binary=only_binary
+    )
+    with open_project(Path.cwd(), settings, terminal) as project:
+        return carry_out(project, dry_run=dry_run, replace=replacing, keep=keep, wait=wait)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
@@ -15,10 +13,12 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.shells import Shell, assignments
 from gpuinstall.errors import NoBuildError
+from gpuinstall.project import Settings, open_project
 from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.project import Project
     from gpuinstall.sources import Sources
 
 _UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
@@ -34,13 +34,11 @@ UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import CONSTRAINTS, read_marker
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.sources import read_sources
 
-    sources = read_sources(torch_index or options.read_project_config().torch_index, os.environ, Path.cwd())
-    place = EnvironmentPaths.at(Path(venv))
-    marker, constraints = read_marker(place.venv), place.venv / CONSTRAINTS
-    backend = marker.backend if marker else _planned_backend(sources, terminal)
+    with open_project(Path.cwd(), Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
+        sources, folder = project.sources, project.paths.venv
+        marker, constraints = read_marker(folder), folder / CONSTRAINTS
+        backend = marker.backend if marker else _planned_backend(project)
     said = variables(backend, sources, constraints if marker and constraints.is_file() else None)
     for omission in omissions(backend, sources):
         terminal.warn(omission)
@@ -79,18 +77,14 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _planned_backend(sources: Sources, terminal: Terminal) -> str:
+def _planned_backend(project: Project) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.learned.store import known_catalog
     from gpuinstall.plan import choose
     from gpuinstall.plan.values import error_of
 
-    this, config = options.MachineOptions(), options.read_project_config()
-    machine = options.read_selected_machine(this, terminal)
-    request = options.build_request(options.RequestOptions(), config, machine=this)
-    plan = choose(machine, request, replace(known_catalog(sources.torch_index), torch_index=sources.torch_index))
+    plan = choose(project.machine, project.request, project.catalog)
     if plan.choice is None:
-        raise error_of(plan, machine) or NoBuildError("refused", "no build fits")
+        raise error_of(plan, project.machine) or NoBuildError("refused", "no build fits")
     return plan.choice.build.backend.tag
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import remove_path, unwritable, write_atomically
 from gpuinstall.fleet.surroundings import own_folder
@@ -21,6 +21,7 @@ from gpuinstall.install.options import InstallOptions
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
+from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.verify import verify_environment
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.fleet.run_folder import LockGroup, RunFolder
-    from gpuinstall.session import Session
+    from gpuinstall.reporter import Reporter
 
 Mode = Literal["node", "shared", "image"]
 _SQUASH = ("-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd", "-processors", "4")
@@ -47,39 +48,46 @@ class Placing:
         return self.root / group.digest
 
 
-def install_group(group: LockGroup, folder: RunFolder, placing: Placing, session: Session) -> dict[str, Any]:
+def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Bring a lock's environment here, proven on this node's GPUs; raise what installing raises."""
     place, image = placing.place(group), _image(group, folder)
     if placing.mode == "image" and not placing.builds:
         _unpack(image, place)
     if placing.mode != "node" and not placing.builds:
-        return _taken(group, place, session)
+        return _taken(group, place, reporter)
     own_folder(placing.root)
     lock = read_lock(folder.locks / group.name / group.lock)
     if lock.sha256 != group.sha256:
         raise LockError("lock-edited", f"{lock.name} is not the lock of the plan", hint="gpuinstall fleet plan")
     write_atomically(place / lock.name, lock.text)
-    machine = read_machine(session.reporter)
-    request = Request(preferred_pythons=(group.python,), managed_pythons=True)
-    paths, wheels = EnvironmentPaths.at(place / ".venv"), folder.wheels.absolute()
-    options = InstallOptions(
-        paths, machine, machine, request, locked=True, wheels=wheels, fallback=False, keep=False, target=lock.target
-    )
-    done = install(options, known_catalog(), session)
+    request = Request(preferred_pythons=(group.python,))
+    settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=folder.wheels.absolute())
+    with open_project(folder.path, settings, reporter) as project:
+        options = InstallOptions(
+            project.paths,
+            project.machine,
+            project.machine,
+            project.request,
+            locked=True,
+            wheels=settings.wheels,
+            fallback=False,
+            keep=False,
+            target=lock.target,
+        )
+        done = install(options, known_catalog(), project.session)
     if placing.mode == "image":
         _pack(place, image)
-    return _told(paths.venv, done.change, done.verdict.get("status", "unproven"))
+    return _told(done.venv, done.change, done.verdict.get("status", "unproven"))
 
 
-def _taken(group: LockGroup, place: Path, session: Session) -> dict[str, Any]:
+def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:
     """Prove on this node what another has built."""
     venv = place / ".venv"
     marker = read_marker(venv)
     if marker is None or marker.lock_sha256 != group.sha256:
         message = f"{venv} is not there, or of another lock: its builder failed, or this node does not share the folder"
         raise InstallationError("not-built", message, hint="gpuinstall fleet report")
-    machine = read_machine(session.reporter)
-    verdict = verify_environment(interpreter(venv), machine, reporter=session.reporter)
+    verdict = verify_environment(interpreter(venv), read_machine(reporter), reporter=reporter)
     if verdict.status == "failed":
         message = f"the kernels of {group.name} failed on this node"
         raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify says which")

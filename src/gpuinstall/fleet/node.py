@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.fleet.environment import Placing
     from gpuinstall.fleet.run_folder import LockGroup, RunFolder
     from gpuinstall.reporter import Reporter
-    from gpuinstall.session import Session
     from gpuinstall.verify import Verdict
 
 
@@ -89,10 +88,10 @@ def survey(reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def install(folder: RunFolder, node: str, placing: Placing, session: Session) -> dict[str, Any]:
+def install(folder: RunFolder, node: str, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Install the lock that the plan has for this node; raise what installing raises."""
     group = group_of(folder, node)
-    done = install_group(group, folder, placing, session)
+    done = install_group(group, folder, placing, reporter)
     proof.keep(placing.place(group), node, fingerprint(read_machine()), done["verdict"])
     return {"lock": group.name, "sha256": group.sha256, **done}
 

@@ -1,0 +1,284 @@
+"""One run: what a folder says and its caller asks, where packages come from, what is known of builds, the machine.
+
+Every command and every call of the API begins here, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.config import read_config
+from gpuinstall.errors import UsageError
+from gpuinstall.plan.requirement import Address, parse_requirement
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.requirements_file import PROJECT, RequirementsFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.config import Config
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.lock.folder_request import FolderRequest
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.session import Session
+    from gpuinstall.sources import Sources
+
+FOLDERS_OWN = Request(())
+"""A request that names no requirements: those of the folder are meant."""
+TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the caller of a run says, by the options of a command or the arguments of a call.
+
+    ``request`` and ``files``, requirements files by their names, are added to what the folder asks for; with ``only``
+    they are all of it, and with ``anew`` the backend of the environment is forgotten too. ``without`` are packages to
+    take out. ``dependencies`` lets the project's own count from the first time on. ``machine`` is another than this
+    one, ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
+    source.
+    """
+
+    request: Request = FOLDERS_OWN
+    files: Mapping[str, RequirementsFile] = field(default_factory=dict)
+    only: bool = False
+    anew: bool = False
+    without: tuple[str, ...] = ()
+    dependencies: bool = False
+    machine: Machine | None = None
+    venv: Path | None = None
+    wheels: Path | None = None
+    torch_index: str | None = None
+    offline: bool = False
+    code_check: bool = True
+    only_binary: bool = False
+
+
+@contextmanager
+def open_project(folder: Path, settings: Settings | None = None, reporter: Reporter | None = None) -> Iterator[Project]:
+    """Open the project in ``folder``; what it needs of the world is closed with it."""
+    with ExitStack() as resources:
+        yield Project(folder, settings or Settings(), reporter or SilentReporter(), resources)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with the settings of a run; each part is read when it is first needed, and once.
+
+    Raise UsageError, where a part is read, for what is malformed in a file of the folder or in the settings.
+    """
+
+    folder: Path
+    settings: Settings
+    reporter: Reporter
+    resources: ExitStack
+
+    @cached_property
+    def config(self) -> Config:
+        """What the project in the folder is configured for."""
+        return read_config(self.folder)
+
+    @cached_property
+    def paths(self) -> EnvironmentPaths:
+        """Where the environment lies, and in its folder the locks."""
+        from gpuinstall.environments.paths import EnvironmentPaths
+
+        return EnvironmentPaths.at(self.settings.venv or self.folder / ".venv")
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Where packages come from; what a file of the folder chose is announced, before anybody is asked."""
+        from gpuinstall.sources import read_sources
+
+        named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
+        sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
+        sources.announce(self.reporter)
+        return sources
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalogue, with what was learned from the torch index that is meant."""
+        from gpuinstall.learned.store import known_catalog
+        from gpuinstall.sources.sources import torch_index_of
+
+        named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
+        base = torch_index_of(named or self.config.torch_index)
+        return replace(known_catalog(base), torch_index=base)
+
+    @cached_property
+    def session(self) -> Session:
+        """The clients and caches of the run, open until it ends."""
+        from gpuinstall.session import open_session
+
+        only_binary = self.settings.only_binary or self.config.only_binary
+        opened = open_session(
+            self.sources,
+            self.reporter,
+            folder=self.folder,
+            offline=self.settings.offline,
+            code_check=self.settings.code_check,
+            only_binary=only_binary,
+        )
+        return self.resources.enter_context(opened)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine that is meant, this one where no other is named."""
+        if self.settings.machine:
+            return self.settings.machine
+        from gpuinstall.probe import read_machine
+
+        return read_machine(self.reporter)
+
+    def here(self, request: Request) -> Machine | None:
+        """This machine, where kernels run; None where another is meant, or GPUs are asked for that it lacks."""
+        if self.settings.machine or (request.is_for_gpus and not self.machine.gpus):
+            return None
+        return self.machine
+
+    @property
+    def own_lock(self) -> Lock | None:
+        """The copy of its lock that the environment holds."""
+        from gpuinstall.lock.folder_request import read_own_lock
+
+        return read_own_lock(self.paths.venv)
+
+    def read_folder_request(self, *, quiet: bool = False) -> FolderRequest:
+        """Read what the folder asks for now, and add what the caller does.
+
+        The project's own dependencies count where nothing else is declared and they are to count, or did before; not
+        where the project itself is asked for, which brings them. ``quiet`` says nothing of files that have changed.
+        """
+        from gpuinstall.lock.folder_request import FolderRequest, recorded_request
+        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, read_dependencies
+
+        folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
+        placed = {name: lines for name, lines in self.settings.files.items() if has_place(name, folder)}
+        piped = [lines for name, lines in self.settings.files.items() if name not in placed]
+        named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
+        by_hand = functools.reduce(operator.or_, piped, named)
+        read = lines_of(placed, folder)
+        if self.settings.only:
+            return FolderRequest().adding(by_hand, read).following(recorded)
+        unread = {name: recorded.files[name] for name in recorded.files.keys() - read}
+        for change in () if quiet else changed_inputs(unread, folder):
+            self.reporter.warn(f"the lock is not of today's files: {change.message} (-r reads a file again)")
+        count = self.settings.dependencies or PROJECT in recorded.files
+        brought = _names_itself((*recorded.requirements, *by_hand.requirements), folder)
+        dependencies = read_dependencies(folder, self.catalog.family) if count and not brought else ()
+        asked = recorded.declaring(self.config.requirements or dependencies).adding(by_hand, read)
+        asked = asked.without(self.settings.without) if self.settings.without else asked
+        return asked.following(recorded)
+
+    @property
+    def request(self) -> Request:
+        """What the caller names, or what the project is configured for, or torch; what was recorded does not count."""
+        named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
+        return self.request_for(functools.reduce(operator.or_, self.settings.files.values(), named))
+
+    def request_for(self, listed: RequirementsFile) -> Request:
+        """The request for what is ``listed``, by the settings of the caller and of the project."""
+        requirements = listed.requirements or self.config.requirements or ("torch",)
+        _check_paths(requirements, self.folder)
+        request, machine = self.settings.request, self.settings.machine
+        running = () if machine and machine.pythons else (f"{sys.version_info.major}.{sys.version_info.minor}",)
+        return replace(
+            request,
+            requirements=requirements,
+            constraints=listed.constraints,
+            python=request.python or self.config.python,
+            allowed_backends=request.allowed_backends or self.config.backends,
+            preferred_pythons=(*request.preferred_pythons, *running),
+            managed_pythons=request.managed_pythons and not self.settings.offline,
+        )
+
+    def environment_request(self, asked: FolderRequest) -> Request:
+        """The request of the folder for its environment, whose Python comes first and whose backend stays."""
+        from gpuinstall.environments.environment import read_marker
+        from gpuinstall.plan.demand import parse_request
+
+        request, existing, own = self.request_for(asked.listed), read_marker(self.paths.venv), self.own_lock
+        if existing:
+            request = replace(request, preferred_pythons=(existing.python, *request.preferred_pythons))
+        if own and not self.settings.anew:
+            request = replace(request, backend=request.backend or own.asked_backend)
+        parse_request(request, self.catalog.family, self.machine)
+        return request
+
+
+def lock_requests(
+    project: Project, request: Request, targets: Sequence[str] = (), machines: Sequence[Machine] = ()
+) -> tuple[LockRequest, ...]:
+    """The locks to make: for the targets and machines that are named, else those that the project or its locks name.
+
+    Where nothing names any, one for this machine; that of the environment here is for this very machine too. Raise
+    UsageError for a target that is none.
+    """
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.strangers import with_locked_builds
+    from gpuinstall.lock.target import Target
+
+    catalog = with_locked_builds(project.catalog, project.folder, project.session)
+    targets = targets or (() if machines else project.config.targets or ())
+    if not (targets or machines):
+        here = LockRequest(project.machine, request, catalog, builds_here=project.settings.machine is None)
+        return _locked_requests(project, here) or (here,)
+    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
+    if len(alone) == 1 and not targets:
+        return tuple(alone)
+    named = [Target.parse(text) for text in targets]
+    if request.backend and any(target.backend != request.backend for target in named):
+        message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
+        raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
+    serving = dict.fromkeys(named, frozenset[int]())
+    if alone:
+        from gpuinstall.lock.cover import cover_with_programs  # which takes long to load
+
+        serving |= cover_with_programs(alone, project.session)
+    return tuple(
+        LockRequest.for_target(target, request, catalog, tuple(machines[position] for position in sorted(positions)))
+        for target, positions in serving.items()
+    )
+
+
+def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
+    """The locks that lie in the folder, each for its target again."""
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.write import targets_of
+
+    own, requests = project.own_lock, []
+    for target in targets_of(project.folder) if not here.request.backend else ():
+        request = LockRequest.for_target(target, here.request, here.catalog)
+        if own and own.name == target.filename and (here.machine.os, here.machine.arch) == (target.os, target.arch):
+            exact = replace(request, machine=here.machine)
+            request = exact if exact.plan().choice else request
+        requests.append(request)
+    return tuple(requests)
+
+
+def _names_itself(requirements: Iterable[str], folder: Path) -> bool:
+    """Say whether the project of a folder is among what is asked for, as in ``-e .``."""
+    addresses = (requirement.url for requirement in map(parse_requirement, requirements) if requirement.url)
+    return any((folder / address).resolve() == folder.resolve() for address in addresses)
+
+
+def _check_paths(requirements: Iterable[str], folder: Path) -> None:
+    """Raise UsageError for a path of this machine that is not there; torch by a path is refused as such, later."""
+    for requirement in map(parse_requirement, requirements):
+        address = Address(requirement.url or "")
+        is_path = bool(address.text) and not address.is_remote and requirement.name != "torch"
+        if is_path and not (folder / Path(address.text).expanduser()).exists():
+            raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")

@@ -1,0 +1,164 @@
+"""One run is the same whoever begins it: the command line and the API over every kind of folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall import process
+from tests.lab.clone import ROOT
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+NO_DRIVER = FakeDriver(nvml_missing=True, cu_missing=True)
+BY_THE_API = """
+import json
+from gpuinstall import GpuInstallError, install, lock
+from tests.frozen import freeze
+freeze()
+errors, documents = [], []
+for call in (lambda: install(".venv").to_dict(), lambda: {"locks": [each.to_dict() for each in lock(".")]}):
+    document, error = None, None
+    try:
+        document = call()
+    except GpuInstallError as failed:
+        document, error = failed.data, (failed.code, failed.exit_code)
+    errors.append(error)
+    documents.append(document)
+print(json.dumps([errors, documents]))
+"""
+PYPROJECT = '[project]\nname = "thing"\nversion = "1"\n'
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A folder with ``files`` in which ``before`` was run; ``{index}`` and ``{torch}`` are addresses in the lab."""
+
+    files: Mapping[str, str]
+    before: tuple[tuple[str, ...], ...] = ()
+    unset: tuple[str, ...] = ()
+    driver: FakeDriver = NO_DRIVER
+
+
+def ours(settings: str, **more: Any) -> Kind:
+    return Kind({"pyproject.toml": f"{PYPROJECT}[tool.gpuinstall]\n{settings}\n"}, **more)
+
+
+KINDS = {
+    "nothing": Kind({}),
+    "nothing, on a GPU": Kind({}, driver=RTX_4090),
+    "requirements.txt": Kind({"requirements.txt": "numpy\n"}),
+    "a requirements file that was read": Kind({"wanted.txt": "numpy\n"}, (("install", "-r", "wanted.txt"),)),
+    "constraints": Kind({"allowed.txt": "numpy<3\n"}, (("install", "numpy", "-c", "allowed.txt"),)),
+    "the project's dependencies": Kind({"pyproject.toml": f'{PYPROJECT}dependencies = ["numpy", "torch>=2.6"]\n'}),
+    "groups": Kind({"pyproject.toml": f'{PYPROJECT}[dependency-groups]\ndev = ["numpy"]\n'}, (("lock",),)),
+    "requirements of ours": ours('requirements = ["torch==2.13.0", "numpy"]'),
+    "a Python of ours": ours('python = "3.12"'),
+    "allowed backends": ours('backends = ["cpu", "cu118"]', driver=RTX_4090),
+    "targets": ours('targets = ["cpu", "cu126"]'),
+    "a torch index": ours('torch-index = "{torch}"', unset=("GPUINSTALL_TORCH_INDEX",)),
+    "wheels only": ours("only-binary = true"),
+    ".python-version": Kind({".python-version": "3.12\n"}),
+    "requires-python": Kind({"pyproject.toml": f'{PYPROJECT}requires-python = ">=3.12"\n'}),
+    "settings of uv": Kind({"uv.toml": '[[index]]\nurl = "{index}"\ndefault = true\n'}, unset=("UV_DEFAULT_INDEX",)),
+    "a lock": Kind({}, (("lock", "torch==2.13.0", "numpy"),)),
+    "a lock for GPUs": Kind({}, (("lock", "torch==2.13.0", "--target", "cu126"),)),
+    "a damaged lock": Kind({"pylock.cpu.toml": 'inputs = [\n    "torch",\n]\n'}),
+    "an environment": Kind({}, (("install", "torch==2.13.0", "numpy"),)),
+    "an environment for the CPU on a GPU": Kind({}, (("install", "--backend", "cpu"),), driver=RTX_4090),
+    "an environment of another Python": Kind({}, (("install", "--python", "3.12", "torch"),)),
+    "another request in the project": ours('requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_api_and_the_command_line_give_the_same(
+    kind: Kind, stand_in: StandInIndex, tmp_path: Path, play: Play
+) -> None:
+    play(kind.driver)
+    command_line, api = (prepared(kind, tmp_path / caller, stand_in) for caller in ("command line", "API"))
+    assert by_api(api) == by_command(command_line)
+    assert locks(api.folder) == locks(command_line.folder) != {}
+    assert packages(api.folder) == packages(command_line.folder)
+
+
+def prepared(kind: Kind, folder: Path, index: StandInIndex) -> Workshop:
+    """A folder of a kind, with caches of its own."""
+    variables = {name: text for name, text in index.environment().items() if name not in kind.unset}
+    (folder / "project").mkdir(parents=True)
+    workshop = Workshop(folder / "project", folder / "caches", variables)
+    for name, text in kind.files.items():
+        addresses = text.replace("{torch}", index.torch_index).replace("{index}", index.default_index)
+        (workshop.folder / name).write_text(addresses, encoding="utf-8")
+    for words in kind.before:
+        workshop.document(*words)
+    return workshop
+
+
+def by_command(workshop: Workshop) -> Any:
+    """What an installation and then a lock come to, by the command line."""
+    results = [json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")]
+    errors = [(each["errors"][0]["code"], each["exit_code"]) if each["errors"] else None for each in results]
+    return plain(errors, [each.get("data") for each in results], workshop.folder)
+
+
+def by_api(workshop: Workshop) -> Any:
+    """The same by the API."""
+    variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
+    done = process.run([sys.executable, "-W", "error", "-c", BY_THE_API], env=variables, cwd=workshop.folder)
+    assert done.ok, done.err
+    errors, documents = json.loads(done.out)
+    return plain(errors, documents, workshop.folder)
+
+
+def plain(errors: list[Any], documents: list[Any], folder: Path) -> Any:
+    """Results without what differs from run to run: paths, sizes, times."""
+    installed, locked = json.loads(json.dumps(documents).replace(str(folder), "."))
+    for key in ("seconds", "verdict", "previous"):
+        (installed or {}).pop(key, None)
+    return [tuple(error) if error else None for error in errors], installed, locked and locked["locks"]
+
+
+def locks(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("pylock.*")}
+
+
+def packages(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / ".venv").glob("lib/*/site-packages/*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--live"),
+        ("lock",),
+        ("install", "--dry-run"),
+        ("catalog", "learn", "torch", "--backend", "cpu"),
+        ("shellenv",),
+        ("export", "uv"),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_an_index_that_the_folder_chose_is_announced_once_by_every_command(
+    words: tuple[str, ...], stand_in: StandInIndex, tmp_path: Path, play: Play
+) -> None:
+    play(NO_DRIVER)
+    workshop = prepared(KINDS["a torch index"], tmp_path / "stranger", stand_in)
+    if words == ("export", "uv"):
+        workshop.document("lock")
+    done = workshop.run(*words)
+    file = workshop.folder / "pyproject.toml"
+    assert "".join(done.err.split()).count(f"Index{stand_in.torch_index},as{file}says".replace(" ", "")) == 1, done.err

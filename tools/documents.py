@@ -322,6 +322,8 @@ DOCUMENTS = (
             "causes[].title": "the cause",
             "causes[].confidence": "from 0 to 1",
             "causes[].evidence": "the line that shows it",
+            "causes[].line": "its number, from 1; in a notebook within its cell; null in a log of over 3 MB",
+            "causes[].cell": "the execution count of the notebook's cell; only for a notebook",
             "causes[].fix": "what to do, one entry for each step",
             "causes[].page": "its page in the documentation site ([usage.md](usage.md))",
             "lookalikes": "what looks like a problem of GPU or build and is none; missing where there is nothing",

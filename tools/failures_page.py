@@ -25,7 +25,7 @@ Words in braces are filled in where the machine is known: `gpuinstall doctor` th
 text. [All failures](../failures.md)
 """
 SEEN = {"before": "before an installation", "after": "after it", "text": "in a text"}
-_NAMED = re.compile(r"\bF\d+\b")
+_NAMED = re.compile(r"\bF\d{2,3}\b")
 
 
 def failures_page() -> str:

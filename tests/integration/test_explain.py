@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import random
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,12 @@ def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
 
 def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
     (cause, *_) = document(LOGS / "F49.txt")["causes"]
-    assert cause.keys() == {"id", "title", "confidence", "evidence", "fix", "page"}
+    assert cause.keys() == {"id", "title", "confidence", "evidence", "line", "fix", "page"}
+    assert cause["line"] == next(
+        number
+        for number, line in enumerate((LOGS / "F49.txt").read_text("utf-8").splitlines(), 1)
+        if line == cause["evidence"]
+    )
     assert cause["id"] == "F49"
     assert cause["evidence"].startswith("ImportError: ")
     assert "unset LD_LIBRARY_PATH" in cause["fix"][0]
@@ -55,7 +61,7 @@ def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str,
     program = gpuinstall("explain", "--json", str(LOGS / "F49.txt"), env=here)
 
     assert json.loads(program.out)["data"]["causes"][0]["page"] == page
-    assert f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out
+    assert (f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out) is bool(site)
 
 
 @pytest.mark.heavy
@@ -99,7 +105,69 @@ def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
 
 def test_a_person_reads_evidence_reason_fix_and_what_not_to_do() -> None:
     labels = [line[2:7].strip() for line in explain(LOGS / "F49.txt").out.splitlines()[1:]]
-    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not", "page"]
+    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not"]
+
+
+def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path: Path) -> None:
+    for path in (tmp_path / "build", "none.log", "logs/none"):
+        done = explain(path)
+        assert (done.status, done.err.splitlines()[0]) == (2, f"error: there is no file {path}")
+    assert document("https://download.pytorch.org/whl/cu134/torch/")["causes"] == []
+
+
+def steps(name: str, count: int) -> str:
+    return "".join(f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n" for n in range(count))
+
+
+def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "ci.log").write_text(
+        f"{steps('build', 100)}build\tRun\t2026-11-20T07:01:00.0Z OSError: [Errno 28] No space left on device\n"
+        f"{steps('test', 200)}test\tRun\t2026-11-20T07:03:00.0Z {NO_KERNEL} on a Tesla P100\n"
+    )
+    causes = {cause["id"]: cause for cause in document(tmp_path / "ci.log")["causes"]}
+    assert (causes["F70"]["line"], causes["F37"]["line"]) == (101, 302)
+    assert min(causes[name]["confidence"] for name in ("F70", "F37")) > 0.8, "neither is an alternative to the other"
+    headings = [line for line in explain(tmp_path / "ci.log").out.splitlines() if line.endswith(":")]
+    assert headings[:2] == ["first, line 101:", "then, line 302:"]
+
+
+def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) -> None:
+    def cell(count: int | None, source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+        return {"cell_type": "code", "execution_count": count, "source": [source], "outputs": list(outputs)}
+
+    full = {"output_type": "stream", "text": ["Collecting torch\n", "OSError: [Errno 28] No space left on device\n"]}
+    absent = {"output_type": "error", "traceback": ["\x1b[31mModuleNotFoundError\x1b[0m: No module named 'triton'"]}
+    cells = [{"cell_type": "markdown", "source": "# A model"}, cell(7, "import triton", absent), cell(None, "x")]
+    cells.append(cell(2, "!pip install torch", full))
+    (tmp_path / "model.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    (tmp_path / "torn.ipynb").write_text("{")
+
+    causes = {cause["id"]: cause for cause in document(tmp_path / "model.ipynb")["causes"]}
+    assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [(2, 3), (7, 2)]
+    assert explain(tmp_path / "model.ipynb").out.startswith("first, cell 2, line 3:\n")
+    assert explain(tmp_path / "torn.ipynb").err == f"error: {tmp_path / 'torn.ipynb'} is not a notebook of Jupyter\n"
+
+
+def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("".join(f"step {n} loss 0.{n}\n" for n in range(250_000)) + NO_KERNEL)
+    assert document(tmp_path / "log")["causes"][0]["line"] is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
+@pytest.mark.parametrize("end", [b"\n", b"\x04"])
+def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end: bytes) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*GPUINSTALL, "explain"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        os.write(ours, f"Traceback:\n\n{NO_KERNEL}\n".encode() + end)
+        out, err = run.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert err.decode().startswith("Paste the error, then an empty line or Ctrl-D:")
+    assert "[F37, " in out.decode()
 
 
 def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause() -> None:

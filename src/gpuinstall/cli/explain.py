@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import codecs
+import os
 import re
-import sys
-from contextlib import suppress
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.cli.explained_text import read_text
 from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.terminal import page_of
+from gpuinstall.cli.terminal import DOCS, page_of
 from gpuinstall.errors import UsageError
-from gpuinstall.failures.classify import advised, classify, lookalikes
-from gpuinstall.failures.excerpt import BLOCK, excerpt_of
+from gpuinstall.failures.classify import advised, classify, in_time, lookalikes
 from gpuinstall.failures.table import load_failures
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.cli.explained_text import ExplainedText
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.failures.classify import RecognisedCause
     from gpuinstall.failures.table import Lookalike, RefutedAdvice
@@ -43,21 +40,21 @@ _ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", r
 @click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment that the repairs are for.")
 @framed("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None) -> Outcome:
-    """Find the cause in an error message: TEXT itself, a file, or stdin."""
+    """Find the cause in an error message: TEXT itself, a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "only one of the text and the machine can come from stdin")
     words = _words(Path(venv).absolute()) if venv else {}
-    told = read_text(text)
-    said = Transcript(told)
-    known = read_machine_document(machine) if machine else None
-    causes = classify(said, known, here=_here(), words=words)
-    others = lookalikes(said)
-    advice = advised(said, causes)
-    code = _code_beside_torch(told, known, venv)
-    data = document(causes, others, advice) | ({"code": code} if code else {})
+    source = read_text(text)
+    transcript = Transcript(source.text)
+    origin = read_machine_document(machine) if machine else None
+    causes = classify(transcript, origin, here=_here(), words=words)
+    others = lookalikes(transcript)
+    advice = advised(transcript, causes)
+    code = _code_beside_torch(source.text, origin, venv)
+    data = document(source, causes, others, advice) | ({"code": code} if code else {})
 
     def shown(screen: Terminal) -> None:
-        show(screen, causes, others, advice, words)
+        show(screen, list(_headed(source, causes)), others, advice, words)
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
             screen.line(
@@ -67,22 +64,16 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     return Outcome(data, shown)
 
 
-def read_text(text: str | None) -> str:
-    """Read what to explain: a file where ``text`` names one, ``text`` itself, or stdin."""
-    if text is not None and text != "-":
-        return _read_file(Path(text)) if _is_file(text) else text
-    if sys.stdin.isatty():
-        raise UsageError(
-            "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
-        )
-    return _read(sys.stdin.buffer)
-
-
 def document(
-    causes: tuple[RecognisedCause, ...], others: tuple[tuple[Lookalike, str], ...], advice: tuple[RefutedAdvice, ...]
+    source: ExplainedText,
+    causes: tuple[RecognisedCause, ...],
+    others: tuple[tuple[Lookalike, str], ...],
+    advice: tuple[RefutedAdvice, ...],
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
-    data: dict[str, Any] = {"causes": [{**cause.to_dict(), "page": page_of(cause.id)} for cause in causes]}
+    data: dict[str, Any] = {
+        "causes": [cause.to_dict() | source.position(cause.line) | {"page": page_of(cause.id)} for cause in causes]
+    }
     if others:
         data["lookalikes"] = [
             {"id": other.id, "title": other.title, "evidence": evidence, "fix": list(other.fix)}
@@ -95,16 +86,17 @@ def document(
 
 def show(
     terminal: Terminal,
-    causes: tuple[RecognisedCause, ...],
+    causes: Sequence[tuple[str, RecognisedCause]],
     others: tuple[tuple[Lookalike, str], ...],
     advice: tuple[RefutedAdvice, ...],
     words: Mapping[str, str],
 ) -> None:
-    """Print the explanation for a person."""
-    for place, cause in enumerate(causes):
-        if place:
-            terminal.line("\nor, less likely:")
-        _show_cause(terminal, cause, advice if place == 0 else ())
+    """Print the explanation for a person: causes below their headings."""
+    likeliest = max((cause.confidence for _, cause in causes), default=0)
+    for number, (heading, cause) in enumerate(causes):
+        if heading:
+            terminal.line("\n" * bool(number) + heading)
+        _show_cause(terminal, cause, advice if cause.confidence == likeliest else ())
     for other, evidence in others:
         terminal.line(f"\n{terminal.style(other.title, 'bold')}: no fault of driver or build")
         terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
@@ -120,6 +112,17 @@ def show(
     if advice and not causes:
         terminal.line("\nWhat it advises is often told, and wrong:")
         terminal.rows(_refuted(advice), LABEL)
+
+
+def _headed(source: ExplainedText, causes: tuple[RecognisedCause, ...]) -> Iterator[tuple[str, RecognisedCause]]:
+    """Order causes for reading: several failures of one log as they came, what each may be of by how likely it is."""
+    failures = [group for group in in_time(causes) if max(cause.confidence for cause in group) >= SURE]
+    several = len(failures) > 1
+    for number, group in enumerate(failures if several else [causes]):
+        for rank, cause in enumerate(sorted(group, key=lambda cause: -cause.confidence)):
+            position = [f"{name} {value}" for name, value in source.position(cause.line).items() if value]
+            first = ", ".join(["then" if number else "first", *position]) + ":" if several else ""
+            yield "or, less likely:" if rank else first, cause
 
 
 def _words(venv: Path) -> dict[str, str]:
@@ -190,42 +193,16 @@ def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
     return list(dict.fromkeys(gpu.label for _, gpu in without_code(row, build, gpus)))
 
 
-def _is_file(text: str) -> bool:
-    with suppress(OSError, ValueError):
-        return Path(text).is_file()
-    return False
-
-
-def _read_file(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return _read(file)
-    except OSError as error:
-        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-
-
-def _read(file: BinaryIO) -> str:
-    return excerpt_of(_decoded(iter(partial(file.read, BLOCK), b"")))
-
-
-def _decoded(blocks: Iterator[bytes]) -> Iterator[str]:
-    """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
-    first = next(blocks, b"")
-    marked = first.startswith((b"\xff\xfe", b"\xfe\xff"))
-    decoder = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")("replace")
-    yield from (decoder.decode(block) for block in chain((first,), blocks))
-    yield decoder.decode(b"", final=True)
-
-
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]) -> None:
     failure = load_failures()[cause.id]
     surety = f"{cause.confidence:.0%} sure"
     terminal.prose(f"{cause.title}   [{cause.id}, {surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
-    rows = [("seen", cause.evidence), ("why", failure.cause)]
+    rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("one of", "\n".join(f"{load_failures()[each].title} [{each}]" for each in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
-    terminal.rows([*rows, *_refuted(advice), ("page", page_of(cause.id))], LABEL)
+    page = page_of(cause.id) if os.environ.get(DOCS) else None
+    terminal.rows([*rows, *_refuted(advice), ("page", page)], LABEL)
 
 
 def _refuted(advice: Iterable[RefutedAdvice]) -> list[tuple[str, str]]:

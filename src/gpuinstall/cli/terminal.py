@@ -177,7 +177,7 @@ class Terminal:
         """Write an error: what happened; why; what was seen; what to do."""
         mark = f"   [{error.id}]" if error.id else ""
         width = columns(self.err)
-        page = page_of(error.id) if error.id else None
+        page = page_of(error.id) if error.id and os.environ.get(DOCS) else None
         said = broken(f"error: {error.message}{mark}", width, len("error: "))
         self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
         for label, text in (("why", error.why), ("seen", error.evidence), ("do", error.hint), ("page", page)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuinstall.advice import quoted
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.failures.table import load_failures
 from gpuinstall.verify.coverage import uncovered
@@ -133,7 +134,7 @@ def extensions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
         if minor is not None and demanded != f"2.{minor}" and name not in COMPANIONS:
             version = evidence.installed.version(name)
             title = f"{name} {version} was built for torch {demanded}, not {evidence.torch}"
-            why, context = "compiled code fits one minor of torch", evidence.context.knowing(extension=name)
+            why, context = "compiled code fits one minor of torch", evidence.context.knowing(extension=quoted(name))
             yield finding_for(
                 "extension-mismatch", title, context, why=why, entry="F56", where="environment", blocking=False
             )

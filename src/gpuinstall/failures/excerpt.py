@@ -21,21 +21,21 @@ _TELLING = ("error", "fail", "fatal", "exception", "warning", "cannot", "unable"
 
 def excerpt(text: str) -> str:
     """Give a text as it is, or what :func:`excerpt_of` keeps of a long one."""
-    return excerpt_of(text[start : start + BLOCK] for start in range(0, len(text), BLOCK))
+    return excerpt_of(text[start : start + BLOCK] for start in range(0, len(text), BLOCK))[0]
 
 
-def excerpt_of(blocks: Iterable[str]) -> str:
+def excerpt_of(blocks: Iterable[str]) -> tuple[str, bool]:
     """Read a text to its end and keep, where it is long, of what does not repeat the beginning, the errors and the end.
 
-    However long it is, a few megabytes are held at a time.
+    Say also whether that is the whole text. However long it is, a few megabytes are held at a time.
     """
     blocks, start, size = iter(blocks), [], 0
     for block in blocks:
         start.append(block)
         size += len(block)
         if size > LONG_TEXT:
-            return "\n".join(_kept(_novel(_lines(chain(start, blocks)))))
-    return "".join(start)
+            return "\n".join(_kept(_novel(_lines(chain(start, blocks))))), False
+    return "".join(start), True
 
 
 def pieces(lines: Iterable[str]) -> Iterator[str]:

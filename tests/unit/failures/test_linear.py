@@ -59,10 +59,9 @@ def test_an_error_is_found_in_megabytes(text: str) -> None:
 def test_a_hundred_megabytes_are_read_a_few_at_a_time() -> None:
     block = re.sub(r"(.{70})", r"\1\n", NOISE[:BLOCK])
     tracemalloc.start()
-    kept, whole = excerpt_of(block.replace("A", f"A{number}") for number in range(12))
+    kept, _ = excerpt_of(block.replace("A", f"A{number}") for number in range(12))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert not whole
     assert len(kept) <= LONG_TEXT * 1.1
     assert most < 100_000_000
 

@@ -21,13 +21,16 @@ from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import holds, now
 from gpuinstall.units import readable
 from gpuinstall.wheels import (
+    CompanionCode,
     FileRanges,
     HttpRanges,
     WheelError,
     WheelReader,
     load_members,
+    own_cuda,
     parse_variants,
     read_companion,
+    read_needs,
     read_torch,
 )
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
+ANY_BACKEND = "any"
+"""What stands for the backend in the name of a row that is the same beside every torch."""
 _ATTEMPTS = 2
 _PASSING = frozenset({"transfer", "too-slow"})
 
@@ -67,7 +72,7 @@ class Reader:
         known = self.store.known(wheel, build.backend.tag)
         started = monotonic()
         if not (known and holds(known)) and (told := self._told(wheel, build)):
-            return self._kept(told, wheel, build.backend, started)
+            return self._kept(told, wheel, build.backend.tag, started)
 
         def read(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
@@ -80,21 +85,36 @@ class Reader:
                 requires=requires,
             )
 
-        return self._learn(wheel, build.backend, read)
+        return self._learn(wheel, read, build.backend.tag)
 
     def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
         """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
 
         def read(opened: WheelReader) -> LearnedRow:
             requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
-            row = replace(_row(wheel, backend, platform, opened), cuda=backend.version, requires=requires)
-            if not _may_have_code(wheel.package, requires):
-                return row
-            code = read_companion(opened, wheel.package, backend.version)
-            row = replace(row, architectures=code.architectures, witness=code.member, cuda=code.cuda or row.cuda)
-            return replace(row, bytes=opened.bytes_read, requests=opened.requests)
+            may_have_code = _may_have_code(wheel.package, requires)
+            code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
+            by_cuda = {code.member} if code.member and load_members().is_by_cuda(wheel.package) else None
+            needs = read_needs(opened, by_cuda)
+            torch = needs.torch
+            return replace(
+                _row(wheel, backend, platform, opened),
+                requires=requires,
+                architectures=code.architectures,
+                witness=code.member,
+                cuda=own_cuda(needs, code.opened, code.cuda),
+                needs=needs.libraries,
+                opens=tuple(sorted({*needs.opened, *code.opened}.difference(needs.libraries))),
+                glibc=needs.glibc,
+                torch_kind=torch.kind,
+                torch_min=torch.oldest,
+                torch_fits=torch.fits,
+                torch_judged=torch.judged,
+            )
 
-        return self._learn(wheel, backend, read)
+        by_itself = not load_members().is_by_cuda(wheel.package)
+        row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
+        return replace(row, backend=backend.tag)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""
@@ -105,9 +125,9 @@ class Reader:
                 return _may_have_code(wheel.package, Parser().parsestr(page.text).get_all("Requires-Dist", ()))
         return True
 
-    def _learn(self, wheel: Wheel, backend: Backend, read: Callable[[WheelReader], LearnedRow]) -> LearnedRow:
+    def _learn(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], key: str) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
-        known = self.store.known(wheel, backend.tag)
+        known = self.store.known(wheel, key)
         if known and _asked_rightly(known):
             if holds(known):
                 return known
@@ -125,7 +145,7 @@ class Reader:
             except WheelError as error:
                 if not attempts_left or error.code not in _PASSING:
                     raise
-        return self._kept(row, wheel, backend, started)
+        return self._kept(row, wheel, key, started)
 
     def _told(self, wheel: Wheel, build: Build) -> LearnedRow | None:
         """What the file of its release says of the variant that a torch is by its tag; None where that is nothing."""
@@ -146,9 +166,9 @@ class Reader:
                 )
         return None
 
-    def _kept(self, row: LearnedRow, wheel: Wheel, backend: Backend, started: float) -> LearnedRow:
+    def _kept(self, row: LearnedRow, wheel: Wheel, key: str, started: float) -> LearnedRow:
         """Keep a row, and say what was learned."""
-        self.store.keep(row, wheel, backend.tag)
+        self.store.keep(row, wheel, key)
         if not row.architectures and row.package != "torch":
             return row
         said = " ".join(row.architectures) or "it does not say for which GPUs"
@@ -194,6 +214,8 @@ def _as_listed(row: LearnedRow, build: Build) -> LearnedRow:
 def _asked_rightly(row: LearnedRow) -> bool:
     """Say whether what answered is what would be asked today: another release may know better which library to ask."""
     members = load_members()
+    if row.package != "torch" and row.torch_kind is None:
+        return False
     return not row.witness or not members.names(row.package) or bool(members.answering(row.package, [row.witness]))
 
 

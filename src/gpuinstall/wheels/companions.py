@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.wheels.gpu_code import read_fatbins
+from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
@@ -25,27 +26,27 @@ _MOST = 128 << 20
 class CompanionCode:
     """The GPU code of a package, and the library that was asked; None and empty where none has any.
 
-    ``cuda`` is the version that it asks of the driver, as far as its PTX or the runtime that it loads says so.
+    ``cuda`` is the version that its PTX asks of the driver; ``opened`` are the libraries that its strings name.
     """
 
     member: str | None = None
     architectures: tuple[str, ...] = ()
     cuda: str | None = None
+    opened: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Members:
     """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
 
-    ``of_isa`` gives the CUDA that brought a version of PTX's ISA; ``loaded`` finds in a library the runtime that it
-    loads, and ``runtime`` are the packages that bring one. ``with_torch`` are the packages that torch's own
-    build answers for; what demands one of ``compiled_beside`` may have GPU code although no row names it.
+    ``of_isa`` gives the CUDA that brought a version of PTX's ISA, ``runtime`` are the packages that bring one.
+    ``with_torch`` are the packages that torch's own build answers for; what demands one of ``compiled_beside`` may
+    have GPU code although no row names it.
     """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
     optional: re.Pattern[str]
     of_isa: Mapping[str, str]
-    loaded: re.Pattern[bytes]
     runtime: re.Pattern[str]
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
@@ -53,6 +54,10 @@ class Members:
     def names(self, package: str) -> bool:
         """Say whether it is known which library answers for a package."""
         return any(packages.fullmatch(package) for packages, _ in self.rows)
+
+    def is_by_cuda(self, package: str) -> bool:
+        """Say whether a package has one library for each CUDA, of which torch's own is taken."""
+        return any("cuda" in member.groupindex for packages, member in self.rows if packages.fullmatch(package))
 
     def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
         """Find the libraries that answer for a package; more than one where each is for another CUDA."""
@@ -73,7 +78,6 @@ def load_members() -> Members:
         rows=tuple(rows),
         optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
         of_isa=table["cuda_of_isa"]["versions"],
-        loaded=re.compile(table["runtime"]["loaded"].encode()),
         runtime=re.compile(table["runtime"]["packages"]),
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
@@ -96,18 +100,17 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
 
 
 def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
-    members, majors = load_members(), set[bytes]()
+    shared, opened = load_libraries(), set[str]()
 
     def heard(pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
-            majors.update(match[1] for match in members.loaded.finditer(piece))
+            opened.update(match.decode() for match in shared.opened.findall(piece))
             yield piece
 
     with closing(wheel.stream(name)) as pieces:
         found = read_fatbins(heard(pieces if most is None else _first(pieces, most)))
-    told = members.of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
-    loads = f"{int(majors.pop())}.0" if len(majors) == 1 else None
-    return CompanionCode(name, found.architectures, told or loads)
+    told = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
+    return CompanionCode(name, found.architectures, told, frozenset(opened))
 
 
 def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:

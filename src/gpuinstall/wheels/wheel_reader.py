@@ -19,6 +19,8 @@ _PORTION = 8 << 20
 _PIECE = 1 << 20
 _SMALL = 4 << 20
 _STORED, _DEFLATED = 0, 8
+_HIGHEST_RATIO = 16
+"""How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
 _TAIL = 64 << 10
 """How many bytes of the end to look at: the record at the end, a comment, and zip64's two records before it."""
@@ -81,15 +83,24 @@ class WheelReader:
             raise WheelError("wheel-too-large", f"{name} is said to have {self.members[name].size} bytes")
         return b"".join(self.stream(name))
 
+    def beginning(self, name: str, most: int) -> bytes:
+        """Read what the first ``most`` bytes of a packed file inflate to; nothing but the connection vouches for it."""
+        member, data = self._readable(name), bytearray()
+        with closing(self._packed(member._replace(end=min(member.end, member.start + most)))) as packed:
+            for piece in _inflated(packed, name) if member.method == _DEFLATED else packed:
+                data += piece
+                self._ranges.inflate(len(piece))
+                if len(data) > most * _HIGHEST_RATIO:
+                    break
+        return bytes(data[: member.size])
+
     def stream(self, name: str) -> Generator[bytes, None, None]:
         """Yield the inflated bytes of a file in pieces of at most a megabyte.
 
         Read to its end, it is checked against the directory's size and checksum; of what is left earlier, nothing
         but the connection vouches.
         """
-        member = self.members[name]
-        if member.flags & 1 or member.method not in {_STORED, _DEFLATED}:
-            raise WheelError("wheel-malformed", f"{name} is encrypted, or packed in a way that wheels are not")
+        member = self._readable(name)
         size, crc = 0, 0
         with closing(self._packed(member)) as packed:
             for piece in _inflated(packed, name) if member.method == _DEFLATED else packed:
@@ -101,6 +112,12 @@ class WheelReader:
                 yield piece
         if (size, crc) != (member.size, member.crc):
             raise _damaged(name)
+
+    def _readable(self, name: str) -> Member:
+        member = self.members[name]
+        if member.flags & 1 or member.method not in {_STORED, _DEFLATED}:
+            raise WheelError("wheel-malformed", f"{name} is encrypted, or packed in a way that wheels are not")
+        return member
 
     def _packed(self, member: Member) -> Generator[bytes, None, None]:
         """Yield a member's bytes as they lie in the file, behind its own header."""

@@ -65,9 +65,10 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
     assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
 
 
-def test_the_runtime_that_a_library_loads_tells_the_cuda_of_one_without_ptx() -> None:
+def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda() -> None:
     wheel = WheelReader(Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3})))
-    assert read_companion(wheel, "vllm", "12.9").cuda == "13.0"
+    code = read_companion(wheel, "vllm", "12.9")
+    assert (code.cuda, code.opened) == (None, frozenset({"libcudart.so.13"}))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,251 @@
+"""What the native code of a wheel needs: libraries compiled here, in wheels that are read by range."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels import Limits, Needs, TorchNeeds, WheelError, WheelReader, own_cuda, read_needs
+from gpuinstall.wheels.needs import load_libraries
+from gpuinstall.wheels.torch_abi import Exports, exports, load_exports, ordinary_names
+from tests.lab.native import GONE, native_library
+from tests.unit.wheels.made import Bytes, archive, filler
+from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNTIL_2_8 = "_ZNK3c106SymInt6sym_neERKS0_"
+FROM_2_9 = "_ZNK3c106SymInt22maybe_as_int_slow_pathEv"
+FROM_2_10 = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb"
+UNTIL_2_11 = (
+    "_ZNR5torch7Library4_defEON3c1014FunctionSchemaEPNS1_12OperatorNameE"
+    "RKSt6vectorIN2at3TagESaIS8_EENS_17_RegisterOrVerifyE"
+)
+STABLE = "aoti_torch_abi_version"
+STABLE_FROM_2_10, STABLE_FROM_2_13 = "torch_call_dispatcher", "torch_delete_generator"
+OF_TORCH = ("libtorch.so", "libc10.so", "libcudart.so.12")
+LATE = 400_000
+"""More than the beginning that is read first, in bytes that do not pack."""
+
+
+def needs(*files: Path, more: dict[str, bytes] | None = None) -> Needs:
+    held = {f"some/{file.name}": file.read_bytes() for file in files} | (more or {})
+    return read_needs(WheelReader(Bytes(archive(held))))
+
+
+def torch_needs(folder: Path, *undefined: str) -> TorchNeeds:
+    return needs(native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)).torch
+
+
+def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path: Path) -> None:
+    torch = torch_needs(tmp_path, FROM_2_10, UNTIL_2_11)
+
+    assert (torch.kind, torch.fits, torch.oldest) == ("ordinary", ("2.10", "2.11"), None)
+    assert torch.missing["2.12"] == (UNTIL_2_11,)
+    assert [torch.verdict(minor) for minor in ("2.9", "2.10", "2.12", "3.0")] == [False, True, False, None]
+
+
+def test_names_that_no_torch_has_together_fit_none(tmp_path: Path) -> None:
+    assert torch_needs(tmp_path, UNTIL_2_8, FROM_2_9).fits == ()
+    assert torch_needs(tmp_path / "gone", GONE).fits == ()
+
+
+@pytest.mark.parametrize(("name", "oldest"), [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")])
+def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path: Path, name: str, oldest: str) -> None:
+    torch = torch_needs(tmp_path, STABLE, name)
+
+    assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, None)
+    assert torch.verdict("2.8") is False
+    assert torch.verdict(oldest) is torch.verdict("3.1") is True
+
+
+def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path: Path) -> None:
+    torch = torch_needs(tmp_path, STABLE, "torch_that_will_come")
+
+    assert (torch.kind, torch.oldest) == ("stable", None)
+    assert torch.verdict(load_exports().minors[-1]) is False
+    assert torch.verdict("9.9") is None
+
+
+def test_the_minimum_of_a_wheel_is_the_highest_of_its_libraries(tmp_path: Path) -> None:
+    old = native_library(tmp_path / "_old.so", undefined=[STABLE], needs=OF_TORCH)
+    new = native_library(tmp_path / "_new.so", undefined=[STABLE_FROM_2_13], needs=OF_TORCH)
+
+    assert needs(old, new).torch.oldest == "2.13"
+
+
+def test_weak_names_own_names_and_headers_do_not_count(tmp_path: Path) -> None:
+    helper = native_library(tmp_path / "libhelper.so", defines=["_ZN2at9my_helperEv"])
+    library = native_library(
+        tmp_path / "_C.so",
+        undefined=[STABLE, "_ZN2at9my_helperEv", "_ZN5torch6stable6TensorC1Ev", "_ZN9extension3runERN2at6TensorE"],
+        weak=["_ZTHN3c1014some_thread_lcE"],
+        needs=OF_TORCH,
+    )
+
+    assert needs(library, helper).torch.kind == "stable"
+
+
+def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unknown(tmp_path: Path) -> None:
+    assert needs(native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])).torch == TorchNeeds("none")
+    assert needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind == "unknown"
+
+
+def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path: Path) -> None:
+    data = bytearray(native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes())
+    data[18:20] = (183).to_bytes(2, "little")
+
+    torch = needs(more={"some/_C.so": bytes(data)}).torch
+
+    assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", None, None)
+
+
+def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path: Path) -> None:
+    found = needs(native_library(tmp_path / "a.so", glibc="2.32"), native_library(tmp_path / "b.so", glibc="2.9"))
+
+    assert found.glibc == "2.32"
+
+
+def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path: Path) -> None:
+    found = needs(native_library(tmp_path / "a.so", needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"]))
+
+    assert found.cuda == 12
+    assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
+
+
+def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path: Path) -> None:
+    both = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"]))
+    string = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
+
+    assert both.cuda is None
+    assert (string.cuda, string.libraries, string.opened) == (None, (), ("libcublas.so.12",))
+    assert own_cuda(string, string.opened, None) is None
+
+
+def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path: Path) -> None:
+    found = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.13"]))
+
+    assert own_cuda(found, (), "13.2") == "13.2"
+    assert own_cuda(found, (), "12.8") == own_cuda(found, (), None) == "13.0"
+    assert own_cuda(Needs(), ("cudart64_12.dll",), None) == "12.0"
+
+
+def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path: Path) -> None:
+    own = "libcudart-0b3e2b5d.so.12.4.127"
+    library = native_library(tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"])
+
+    found = needs(library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""})
+
+    assert (found.libraries, found.cuda) == (("libcuda.so.1",), 12)
+    assert found.unread == (f"some.libs/{own}", "some.libs/libmine.so.1.2")
+
+
+def test_a_large_library_is_read_from_its_beginning(tmp_path: Path) -> None:
+    names = [f"other_{number}" for number in range(30)]
+    library = native_library(tmp_path / "_C.so", undefined=[STABLE, *names], needs=OF_TORCH, code=filler(LATE * 20))
+    held = Bytes(archive({"some/_C.so": library.read_bytes()}))
+    wheel = WheelReader(held)
+
+    found = read_needs(wheel)
+
+    assert (found.torch.oldest, found.cuda, found.unread) == ("2.9", 12, ())
+    assert wheel.bytes_read < 400_000 < held.size
+    assert wheel.requests == 3
+
+
+def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(LATE)
+    data = native_library(tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise).read_bytes()
+    small = WheelReader(Bytes(archive({"some/_C.so": data})))
+    large = WheelReader(Bytes(archive({"some/_C.so": data + random.Random(1).randbytes(11 << 20)})))
+
+    assert read_needs(small).torch.kind == "stable"
+    unread = read_needs(large)
+
+    assert (unread.torch.kind, unread.unread) == ("unknown", ("some/_C.so",))
+    assert large.bytes_read < 400_000
+
+
+def test_a_library_that_inflates_without_end_is_left_off() -> None:
+    bomb = WheelReader(Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30))
+    tracemalloc.start()
+
+    assert read_needs(bomb).unread == ("some/_C.so",)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20
+
+
+@pytest.mark.parametrize("size", [100, LATE])
+def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, size: int) -> None:
+    noise = random.Random(0).randbytes(size)
+    names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(size))][:40]
+    library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes() + noise
+    whole = archive({"some/_C.so": library, "some/b.so": filler(9000)})
+    outcomes = set()
+    started = time.monotonic()
+    for seed in range(500):
+        dice = random.Random(seed)
+        mutation = list(MUTATIONS.values())[seed % len(MUTATIONS)]
+        mutated = Mutated(Bytes(whole), whole, mutation, dice, dice.randrange(1, 4), len(whole))
+        try:
+            torch = read_needs(WheelReader(mutated)).torch
+        except WheelError:
+            continue
+        outcomes.add(frozenset(minor for minor in load_exports().minors if torch.verdict(minor)))
+    assert outcomes <= {frozenset(), frozenset({"2.10", "2.11"})}
+    assert frozenset({"2.10", "2.11"}) in outcomes
+    assert time.monotonic() - started < 60
+
+
+def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
+    shared = load_libraries()
+    row = {name: shared.row(name) for name in ("libcublas.so.12", "libcudnn_cnn.so.9", "libsycl.so.8", "libmine.so.1")}
+
+    assert [
+        found and found.package_for(cuda) for found, cuda in zip(row.values(), (12, 13, None, 12), strict=True)
+    ] == [
+        "nvidia-cublas-cu12",
+        "nvidia-cudnn-cu13",
+        "intel-sycl-rt",
+        None,
+    ]
+    assert (first := row["libcublas.so.12"])
+    assert (first.package_for(13), first.package_for(None)) == ("nvidia-cublas", None)
+
+
+def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
+    table = exports({"2.1": ([b"_ZN2at1aEv"], None), "2.2": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])})
+    again = Exports.unpack(table.pack())
+
+    assert again == table
+    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv"]) == {
+        "2.1": ("_ZN2at1cEv",),  # the library of the device, which has b and may have d, was not read of it
+        "2.2": ("_ZN2at1cEv", "_ZN2at4cuda1dEv"),
+    }
+
+
+def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:
+    table = load_exports()
+
+    assert table.minors[0] == "2.8"
+    assert len(table.masks) > 40_000
+    assert len(table.pack()) < 150_000
+
+
+def test_the_namespaces_of_torch_are_told_from_names_that_mention_them() -> None:
+    torchs = {
+        b"_ZN2at4sizeEv",
+        b"_ZNK3c106SymInt6sym_neERKS0_",
+        b"_ZTVN5torch3nn6ModuleE",
+        b"_ZNR5torch7Library4_defEv",
+    }
+    others = {b"_ZN4attn3runERN2at6TensorE", b"_ZSt4moveIRN2at6TensorEE", b"at", b"_ZN5torch6stable6TensorC1Ev"}
+
+    assert ordinary_names(torchs | others | {b"THPVariableClass"}) == torchs | {b"THPVariableClass"}

@@ -1,0 +1,91 @@
+"""Make ``src/gpuinstall/wheels/torch_exports.bin``, what torch exports, of the wheels on the default index.
+
+``python -m tools.torch_exports FOLDER VERSION…`` reads the libraries of each release by range (some 125 MB) and keeps
+their names in FOLDER, so that the next release costs only its own. A version that ends in ``+`` is read with the
+library of the device too (another 320 MB and more). Every minor release in FOLDER goes into the table.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.catalog.narrowing import platforms
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from gpuinstall.wheels import HttpRanges, Limits, WheelReader
+from gpuinstall.wheels.elf import read_elf
+from gpuinstall.wheels.torch_abi import exports, ordinary_names, stable_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.session import Session
+
+TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
+COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")
+OF_DEVICE = ("libtorch_cuda",)
+LIMITS = Limits(bytes=1 << 30, inflated=8 << 30, requests=400)
+"""libtorch_cuda has up to 680 MB packed, and 1.5 GB inflated."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Read what is not in the folder yet, and write the table."""
+    folder = Path(words[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
+        for word in words[1:]:
+            version = word.removesuffix("+")
+            for part, libraries in (("common", COMMON), *([("device", OF_DEVICE)] if word.endswith("+") else [])):
+                file = folder / f"{version}-{part}.txt"
+                if not file.exists():
+                    file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
+    names = {}
+    for file in sorted(folder.glob("*-common.txt"), key=lambda file: Version(file.name.partition("-")[0])):
+        version = file.name.partition("-")[0]
+        of_device = folder / f"{version}-device.txt"
+        minor = "{}.{}".format(*Version(version).release)
+        names[minor] = (
+            file.read_bytes().split(b"\n"),
+            of_device.read_bytes().split(b"\n") if of_device.exists() else None,
+        )
+    table = exports(names)
+    TABLE.write_bytes(table.pack())
+    sys.stdout.write(f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n")
+
+
+def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]:
+    """Read what some libraries of a release export."""
+    page = session.client.page(f"{session.default_index}/torch/")
+    if page is None:
+        raise SystemExit("the default index has no torch")
+    listed = parse_page(page.text, page.content_type, page.url)
+    same = (wheel for wheel in listed if wheel.version.public == version)
+    wheel = max((one for one in same if ("linux", "x86_64") in platforms(one.tags)), key=lambda one: one.filename)
+    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url, seconds=1800.0), LIMITS)
+    names: set[bytes] = set()
+    for library in libraries:
+        with tempfile.TemporaryFile() as file:
+            for piece in opened.stream(f"torch/lib/{library}.so"):
+                file.write(piece)
+            file.flush()
+            elf = read_elf(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), whole=True)
+        if elf is None:
+            raise SystemExit(f"{library} of {wheel.filename} cannot be read")
+        defined = elf.defined()
+        names |= ordinary_names(defined) | stable_names(defined)
+    cost = f"{opened.bytes_read >> 20} MB"
+    sys.stdout.write(f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n")
+    return names
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog, load_catalog
     from gpuinstall.errors import GpuInstallError
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan, choose
+    from gpuinstall.plan import Plan, Refusal, choose
     from gpuinstall.probe import read_machine
     from gpuinstall.reporter import Reporter, SilentReporter
     from gpuinstall.request import Request
@@ -26,6 +26,7 @@ __all__ = [
     "GpuInstallError",
     "Machine",
     "Plan",
+    "Refusal",
     "Reporter",
     "Request",
     "SilentReporter",
@@ -44,7 +45,7 @@ _HOMES = {
     "catalog": ("Catalog", "load_catalog"),
     "errors": ("GpuInstallError",),
     "machine": ("Machine",),
-    "plan": ("Plan", "choose"),
+    "plan": ("Plan", "Refusal", "choose"),
     "probe": ("read_machine",),
     "reporter": ("Reporter", "SilentReporter"),
     "request": ("Request",),

@@ -19,7 +19,7 @@ from gpuinstall.plan import choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Reason, error_of
+from gpuinstall.plan.values import Reason, Refusal
 from gpuinstall.project import open_project
 
 if TYPE_CHECKING:
@@ -78,23 +78,21 @@ def command(
     return _outcome(plan, meant, show)
 
 
-def _outcome(plan: Plan, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
+def _outcome(plan: Plan | Refusal, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
     """Wrap a plan; a refusal's error has the code of its first reason."""
-    error = error_of(plan, machine)
     return Outcome(
         data=plan.to_dict(),
         show=show,
         status=_STATUS[plan.status],
         exit_code=plan.exit_code,
-        errors=(error_entry(error),) if error else (),
+        errors=(error_entry(plan.error(machine)),) if isinstance(plan, Refusal) else (),
     )
 
 
-def show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+def show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
     """Print the choice and its reasons, or the refusal."""
-    error = error_of(plan, machine)
-    if plan.choice is None or error is not None:
-        terminal.fault(error or NoBuildError("refused", "no build fits"))
+    if isinstance(plan, Refusal):
+        terminal.fault(plan.error(machine))
         return
     _show_title(f"torch {plan.choice.build.name} · Python {plan.choice.python}", machine_line(machine), terminal)
     for reason in plan.reasons:
@@ -119,17 +117,17 @@ def _show_title(title: str, machine: str, terminal: Terminal) -> None:
         terminal.prose(f"  for {machine}", 6)
 
 
-def show_rejected(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+def show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
     """Print every build that was passed over, as a table, then the refusal if it is one."""
     if plan.choice:
         terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
     if plan.rejected:
         _show_table(plan, terminal)
-    if error := error_of(plan, machine):
-        terminal.fault(error)
+    if isinstance(plan, Refusal):
+        terminal.fault(plan.error(machine))
 
 
-def answer(question: str, plan: Plan) -> str:
+def answer(question: str, plan: Plan | Refusal) -> str:
     """Say why a backend, a torch version or a build was passed over."""
     name = _normal(question)
     if plan.choice and plan.choice.build.is_called(name):
@@ -145,10 +143,12 @@ def answer(question: str, plan: Plan) -> str:
     return f"there is no build {question} for this platform"
 
 
-def _with_what_is_open(plan: Plan) -> Plan:
+def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     """Warn that the programs, which come before torch, have not been looked at."""
-    asked = plan.choice.requirements if plan.choice else ()
-    programs = [name for text in asked if (name := normalised(re.split(r"[^\w.-]", text)[0])) not in PAIRED]
+    if isinstance(plan, Refusal):
+        return plan
+    names = (normalised(re.split(r"[^\w.-]", text)[0]) for text in plan.choice.requirements)
+    programs = [name for name in names if name not in PAIRED]
     if not programs:
         return plan
     were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
@@ -156,7 +156,7 @@ def _with_what_is_open(plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live(project: Project) -> Plan:
+def _live(project: Project) -> Plan | Refusal:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.plan_and_resolve import plan_and_resolve
@@ -174,7 +174,7 @@ def _live(project: Project) -> Plan:
     return plan_and_resolve([wanted], session)[0].planned.plan
 
 
-def _show_table(plan: Plan, terminal: Terminal) -> None:
+def _show_table(plan: Plan | Refusal, terminal: Terminal) -> None:
     from rich.table import Table
 
     table = Table("torch", "backend", "why not", box=None, pad_edge=False)
@@ -188,7 +188,7 @@ def _normal(question: str) -> str:
     return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
 
 
-def _more(plan: Plan) -> str:
+def _more(plan: Plan | Refusal) -> str:
     example = next((found.build.backend for found in plan.rejected if found.code not in NOT_THERE), None)
     rest = f", --why {example} one of them" if example else ""
     return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

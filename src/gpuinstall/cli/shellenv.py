@@ -80,11 +80,11 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
 def _planned_backend(project: Project) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
     from gpuinstall.plan import choose
-    from gpuinstall.plan.values import error_of
+    from gpuinstall.plan import Refusal
 
     plan = choose(project.machine, project.request, project.catalog)
-    if plan.choice is None:
-        raise error_of(plan, project.machine) or NoBuildError("refused", "no build fits")
+    if isinstance(plan, Refusal):
+        raise plan.error(project.machine)
     return plan.choice.build.backend.tag
 
 

@@ -21,7 +21,7 @@ from gpuinstall.fleet.hostlist import compress
 from gpuinstall.machine import Driver
 from gpuinstall.plan import choose
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan import Refusal
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import DriverVersion
@@ -52,7 +52,7 @@ class FleetPlan:
     """``plans`` are what each class would choose alone, by position; ``groups`` are the locks to make."""
 
     classes: tuple[NodeClass, ...]
-    plans: tuple[Plan, ...]
+    plans: tuple[Plan | Refusal, ...]
     groups: tuple[PlannedGroup, ...]
 
     @property
@@ -74,7 +74,7 @@ class FleetPlan:
 
     def _uncovered(self, position: int) -> dict[str, Any]:
         one, plan = self.classes[position], self.plans[position]
-        error = error_of(plan, one.machine)
+        error = plan.error(one.machine) if isinstance(plan, Refusal) else None
         said = {"code": error and error.code, "message": error and error.message, "hint": error and error.hint}
         return _written(one) | said
 
@@ -114,7 +114,7 @@ class Planner:
 
     def __init__(self, request: Request, catalog: Catalog) -> None:
         self._request, self._catalog = request, catalog
-        self._plans: dict[int, tuple[NodeClass, Plan]] = {}
+        self._plans: dict[int, tuple[NodeClass, Plan | Refusal]] = {}
 
     @cached_property
     def _ages(self) -> Mapping[Version, int]:
@@ -122,7 +122,7 @@ class Planner:
         torches = sorted({build.torch for build in self._catalog.builds}, reverse=True)
         return {torch: age for age, torch in enumerate(torches)}
 
-    def alone(self, one: NodeClass) -> Plan:
+    def alone(self, one: NodeClass) -> Plan | Refusal:
         """What a class would choose alone."""
         if id(one) not in self._plans:
             self._plans[id(one)] = one, choose(one.machine, self._request, self._catalog)
@@ -136,7 +136,7 @@ class Planner:
         python = self._python(cover, classes, plans) if cover else ""
         return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, classes, plans)))
 
-    def _candidates(self, classes: Sequence[NodeClass], plans: Sequence[Plan]) -> list[ServingBuild]:
+    def _candidates(self, classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]) -> list[ServingBuild]:
         """Every build that some class runs, with the classes that it serves and how it serves them."""
         served: dict[int, tuple[Build, dict[int, int]]] = {}
         for position, plan in enumerate(plans):
@@ -163,7 +163,7 @@ class Planner:
         return any(isinstance(code, Code) and code.how == "ptx" for code in codes)
 
     def _groups(
-        self, cover: Sequence[ServingBuild], python: str, classes: Sequence[NodeClass], plans: Sequence[Plan]
+        self, cover: Sequence[ServingBuild], python: str, classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
     ) -> Iterable[PlannedGroup]:
         """Give each class the build of the cover that it prefers."""
         mine: dict[int, list[int]] = {}
@@ -176,7 +176,7 @@ class Planner:
         for number, positions in sorted(mine.items()):
             yield PlannedGroup(cover[number].build, python, tuple(positions))
 
-    def _python(self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan]) -> str:
+    def _python(self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]) -> str:
         """The Python for every node: one that all have where there is one, else one that can be fetched."""
         common = set.intersection(*(set(one.build.pythons) for one in cover))
         chosen = [plan.choice.python for plan in plans if plan.choice]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.learned.store import LearnedStore
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.sources import Sources
@@ -79,7 +79,7 @@ def learned_catalog(
     return live
 
 
-def _wanted(plan: Plan) -> list[Build]:
+def _wanted(plan: Plan | Refusal) -> list[Build]:
     """The new builds of the newest torch that nothing else speaks against, if that is not older than the choice."""
     unread = (found.build for found in plan.rejected if found.code == "not-in-catalogue")
     open_ones = [build for build in unread if not build.obstacle]

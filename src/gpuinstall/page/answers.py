@@ -114,7 +114,7 @@ class Answers:
         for python, packages in product(self.pythons if len(kinds) < 2 else (None,), PACKAGES):
             yield Request(packages, python=python)
 
-    def _answer(self, plan: Plan, chip: str | None) -> int:
+    def _answer(self, plan: Plan | Refusal, chip: str | None) -> int:
         """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over."""
         notes = [warning.message for warning in plan.warnings] if plan.choice else (plan.fix or "").splitlines()
         parts = (
@@ -159,7 +159,7 @@ def _pythons(catalog: Catalog) -> list[str]:
     return sorted(found, key=lambda python: int(python.partition(".")[2]))
 
 
-def _essence(plan: Plan, chip: str | None) -> tuple[Any, ...]:
+def _essence(plan: Plan | Refusal, chip: str | None) -> tuple[Any, ...]:
     """What makes two machines one class, for every request: the judgement of each build, and all that is said."""
     said = [*plan.reasons, *plan.warnings]
     return (
@@ -174,7 +174,7 @@ def _essence(plan: Plan, chip: str | None) -> tuple[Any, ...]:
     )
 
 
-def _telling(plan: Plan) -> list[Rejection]:
+def _telling(plan: Plan | Refusal) -> list[Rejection]:
     """The newest build that was passed over for each reason there is."""
     first: dict[str, Rejection] = {}
     for found in plan.rejected:

@@ -1,6 +1,6 @@
 """The decision: pure rules over a Machine, a Request and a Catalog. Nothing here touches the world."""
 
 from gpuinstall.plan.choice import choose
-from gpuinstall.plan.values import Plan
+from gpuinstall.plan.values import Plan, Refusal
 
-__all__ = ["Plan", "choose"]
+__all__ = ["Plan", "Refusal", "choose"]

@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.gpus import LeftOut
-    from gpuinstall.plan.values import Settled
+    from gpuinstall.plan.values import Refusal, Settled
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan:
+def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan | Refusal:
     """Choose the build for a machine, with reasons; raise UsageError for a malformed request.
 
     The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
     """
 
-    def attempt(asked: Request) -> Plan | NoCandidate:
+    def attempt(asked: Request) -> Plan | Refusal | NoCandidate:
         contexts = [context(demand) for demand in parse_request(asked, catalog.family, machine)]
         outcomes = [(_attempt(each), each) for each in contexts]
         return max(outcomes, key=lambda found: _merits(*found))[0] if len(outcomes) > 1 else outcomes[0][0]
@@ -63,19 +63,19 @@ def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settle
         return PlanContext(machine, demand, rules.catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
 
     plan = attempt(request)
-    return plan if isinstance(plan, Plan) else explained(plan, request, attempt)
+    return explained(plan, request, attempt) if isinstance(plan, NoCandidate) else plan
 
 
-def _merits(outcome: Plan | NoCandidate, context: PlanContext) -> tuple[object, ...]:
+def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tuple[object, ...]:
     """Sort what comes out for the Pythons of a request: the best GPUs served, then the newest torch; a refusal last."""
-    if isinstance(outcome, NoCandidate) or outcome.choice is None:
+    if not isinstance(outcome, Plan):
         return ()
     served = {run.index for run in outcome.gpus if run.how != "none"}
     cover = tuple(position for position, gpu in enumerate(context.gpus) if gpu.index in served)
     return worth(cover, context), outcome.choice.build.torch
 
 
-def _attempt(context: PlanContext) -> Plan | NoCandidate:
+def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     asked = context.demand.backends
     if fault := platform_fault(context):
         return fault
@@ -89,7 +89,7 @@ def _attempt(context: PlanContext) -> Plan | NoCandidate:
     return _for_the_gpus(context)
 
 
-def _for_the_gpus(context: PlanContext) -> Plan | NoCandidate:
+def _for_the_gpus(context: PlanContext) -> Plan | Refusal | NoCandidate:
     usable, left_out = sort_out(context)
     if fault := gpu_fault(context, usable, left_out):
         return fault

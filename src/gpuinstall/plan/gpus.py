@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.values import Plan, Reason, Run
+from gpuinstall.plan.values import Reason, Refusal, Run
 from gpuinstall.vendors import vendor_of
 
 if TYPE_CHECKING:
@@ -88,14 +88,12 @@ def refused(
     *,
     left_out: tuple[LeftOut, ...] = (),
     rejected: tuple[Rejection, ...] = (),
-) -> Plan:
+) -> Refusal:
     """Refuse, for the reasons given; where there is a GPU and a CPU build would run, the fix ends with it."""
     indices = sorted({*(gpu.index for gpu in context.gpus), *(out.gpu for out in left_out)})
     cpu_runs = context.machine.libc != "musl" and CPU not in context.demand.backends
     ways = [fix, CPU_INSTEAD if indices and cpu_runs else None]
-    return Plan(
-        status="refused",
-        choice=None,
+    return Refusal(
         gpus=tuple(Run(index, None, "none") for index in indices),
         reasons=reasons,
         rejected=rejected,
@@ -104,7 +102,7 @@ def refused(
     )
 
 
-def platform_fault(context: PlanContext) -> Plan | None:
+def platform_fault(context: PlanContext) -> Refusal | None:
     """Refuse a system that no wheel fits, whatever the GPU."""
     if context.machine.libc != "musl":
         return None
@@ -112,7 +110,7 @@ def platform_fault(context: PlanContext) -> Plan | None:
     return refused(context, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
 
 
-def machine_fault(context: PlanContext) -> Plan | None:
+def machine_fault(context: PlanContext) -> Refusal | None:
     """Refuse a machine with a problem that blocks all of it."""
     blocking = context.machine.blocking
     if not blocking:
@@ -121,7 +119,7 @@ def machine_fault(context: PlanContext) -> Plan | None:
     return refused(context, ONLY_REPAIR_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
 
 
-def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Plan | None:
+def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Refusal | None:
     """Refuse a machine whose GPUs cannot be used; one that no build was ever made for does not count as usable."""
     rules = context.rules
     if fault := rules.platform_fault():
@@ -147,7 +145,7 @@ def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
 
 
-def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Plan:
+def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Refusal:
     """Give the fix of the newest GPU that can be repaired, and say of the others that no build was made for them."""
     ranks = {gpu.index: context.rules.rank(gpu) for gpu in context.gpus}
     repairable = [out for out in left_out if out.gpu not in never]

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import Rejection
+    from gpuinstall.plan.values import Refusal, Rejection
     from gpuinstall.request import Request
+
+    Attempt = Callable[[Request], Plan | Refusal | NoCandidate]
 
 
 _CPU_BUILD = """\
@@ -30,7 +32,7 @@ try again when the index of the CPU build can be reached, or name one: --backend
 for a machine with GPUs elsewhere, name its backend, such as --backend cu126"""
 
 
-def explained(unserved: NoCandidate, request: Request, attempt: Callable[[Request], Plan | NoCandidate]) -> Plan:
+def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refusal:
     """Refuse: for the machine's sake where no request would be served, else because of what was asked."""
     everything = _constraints(request)
     if unserved.context.demand.backends == {CPU}:
@@ -45,14 +47,14 @@ def explained(unserved: NoCandidate, request: Request, attempt: Callable[[Reques
     ways = [_way(nearest, conflict.context)] if nearest else []
     for words in culprits:
         otherwise = attempt(_weakened(request, frozenset({words})))
-        if isinstance(otherwise, Plan) and otherwise.choice:
+        if isinstance(otherwise, Plan):
             ways.append(f"without {words}: torch {otherwise.choice.build.name}, Python {otherwise.choice.python}")
     fix = "\n".join(way for way in ways if way)
     exit_code = NO_SOURCE_ANSWERS if reason.code == "unreachable" else NO_BUILD_FITS
     return refused(unserved.context, exit_code, (reason,), fix, left_out=unserved.left_out, rejected=unserved.rejected)
 
 
-def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> Plan:
+def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> Refusal:
     context, rules = unserved.context, unserved.context.rules
     served = [
         found for found in unserved.rejected if any(isinstance(code, Code) for code in codes_of(found.build, context))
@@ -105,7 +107,7 @@ def _bare(text: str) -> str:
 
 
 def _conflict(
-    unserved: NoCandidate, everything: list[str], request: Request, attempt: Callable[[Request], Plan | NoCandidate]
+    unserved: NoCandidate, everything: list[str], request: Request, attempt: Attempt
 ) -> tuple[list[str], NoCandidate]:
     """Find a smallest part of the request that cannot be served, by leaving out whatever the failure does not need."""
     needed = list(everything)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
 from gpuinstall.vendors.protocol import Reason
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
 
-__all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Rejection", "Run", "Settled", "error_of"]
+__all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Refusal", "Rejection", "Run", "Settled"]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
@@ -25,7 +25,7 @@ PROGRAM_HELD_BACK = "program-held-back"
 PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 """The codes of what is to be said of the programs that were asked for."""
 
-PlanStatus = Literal["ok", "partial", "cpu", "refused"]
+PlanStatus = Literal["ok", "partial", "cpu"]
 
 
 class Rejection(NamedTuple):
@@ -73,24 +73,25 @@ class Settled:
 
 @dataclass(frozen=True)
 class Plan:
-    """The outcome of ``choose``. ``exit_code`` is 0, or 3, 4 or 8 when refused; ``fix`` is then what to do.
+    """The build that was chosen, and why.
 
     ``runnable`` are all builds that run on the GPUs that the choice serves, the best first: what the programs that
     are asked for may choose from.
     """
 
     status: PlanStatus
-    choice: Choice | None
+    choice: Choice
     gpus: tuple[Run, ...] = ()
     reasons: tuple[Reason, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     warnings: tuple[Reason, ...] = ()
-    exit_code: int = 0
-    fix: str | None = None
     runnable: tuple[Build, ...] = ()
+    exit_code: ClassVar[int] = 0
+    fix: ClassVar[None] = None
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Plan document."""
+<<<<<<< HEAD
         return {
             "schema": PLAN_DOCUMENT,
             "status": self.status,
@@ -99,36 +100,61 @@ class Plan:
             "reasons": [reason._asdict() for reason in self.reasons],
             "rejected": [_written_rejection(rejection) for rejection in self.rejected],
             "warnings": [warning._asdict() for warning in self.warnings],
+=======
+        choice = {
+            "torch": str(self.choice.build.torch),
+            "backend": self.choice.build.backend.tag,
+            "index": self.choice.index,
+            "python": self.choice.python,
+            "requirements": list(self.choice.requirements),
+>>>>>>> a8e3009 (Make a refusal a value of its own: a plan has a choice)
         }
+        return _document(self, choice)
 
 
-def error_of(plan: Plan, machine: Machine) -> GpuInstallError | None:
-    """Make the error of a refusal, with what the machine's own problem adds; None where a build was chosen."""
-    if plan.choice is not None:
-        return None
-    kinds: dict[int, type[GpuInstallError]] = {kind.exit_code: kind for kind in (InstallationError, MachineError)}
-    kind = kinds.get(plan.exit_code, NoBuildError)
-    reason = plan.reasons[0]
-    problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
-    return kind(
-        reason.code,
-        reason.message,
-        hint=plan.fix,
-        why=problem.why if problem else None,
-        evidence=problem.evidence if problem else None,
-        id=problem.id if problem else None,
-    )
+@dataclass(frozen=True)
+class Refusal:
+    """Why no build was chosen; ``exit_code`` is 3, 4 or 8, ``fix`` what to do."""
+
+    exit_code: int
+    reasons: tuple[Reason, ...]
+    fix: str | None = None
+    gpus: tuple[Run, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+    status: ClassVar[Literal["refused"]] = "refused"
+    choice: ClassVar[None] = None
+    warnings: ClassVar[tuple[Reason, ...]] = ()
+    runnable: ClassVar[tuple[Build, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the Plan document."""
+        return _document(self, None)
+
+    def error(self, machine: Machine) -> GpuInstallError:
+        """The error of its first reason, with what the machine's own problem adds; its data is the plan."""
+        kinds: dict[int, type[GpuInstallError]] = {kind.exit_code: kind for kind in (InstallationError, MachineError)}
+        reason = self.reasons[0]
+        problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
+        return kinds.get(self.exit_code, NoBuildError)(
+            reason.code,
+            reason.message,
+            hint=self.fix,
+            why=problem.why if problem else None,
+            evidence=problem.evidence if problem else None,
+            id=problem.id if problem else None,
+            data={"plan": self.to_dict()},
+        )
 
 
-def _written_choice(choice: Choice | None) -> dict[str, Any] | None:
-    if choice is None:
-        return None
+def _document(plan: Plan | Refusal, build: dict[str, Any] | None) -> dict[str, Any]:
     return {
-        "torch": str(choice.build.torch),
-        "backend": choice.build.backend.tag,
-        "index": choice.index,
-        "python": choice.python,
-        "requirements": list(choice.requirements),
+        "schema": SCHEMA,
+        "status": plan.status,
+        "build": build,
+        "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in plan.gpus],
+        "reasons": [reason._asdict() for reason in plan.reasons],
+        "rejected": [_written_rejection(rejection) for rejection in plan.rejected],
+        "warnings": [warning._asdict() for warning in plan.warnings],
     }
 
 

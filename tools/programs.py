@@ -18,7 +18,7 @@ from tests.lab.true_index import elsewhere, lead, true_index
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import programs_first
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolver import ResolvedVersions, parse_versions
@@ -75,11 +75,11 @@ def by_us(words: tuple[str, ...], gpu: str, driver: str, session: Session) -> An
     machine = machine_in_words((gpu,), driver, None, None)
     request = LockRequest(machine, Request(words, python=PYTHON), load_catalog())
     try:
-        found = plan_and_resolve([request], session)[0]
+        found = resolve_locks([request], session)[0]
     except GpuInstallError as error:
         return Answer(f"refused: {error.message}", "", (error.why or "",))
     torch = found.versions["torch"]
-    return Answer(_said(words, found.versions), torch, found.planned.remarks)
+    return Answer(_said(words, found.versions), torch, found.remarks)
 
 
 def by_uv(words: tuple[str, ...], session: Session) -> Answer:

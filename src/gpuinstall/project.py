@@ -264,7 +264,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
         request = LockRequest.for_target(target, here.request, here.catalog)
         if own and own.name == target.filename and (here.machine.os, here.machine.arch) == (target.os, target.arch):
             exact = replace(request, machine=here.machine)
-            request = exact if exact.plan().choice else request
+            request = exact if exact.outcome.choice else request
         requests.append(request)
     return tuple(requests)
 

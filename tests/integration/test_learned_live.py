@@ -23,7 +23,7 @@ from tests.lab.wheels import make_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
 
 LATER = "650.10"
 
@@ -40,7 +40,7 @@ class Person:
     def store(self) -> LearnedStore:
         return LearnedStore(self.folder / "learned")
 
-    def plan(self, machine: Machine, request: Request = Request()) -> Plan:  # noqa: B008  frozen
+    def plan(self, machine: Machine, request: Request = Request()) -> Plan | Refusal:  # noqa: B008  frozen
         sources = Sources(self.index.torch_index, named=True, default_index=self.index.default_index)
         with Client(cache=self.folder) as client:
             catalog = learned_catalog(
@@ -74,12 +74,12 @@ def machine(capability: str = "8.9", driver: str = "610.43.02", cuda: str | None
     )
 
 
-def chosen(plan: Plan) -> str:
+def chosen(plan: Plan | Refusal) -> str:
     assert plan.choice is not None, plan.reasons
     return plan.choice.build.name
 
 
-def why_not(plan: Plan, name: str) -> tuple[str, str]:
+def why_not(plan: Plan | Refusal, name: str) -> tuple[str, str]:
     return next((found.code, found.message) for found in plan.rejected if found.build.name == name)
 
 

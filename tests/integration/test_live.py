@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
     from tests.lab.index import StandInIndex
 
 
@@ -46,7 +46,7 @@ class Live:
         with Client(cache=self.cache) as client:
             return live_catalog(load_catalog(), machine, request, self.reporter, sources=sources, client=client)
 
-    def plan(self, machine: Machine, sources: Sources, request: Request | None = None) -> Plan:
+    def plan(self, machine: Machine, sources: Sources, request: Request | None = None) -> Plan | Refusal:
         asked = request or Request()
         return choose(machine, asked, self.catalog(machine, asked, sources))
 
@@ -77,7 +77,7 @@ def _sources(index: StandInIndex) -> Sources:
     return Sources(index.torch_index, named=True, default_index=index.default_index)
 
 
-def _chosen(plan: Plan) -> tuple[str, str | None]:
+def _chosen(plan: Plan | Refusal) -> tuple[str, str | None]:
     assert plan.choice is not None
     return plan.choice.build.name, plan.choice.index
 

@@ -11,7 +11,7 @@ import pytest
 from gpuinstall import process
 from gpuinstall.lock import resolver
 from gpuinstall.lock.lock import parse
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.reporter import SilentReporter
@@ -164,7 +164,7 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
     targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
     sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
     with open_session(sources, SilentReporter()) as session:
-        found = plan_and_resolve(targets, session)
+        found = resolve_locks(targets, session)
     assert [resolution.versions["painter"] for resolution in found] == ["2.0", "2.0"]
     assert len(commands) == len(targets)
 

@@ -55,9 +55,9 @@ class Build:
 
     A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
     says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today: "withdrawn", "unreachable",
-    "failed", or as the catalogue says "split". ``unread`` are the wheels of a build that only the listing knows,
-    ``obstacle`` says why none of them could be read; ``learned`` is the day on which one was, and the facts above are
-    its own.
+    "failed", "without-code", or as the catalogue says "split". ``unread`` are the wheels of a build that only the
+    listing knows, ``obstacle`` says why none of them could be read; ``learned`` is the day on which one was, and the
+    facts above are its own.
     """
 
     torch: Version

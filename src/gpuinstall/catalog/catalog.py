@@ -114,6 +114,11 @@ class Catalog:
         further = {kind: partial(_without_builds, read) for kind, read in self.further.items()}
         return replace(self, builds=builds, further=further)
 
+    def without(self, excluded: Callable[[Build], bool], why: str) -> Catalog:
+        """Return the catalogue with some builds marked as not to be had; ``why`` is a reason of ``Build.absent``."""
+        builds = (replace(build, absent=why) if excluded(build) else build for build in self.builds)
+        return replace(self, builds=tuple(builds))
+
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
         return self._platforms.get((os, index_arch(os, arch)), ())

@@ -14,7 +14,6 @@ from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import columns
-from gpuinstall.errors import NoBuildError
 from gpuinstall.plan import choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
@@ -159,7 +158,7 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
 def _live(project: Project) -> Plan | Refusal:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
-    from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+    from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
 
@@ -171,7 +170,7 @@ def _live(project: Project) -> Plan | Refusal:
     if plan.choice is None:
         return plan
     wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
-    return plan_and_resolve([wanted], session)[0].planned.plan
+    return resolve_locks([wanted], session)[0].plan
 
 
 def _show_table(plan: Plan | Refusal, terminal: Terminal) -> None:

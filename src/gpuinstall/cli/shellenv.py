@@ -12,7 +12,6 @@ from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.shells import Shell, assignments
-from gpuinstall.errors import NoBuildError
 from gpuinstall.project import Settings, open_project
 from gpuinstall.wheels.variants import load_vocabulary
 
@@ -79,8 +78,7 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
 
 def _planned_backend(project: Project) -> str:
     """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.plan import choose
-    from gpuinstall.plan import Refusal
+    from gpuinstall.plan import Refusal, choose
 
     plan = choose(project.machine, project.request, project.catalog)
     if isinstance(plan, Refusal):

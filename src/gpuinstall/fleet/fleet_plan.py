@@ -19,9 +19,8 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.hostlist import compress
 from gpuinstall.machine import Driver
-from gpuinstall.plan import choose
+from gpuinstall.plan import Refusal, choose
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan import Refusal
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import DriverVersion
@@ -176,7 +175,9 @@ class Planner:
         for number, positions in sorted(mine.items()):
             yield PlannedGroup(cover[number].build, python, tuple(positions))
 
-    def _python(self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]) -> str:
+    def _python(
+        self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
+    ) -> str:
         """The Python for every node: one that all have where there is one, else one that can be fetched."""
         common = set.intersection(*(set(one.build.pythons) for one in cover))
         chosen = [plan.choice.python for plan in plans if plan.choice]

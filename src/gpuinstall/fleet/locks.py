@@ -13,7 +13,7 @@ from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
 from gpuinstall.lock.fit import Misfit, fit
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, machine_for_target, pin_torch
 from gpuinstall.lock.target import GLIBC, Target, minor
@@ -67,7 +67,7 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
     """Resolve for all groups together, with one torch where the plan has one."""
     requests = [_lock_request(group, plan, request, catalog) for group in plan.groups]
     apart = len({group.build.torch for group in plan.groups}) > 1
-    resolutions = plan_and_resolve(requests, session, newest=apart)
+    resolutions = resolve_locks(requests, session, newest=apart)
     remove_path(folder.locks)
     locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.locks)
     for group, lock in zip(plan.groups, locks, strict=True):
@@ -85,9 +85,9 @@ def _lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalo
     asked = replace(request, backend=build.backend.tag, python=group.python, requirements=requirements)
     runs = [{id(each) for each in plan.plans[position].runnable} for position in group.classes]
     everywhere = set.intersection(*runs)
-    builds = tuple(each if id(each) in everywhere else replace(each, absent="failed") for each in catalog.builds)
+    runnable = catalog.without(lambda build: id(build) not in everywhere, "failed")
     machine = _machine(group, [plan.classes[position].machine for position in group.classes])
-    return LockRequest(machine, asked, replace(catalog, builds=builds), builds_here=False)
+    return LockRequest(machine, asked, runnable, builds_here=False)
 
 
 def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:

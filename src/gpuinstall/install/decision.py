@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.lock.fit import Fit, Misfit, best, judge
-from gpuinstall.lock.request import refusal
+from gpuinstall.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.errors import GpuInstallError
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Refusal
     from gpuinstall.plan.values import Choice
 
 
@@ -47,7 +47,7 @@ class UseLock:
 class Resolve:
     """A new lock; ``plan`` is the choice as far as the catalogue alone can make it."""
 
-    plan: Plan
+    plan: Plan | Refusal
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def judge_locks(existing: ExistingEnvironment, options: InstallOptions, catalog:
 def decide(
     existing: ExistingEnvironment,
     locks: Sequence[Fit | Misfit],
-    plan: Plan,
+    plan: Plan | Refusal,
     options: InstallOptions,
 ) -> Decision:
     """Decide what makes the environment hold what was asked for; ``plan`` is what the catalogue alone would choose."""
@@ -138,15 +138,15 @@ def _is_proven(existing: ExistingEnvironment, options: InstallOptions) -> bool:
     return options.here is None or existing.is_proven_on(options.here)
 
 
-def _newer(plan: Plan, found: Fit) -> Choice | None:
+def _newer(plan: Plan | Refusal, found: Fit) -> Choice | None:
     """What these GPUs and this driver would run too, of a torch that is newer than the lock's."""
     choice = plan.choice
     return choice if choice and plan.status != "cpu" and choice.build.torch > found.choice.build.torch else None
 
 
-def _refused(misfits: Sequence[Misfit], plan: Plan, options: InstallOptions) -> GpuInstallError | None:
+def _refused(misfits: Sequence[Misfit], plan: Plan | Refusal, options: InstallOptions) -> GpuInstallError | None:
     """What stands against a new lock: a machine that has to be repaired first, or that none is to be made."""
-    error = None if plan.choice else refusal(plan, options.machine)
+    error = None if isinstance(plan, Plan) else plan.error(options.machine)
     if isinstance(error, NoBuildError):
         error = None  # the sources may list another build today
     if options.locked:

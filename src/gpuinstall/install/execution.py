@@ -114,7 +114,7 @@ def price(decision: Decision, options: InstallOptions, catalog: Catalog, session
         if source.newer:
             name = source.newer.build.name
             session.reporter.step("Newer", f"torch {name} would run here too: gpuinstall install --upgrade")
-        return PricedLock(source.found.plan, source.found.choice, source.found)
+        return PricedLock(source.found)
     _say_misfits(decision, session)
     if isinstance(source, Resolve):
         return resolve_lock(decision.existing, options, catalog, session)

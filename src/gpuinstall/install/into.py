@@ -20,7 +20,7 @@ from gpuinstall.lock.compare import VersionChange
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import fetch_hashed, local_path
 from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def _planned(environment: ForeignEnvironment, options: IntoOptions, catalog: Cat
     """Choose and resolve, near to what is there; say what changes, and what else that concerns."""
     request = replace(options.request, python=environment.version)
     kept = {name: version for name, version in environment.versions.items() if name not in catalog.family}
-    pins = VersionPins(preferred=kept)
-    resolution = plan_and_resolve([LockRequest(options.machine, request, catalog)], session, pins=pins)[0]
-    plan, choice = resolution.planned.plan, resolution.planned.choice
+    wanted = LockRequest(options.machine, request, catalog, pins=VersionPins(preferred=kept))
+    resolution = resolve_locks([wanted], session)[0]
+    plan, choice = resolution.plan, resolution.choice
     session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, which is {environment.kind}")
     lock = build_locks([resolution], [request], session)[0]
     changes = tuple(_changes(environment.versions, lock.versions))
@@ -126,7 +126,7 @@ def _planned(environment: ForeignEnvironment, options: IntoOptions, catalog: Cat
         session.reporter.warn(remark)
     local = {file.package: file for file in resolution.files if local_path(file.url)}
     files = local | {file.package: file for file in selected(lock, choice.python, options.machine)}
-    return _Change(environment, Fit(lock, plan, choice), changes, tuple(_wheels(changed, files)))
+    return _Change(environment, Fit(lock, plan), changes, tuple(_wheels(changed, files)))
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[VersionChange]:

@@ -13,7 +13,7 @@ from gpuinstall.install.space import bill, is_cached, sizes
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve, resolve_held
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
@@ -43,12 +43,20 @@ class PricedLock:
     built.
     """
 
-    plan: Plan
-    choice: Choice
     of: Fit | Resolution
     changes: tuple[VersionChange, ...] = ()
     was_empty: bool = False
     bill: Bill | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that it carries out."""
+        return self.of.plan
+
+    @property
+    def choice(self) -> Choice:
+        """The build that it holds."""
+        return self.of.choice
 
     def said(self) -> Iterator[tuple[str, str]]:
         """What is told of it before it is carried out, line by line with the label of each."""
@@ -56,7 +64,7 @@ class PricedLock:
             return
         yield "Build", f"torch {self.choice.build.name} · Python {self.choice.python}"
         if isinstance(self.of, Resolution):
-            yield from (("Build", remark) for remark in self.of.planned.remarks)
+            yield from (("Build", remark) for remark in self.of.remarks)
         if self.was_empty:
             yield "Changes", f"+ {len(self.changes)} packages"
         else:
@@ -72,7 +80,7 @@ class PricedLock:
         missing = self.bill.missing if self.bill else {}
         also = {file: size or None for file, size in missing.items() if file.sha256}
         lock = build_locks([self.of], [options.request], session, options.asked, options.paths.folder, also=also)[0]
-        return Fit(lock, self.plan, self.choice)
+        return Fit(lock, self.plan)
 
 
 def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOptions, session: Session) -> PricedLock:
@@ -88,7 +96,7 @@ def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOption
         check_hosts(found.lock, files, found.choice.build.backend.tag, session)
     price = _bill(files, {}, options, session)
     changes = compare_versions(existing.packages, found.lock.held)
-    return PricedLock(found.plan, found.choice, found, changes, existing.is_empty, price)
+    return PricedLock(found, changes, existing.is_empty, price)
 
 
 def resolve_lock(
@@ -98,20 +106,18 @@ def resolve_lock(
 
     Versions that are locked stay unless they are to move.
     """
-    request, held = [LockRequest(options.machine, options.request, catalog)], existing.held_by
-    if options.upgrade or not held:
-        resolution = plan_and_resolve(request, session)[0]
-    else:
-        resolution = resolve_held(request, [held], session, moving=options.moving)[0]
-    plan, choice, hashes = resolution.planned.plan, resolution.planned.choice, resolution.hashes
-    for warning in plan.warnings:
+    request = LockRequest(options.machine, options.request, catalog)
+    held = [existing.held_by] if existing.held_by and not options.upgrade else []
+    resolution = resolve_locks([request], session, held=held, moving=options.moving if held else ())[0]
+    hashes = resolution.hashes
+    for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     listed |= dict(_listed_sizes(resolution.document))
     price = _bill(files, listed, options, session)
     changes = compare_versions(existing.packages, resolution.held)
-    return PricedLock(plan, choice, resolution, changes, existing.is_empty, price)
+    return PricedLock(resolution, changes, existing.is_empty, price)
 
 
 def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:

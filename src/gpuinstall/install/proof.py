@@ -101,8 +101,8 @@ def _without(catalog: Catalog, build: Build, fails: Callable[[Build], bool]) -> 
     """Mark builds, ``build`` itself too where this run alone has learned it, so that no listing brings them back."""
     catalog = catalog.serving(build.backend.kind)
     known = any((each.name, each.platform) == (build.name, build.platform) for each in catalog.builds)
-    builds = catalog.builds if known else (*catalog.builds, build)
-    return replace(catalog, builds=tuple(replace(each, absent="failed") if fails(each) else each for each in builds))
+    whole = catalog if known else replace(catalog, builds=(*catalog.builds, build))
+    return whole.without(fails, "failed")
 
 
 def _named(device: Device) -> str:

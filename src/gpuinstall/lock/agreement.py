@@ -11,162 +11,117 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.code_check import HINT, CodeCheck
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import plan_locks
-from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
-from gpuinstall.lock.uv_failure import ConflictError
+from gpuinstall.lock.request import agree_on_torch
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
+from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gpuinstall.lock.code_check import Exclusion
-    from gpuinstall.lock.request import LockRequest, PlannedLock, VersionPins
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.plan.values import Reason
     from gpuinstall.session import Session
-    from gpuinstall.web import UnreachableError
 
-    ResolveWithin = Callable[[PlannedLock, tuple[str, ...]], Resolution | ConflictError]
+    Resolutions = list[Resolution]
 
 EXCLUSIONS = 8
 """How often packages may give way."""
 ALIGNMENTS = 3
+"""How often the targets are lowered to each other: one that was lowered may lead the others on."""
 
 
 def agree_with_code(
-    requests: Sequence[LockRequest], pins: VersionPins, session: Session, *, newest: bool
-) -> list[Resolution]:
-    """Resolve until every package has code for the GPUs; what had to give way is a warning of the plan.
-
-    Raise NoBuildError where nothing helps.
-    """
-    given: list[Reason] = []
+    requests: Sequence[LockRequest], session: Session, *, newest: bool = False
+) -> Resolutions | Conflict:
+    """Resolve until every package has code for the GPUs; what had to give way is a warning of the plan."""
+    reasons: list[Reason] = []
     for _ in range(EXCLUSIONS):
-        try:
-            done = agree(requests, pins, session, newest=newest)
-        except ConflictError as conflict:
-            raise _hopeless(given, conflict) if given else conflict from conflict
-        checks = [CodeCheck(resolution, session) for resolution in done]
-        found = [check.exclusions() for check in checks]
-        if not any(found):
-            return [_warned(each, (*given, *check.remarks())) for each, check in zip(done, checks, strict=True)]
-        given += dict.fromkeys(each.said for exclusions in found for each in exclusions)
-        session.reporter.step("Code", given[-1].message)
-        pins = pins.within(tuple(each.constraint for one in found for each in one if each.constraint))
-        requests = [_without(*each) for each in zip(requests, found, strict=True)]
-    raise _hopeless(given)
+        resolved = agree(requests, session, newest=newest)
+        if isinstance(resolved, Conflict):
+            return _hopeless(reasons, resolved.why) if reasons else resolved
+        checks = [CodeCheck(resolution, session) for resolution in resolved]
+        exclusions = [check.exclusions() for check in checks]
+        if not any(exclusions):
+            return [
+                replace(one, plan=replace(one.plan, warnings=(*one.plan.warnings, *reasons, *check.remarks())))
+                for one, check in zip(resolved, checks, strict=True)
+            ]
+        reasons += dict.fromkeys(exclusion.said for group in exclusions for exclusion in group)
+        session.reporter.step("Code", reasons[-1].message)
+        constraints = [each.constraint for group in exclusions for each in group if each.constraint]
+        requests = [_without(*each, constraints) for each in zip(requests, exclusions, strict=True)]
+    return _hopeless(reasons, "each older one that was tried has none either")
 
 
-def agree_from_cache(
-    requests: Sequence[LockRequest],
-    pins: VersionPins,
-    session: Session,
-    unreachable: UnreachableError,
-    *,
-    newest: bool,
-) -> list[Resolution]:
-    """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
-    try:
-        plan_locks(requests, newest=newest)
-    except InstallationError:
-        raise unreachable from None
-    try:
-        agreed = agree(requests, pins, session.from_cache(), newest=newest)
-    except (InstallationError, NoBuildError):
-        raise unreachable from None
-    session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
-    return agreed
-
-
-def agree(requests: Sequence[LockRequest], pins: VersionPins, session: Session, *, newest: bool) -> list[Resolution]:
+def agree(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:
     """Choose and resolve: the family alone by the rules, programs and torch together."""
-
-    def resolve_within(planned: PlannedLock, bounds: tuple[str, ...] = ()) -> Resolution | ConflictError:
-        return resolve_for_here(planned, pins.within(bounds), session)
-
-    planned = plan_locks(requests, newest=newest)
+    planned = agree_on_torch(requests, newest=newest)
     if names_programs(requests[0].request.requirements):
-        together = [[one] for one in planned] if newest else [planned]
-        done = [each for group in together for each in resolve_jointly(group, pins, session)]
+        groups = [resolve_jointly(group, session) for group in ([[one] for one in planned] if newest else [planned])]
     else:
-        done = [_without_conflict(answer) for answer in side_by_side(resolve_within, planned, TARGETS_AT_ONCE)]
-    return _align_versions(done, requests[0].catalog.family, resolve_within)
+        answers = side_by_side(partial(resolve, session=session), planned, TARGETS_AT_ONCE)
+        groups = [answer if isinstance(answer, Conflict) else [answer] for answer in answers]
+    resolved: Resolutions = []
+    for group in groups:
+        if isinstance(group, Conflict):
+            return group
+        resolved += group
+    return _align_versions(resolved, requests[0].catalog.family, session)
 
 
-def _align_versions(
-    resolutions: Sequence[Resolution], family: Collection[str], resolve_within: ResolveWithin
-) -> list[Resolution]:
+def _without(request: LockRequest, exclusions: Iterable[Exclusion], constraints: Iterable[str]) -> LockRequest:
+    """The same without builds of torch, and within further constraints."""
+    names = {exclusion.build.name for exclusion in exclusions if exclusion.build}
+    catalog = request.catalog.without(lambda build: build.name in names, "without-code")
+    return replace(request, catalog=catalog, pins=request.pins.within(*constraints))
+
+
+def _align_versions(resolutions: Resolutions, family: Collection[str], session: Session) -> Resolutions:
     """Lower every package outside the family to the oldest version that a target has."""
-    now = list(resolutions)
     for _ in range(ALIGNMENTS):
-        bounds = _bounds(now, family)
-        if not any(_above(resolution, bounds) for resolution in now):
+        oldest: dict[str, str] = {}
+        for resolution in resolutions:
+            for name, version in resolution.versions.items():
+                oldest[name] = min(version, oldest.get(name, version), key=Version)
+        shared = {name: version for name, version in sorted(oldest.items()) if name not in family}
+        if not any(_above(resolution, shared) for resolution in resolutions):
             break
-        now = side_by_side(partial(_lowered, bounds=bounds, resolve_within=resolve_within), now, TARGETS_AT_ONCE)
-    return now
+        lower = partial(_lowered, versions=shared, session=session)
+        resolutions = side_by_side(lower, resolutions, TARGETS_AT_ONCE)
+    return resolutions
 
 
-def _without_conflict(answer: Resolution | ConflictError) -> Resolution:
-    if isinstance(answer, ConflictError):
-        raise answer
-    return answer
-
-
-def _bounds(resolutions: Sequence[Resolution], family: Collection[str]) -> dict[str, str]:
-    """The oldest version of each package."""
-    oldest: dict[str, str] = {}
-    for resolution in resolutions:
-        for name, version in resolution.versions.items():
-            oldest[name] = min(version, oldest.get(name, version), key=Version)
-    return {name: version for name, version in sorted(oldest.items()) if name not in family}
-
-
-def _above(resolution: Resolution, bounds: Mapping[str, str]) -> list[str]:
-    """The packages that it has newer than ``bounds``, although nothing stands against the older version."""
-    newer = (name for name, version in resolution.versions.items() if version != bounds.get(name, version))
+def _above(resolution: Resolution, versions: Mapping[str, str]) -> list[str]:
+    """The packages that it has newer than ``versions``, although nothing stands against the older one."""
+    newer = (name for name, version in resolution.versions.items() if version != versions.get(name, version))
     return sorted(name for name in newer if name not in resolution.apart)
 
 
-def _lowered(resolution: Resolution, bounds: Mapping[str, str], resolve_within: ResolveWithin) -> Resolution:
-    """Resolve again below ``bounds``; where they do not go together, below as many of them as can be kept."""
-    above = _above(resolution, bounds)
+def _lowered(resolution: Resolution, versions: Mapping[str, str], session: Session) -> Resolution:
+    """Resolve again at ``versions`` or below; where they do not go together, with as many of them as can be kept."""
+    above = _above(resolution, versions)
     if not above:
         return resolution
-    planned, apart = resolution.planned, dict(resolution.apart)
-    within = {name: f"{name}<={version}" for name, version in bounds.items() if name not in apart}
-    answer = resolve_within(planned, tuple(within.values()))
+    request, apart = resolution.request, dict(resolution.apart)
+    bounds = {name: f"{name}<={version}" for name, version in versions.items() if name not in apart}
+    answer = resolve(request, session, bounds.values())
     if isinstance(answer, Resolution):
         return replace(answer, apart=apart)
-    kept = tuple(bound for name, bound in within.items() if name not in above)
+    kept = [bound for name, bound in bounds.items() if name not in above]
     for name in above:
-        answer = resolve_within(planned, (*kept, within[name]))
+        answer = resolve(request, session, [*kept, bounds[name]])
         if isinstance(answer, Resolution):
-            resolution, kept = answer, (*kept, within[name])
+            resolution, kept = answer, [*kept, bounds[name]]
         else:
-            apart[name] = answer.why or answer.message
+            apart[name] = answer.why
     return replace(resolution, apart=apart)
 
 
-def _without(request: LockRequest, exclusions: Iterable[Exclusion]) -> LockRequest:
-    """The same without builds of torch."""
-    excluded = tuple(f"torch!={each.build.name}" for each in exclusions if each.build)
-    asked = replace(request.request, requirements=(*request.request.requirements, *excluded))
-    return replace(request, request=asked)
-
-
-def _warned(resolution: Resolution, given: Iterable[Reason]) -> Resolution:
-    plan = resolution.planned.plan
-    told = replace(plan, warnings=(*plan.warnings, *given))
-    return replace(resolution, planned=replace(resolution.planned, plan=told))
-
-
-def _hopeless(given: Sequence[Reason], conflict: ConflictError | None = None) -> NoBuildError:
-    return NoBuildError(
-        "no-code-in-package",
-        given[-1].message,
-        why=(conflict.why or conflict.message) if conflict else "each older one that was tried has none either",
-        hint=HINT,
-    )
+def _hopeless(reasons: Sequence[Reason], why: str) -> Conflict:
+    return Conflict(NoBuildError("no-code-in-package", reasons[-1].message, why=why, hint=HINT))

@@ -13,7 +13,7 @@ from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageE
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
 from gpuinstall.lock.inputs import changed_inputs, command_again, digest, plain
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.requirement import parse_requirement
@@ -199,9 +199,9 @@ def _stale_there(lock: Lock, request: Request, catalog: Catalog, session: Sessio
     asked = replace(request, requirements=tuple(_pinned(lock, inputs)), python=lock.python)
     versions = {name: version.partition("+")[0] for name, version in lock.versions.items()}
     held = tuple(f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses)
-    wanted = LockRequest.for_target(target, asked, catalog)
+    wanted = replace(LockRequest.for_target(target, asked, catalog), pins=VersionPins(held))
     try:
-        resolution = plan_and_resolve([wanted], session, pins=VersionPins(held))[0]
+        resolution = resolve_locks([wanted], session)[0]
     except (NoBuildError, InstallationError) as error:
         if error.code in {"network", "offline", "unreachable"}:
             raise

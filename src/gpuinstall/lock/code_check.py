@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
@@ -72,8 +71,8 @@ class CodeCheck:
 
     def __init__(self, resolution: Resolution, session: Session) -> None:
         self._resolution, self._session = resolution, session
-        self._build = resolution.planned.choice.build
-        self._gpus = tuple(_gpus_to_serve(resolution.planned))
+        self._build = resolution.choice.build
+        self._gpus = tuple(_gpus_to_serve(resolution))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
     def exclusions(self) -> list[Exclusion]:
@@ -104,7 +103,7 @@ class CodeCheck:
 
     @cached_property
     def _asked(self) -> set[str]:
-        return {parse_requirement(text).name for text in self._resolution.planned.choice.requirements}
+        return {parse_requirement(text).name for text in self._resolution.choice.requirements}
 
     def _may_differ(self) -> bool:
         """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
@@ -167,8 +166,8 @@ class CodeCheck:
 
     def _other_builds(self) -> list[Build]:
         """The builds of the same torch that fit too."""
-        rejected = self._resolution.planned.plan.rejected
-        return [found.build for found in rejected if found.code == "less-preferred"]
+        rejected = self._resolution.plan.rejected
+        return [rejection.build for rejection in rejected if rejection.code == "less-preferred"]
 
     def _older(self, fault: MissingCode) -> str | None:
         """Find the newest older version that is not too new: it runs, or would beside an older toolkit of torch.
@@ -199,10 +198,10 @@ class CodeCheck:
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""
-        planned, session, package = self._resolution.planned, self._session, fault.wheel.package
-        tags = set(self._resolution.target.tags(planned.choice.python))
+        resolution, session, package = self._resolution, self._session, fault.wheel.package
+        tags = set(resolution.target.tags(resolution.choice.python))
         listed: Iterable[Wheel] = ()
-        if package in planned.request.catalog.family and planned.choice.index:
+        if package in resolution.request.catalog.family and resolution.choice.index:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
         if not listed and (page := session.client.page(f"{session.default_index}/{package}/")):
             listed = parse_page(page.text, page.content_type, page.url)
@@ -214,15 +213,13 @@ class CodeCheck:
         return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
 
 
-def _gpus_to_serve(planned: PlannedLock) -> Iterator[tuple[Rules, Gpu]]:
+def _gpus_to_serve(resolution: Resolution) -> Iterator[tuple[Rules, Gpu]]:
     """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
-    request, kinds = planned.request, {planned.choice.build.backend.kind}
+    request, kinds = resolution.request, {resolution.choice.build.backend.kind}
     for machine in request.serves or (request.machine,):
-        plan = replace(request, machine=machine, serves=()).plan() if request.serves else planned.plan
-        rules, served = (
-            rules_for(machine, request.catalog, kinds),
-            {run.index for run in plan.gpus if run.how != "none"},
-        )
+        plan = replace(request, machine=machine, serves=()).outcome if request.serves else resolution.plan
+        rules = rules_for(machine, request.catalog, kinds)
+        served = {run.index for run in plan.gpus if run.how != "none"}
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 

@@ -10,9 +10,10 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.joint import torch_of_programs
 from gpuinstall.lock.live_index import ask_live_index
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import common_torches, plan_locks
+from gpuinstall.lock.request import agree_on_torch, common_torches
 from gpuinstall.lock.target import Target
-from gpuinstall.plan.values import error_of
+from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.plan import Plan, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,8 @@ def cover(requests: Sequence[LockRequest]) -> Served:
     Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
     """
     for one in requests:
-        if error := error_of(one.plan(), one.machine):
-            raise error
+        if isinstance(one.outcome, Refusal):
+            raise one.outcome.error(one.machine)
     for torch in common_torches(requests):
         pinned = [one.with_torch(str(torch)) for one in requests]
         served = _served(pinned)
@@ -44,7 +45,7 @@ def cover(requests: Sequence[LockRequest]) -> Served:
 def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
     """The same, for the torch that the programs want of those that every machine can have.
 
-    Raise ConflictError too, where they want none of them.
+    Raise NoBuildError too, where they want none of them.
     """
     served = cover(requests)
     if not names_programs(requests[0].request.requirements):
@@ -53,7 +54,9 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
         live, unreachable = index.read()
     if unreachable:
         return served
-    torch = torch_of_programs(plan_locks(live), session)
+    torch = torch_of_programs(agree_on_torch(live), session)
+    if isinstance(torch, Conflict):
+        raise torch.error
     return cover([one.with_torch(str(torch)) for one in live])
 
 
@@ -61,15 +64,15 @@ def _served(requests: Sequence[LockRequest]) -> Served:
     served: dict[Target, set[int]] = {}
     for position, one in enumerate(requests):
         for backend in _backends(one):
-            plan = replace(one, request=replace(one.request, allowed_backends=(backend,))).plan()
-            if plan.choice and all(run.how != "none" for run in plan.gpus):
+            plan = replace(one, request=replace(one.request, allowed_backends=(backend,))).outcome
+            if isinstance(plan, Plan) and all(run.how != "none" for run in plan.gpus):
                 served.setdefault(Target(backend, one.machine.os, one.machine.arch), set()).add(position)
     return {target: frozenset(positions) for target, positions in served.items()}
 
 
 def _backends(request: LockRequest) -> list[str]:
     """The backends to try for a machine: those allowed of the kind that it would choose alone."""
-    choice, allowed = request.plan().choice, request.request.allowed_backends
+    choice, allowed = request.outcome.choice, request.request.allowed_backends
     kind = choice.build.backend.kind if choice else None
     tags = {build.backend.tag for build in request.builds if build.backend.kind == kind}
     return sorted(tags if allowed is None else tags.intersection(allowed))
@@ -90,5 +93,5 @@ def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> 
 
 def _favourite(request: LockRequest) -> Target | None:
     """What a machine would choose alone."""
-    choice = request.plan().choice
+    choice = request.outcome.choice
     return Target(choice.build.backend.tag, request.machine.os, request.machine.arch) if choice else None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock, LockedFile
-    from gpuinstall.lock.request import PlannedLock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
     from gpuinstall.request import Request
@@ -110,16 +109,16 @@ def document(
     )
 
 
-def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvidence:
+def evidence(resolution: Resolution, request: Request) -> LockEvidence:
     """What a lock says of its making: inputs, build, architectures, floors."""
-    build, catalog, of_target = planned.choice.build, planned.request.catalog, not planned.request.builds_here
-    rules = rules_for(planned.request.machine, catalog, {build.backend.kind})
+    build, wanted, target = resolution.choice.build, resolution.request, resolution.target
+    rules = rules_for(wanted.machine, wanted.catalog, {build.backend.kind})
     return LockEvidence(
         inputs=spelled(request.requirements),
         torch=str(build.torch),
         backend=build.backend.tag,
-        catalogue=catalog.date,
-        asked=None if of_target and request.is_for_gpus else request.backend,
+        catalogue=wanted.catalog.date,
+        asked=request.backend if wanted.builds_here or not request.is_for_gpus else None,
         architectures=build.code,
         constraints=plain(request.constraints),
         floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
@@ -129,17 +128,16 @@ def evidence(planned: PlannedLock, target: Target, request: Request) -> LockEvid
 def _build(
     resolution: Resolution, request: Request, hashes: Mapping[str, str], asked: FolderRequest, folder: Path
 ) -> Lock:
-    planned, target = resolution.planned, resolution.target
     unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
     made_from = replace(
-        evidence(planned, target, request),
+        evidence(resolution, request),
         files=asked.files,
         revision=asked.revision,
         unhashed=unhashed,
         apart=tuple(sorted(resolution.apart)),
     )
-    made = document(resolution.document, hashes, target, planned.choice.python, made_from, folder=folder)
-    return parse(target.filename, render(made))
+    made = document(resolution.document, hashes, resolution.target, resolution.choice.python, made_from, folder=folder)
+    return parse(resolution.target.filename, render(made))
 
 
 def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:

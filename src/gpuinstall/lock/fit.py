@@ -14,7 +14,7 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.inputs import plain
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.vendors import rules_for
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Refusal
     from gpuinstall.plan.requirement import Asked
     from gpuinstall.plan.values import Choice
     from gpuinstall.request import Request
@@ -41,11 +41,15 @@ OTHER_REQUEST = "other-request"
 
 @dataclass(frozen=True)
 class Fit:
-    """A lock that runs on a machine: its plan, and the choice in it."""
+    """A lock that runs on a machine, and the plan that says how."""
 
     lock: Lock
     plan: Plan
-    choice: Choice
+
+    @property
+    def choice(self) -> Choice:
+        """The build that it holds."""
+        return self.plan.choice
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
         return Misfit(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
     alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
-    if plan.choice is not None and not _is_idle(plan.choice, plan):
-        return Fit(lock, plan, plan.choice)
+    if isinstance(plan, Plan) and not _is_idle(plan):
+        return Fit(lock, plan)
     return Misfit(lock, _why_not(plan, build, machine, catalog))
 
 
@@ -143,7 +147,7 @@ def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
     return tuple(name for name, marker in marked if not _marker_holds(marker, environment))
 
 
-def _why_not(plan: Plan, build: Build, machine: Machine, catalog: Catalog) -> Reason:
+def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Catalog) -> Reason:
     maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
         return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), and there is none here")
@@ -250,9 +254,10 @@ def _breaks(lock: Lock, constraint: Asked) -> bool:
     return not (version is None or constraint.specifier is None or constraint.specifier.contains(version))
 
 
-def _is_idle(choice: Choice, plan: Plan) -> bool:
+def _is_idle(plan: Plan) -> bool:
     """Say whether a build for GPUs would serve a machine without any; the default index may have no other."""
-    return plan.status == "cpu" and choice.build.backend != CPU and choice.build.source != DEFAULT_INDEX
+    build = plan.choice.build
+    return plan.status == "cpu" and build.backend != CPU and build.source != DEFAULT_INDEX
 
 
 def _preference(fit: Fit) -> tuple[bool, Version, tuple[int, int]]:

@@ -3,137 +3,261 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.lock.programs import list_programs
-from gpuinstall.lock.proposal import OpenRequest, Proposal, held_back, shortened, torches_wanted, who_wants
-from gpuinstall.lock.request import PlannedLock, VersionPins, is_torch, plan_lock, refusal
-from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve_for_here
-from gpuinstall.lock.uv_failure import ConflictError
+from packaging.version import Version
+
+from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.errors import NoBuildError
+from gpuinstall.lock.binding import bind, fitting
+from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
+from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
+from gpuinstall.lock.request import is_torch
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
+from gpuinstall.lock.resolver import ResolverProject, resolve_versions
+from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.plan import Refusal
 from gpuinstall.plan.values import Settled
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from packaging.version import Version
-
+    from gpuinstall.catalog.build import Build, Wheel
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.resolver import ResolvedVersions
     from gpuinstall.session import Session
+
+    Torches = frozenset[Version]
 
 PROPOSALS = 4
 """How many versions of torch to try where a target cannot have what the first one proposes."""
 
+IMPROVEMENTS = 3
+"""How often one program is asked whether it can be newer: uv takes a step of one obstacle at a time."""
 
-def resolve_jointly(planned: Sequence[PlannedLock], pins: VersionPins, session: Session) -> list[Resolution]:
+
+@dataclass(frozen=True)
+class Proposal:
+    """What ``programs`` take if torch is left open over ``torches``: the version of everything with who asks for it.
+
+    ``project`` is what uv was given, None where one torch was left and nobody had to be asked. ``obstacles`` say by
+    program, in uv's words, why it could not be newer.
+    """
+
+    torches: Torches
+    programs: tuple[ListedProgram, ...]
+    project: ResolverProject | None = None
+    versions: ResolvedVersions = field(default_factory=dict)
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def torch(self) -> Version:
+        """The torch that the programs want."""
+        held = self.versions.get("torch")
+        return Version(Version(held[0]).public) if held else max(self.torches)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The constraints that keep the programs as new as they are."""
+        there = [program.name for program in self.programs if program.name in self.versions]
+        return tuple(_bound(name, ">=", self.versions) for name in there)
+
+
+def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | Conflict:
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
     Where the newest torch and the newest programs go together, nothing better can be found. Else the first target
-    proposes, and all must be able. Raise ConflictError where nothing comes of it.
+    proposes, and all must be able.
     """
-    if newest := _all_newest(planned, pins, session):
+    if newest := _all_newest(requests, session):
         return newest
-    opened = [_opened(one) for one in planned]
-    torches = _torches_of_all(opened)
-    conflicts: list[ConflictError] = []
+    opened = [_opened(request) for request in requests]
+    torches, conflicts = _common_torches(opened), list[Conflict]()
     while torches and len(conflicts) < PROPOSALS:
-        request = OpenRequest(opened[0], torches, pins, session)
-        try:
-            proposal = request.propose()
-        except ConflictError as error:
-            conflicts.append(error)
-            if len(conflicts) == 1:
-                _refuse_for_the_machine(error, opened[0])
-            break
-        proposal, answers = _served(request, proposal, opened)
-        failed = [answer for answer in answers if isinstance(answer, ConflictError)]
-        if not failed:
-            done = (answer for answer in answers if isinstance(answer, Resolution))
-            return [_explained(one, proposal, request) for one in done]
-        conflicts += failed[:1]
+        proposal = _propose(opened[0], torches, session)
+        if isinstance(proposal, Conflict):
+            return conflicts[0] if conflicts else _of_the_machine(proposal, opened[0])
+        proposal, answers = _carried_out(proposal, opened, session)
+        resolved = [answer for answer in answers if isinstance(answer, Resolution)]
+        if len(resolved) == len(answers):
+            return [_explained(resolution, proposal) for resolution in resolved]
+        conflicts += [answer for answer in answers if isinstance(answer, Conflict)][:1]
         torches -= {proposal.torch}
-    raise conflicts[0]
+    nothing = NoBuildError("targets-disagree", "no torch version serves all of these targets")
+    return conflicts[0] if conflicts else Conflict(nothing)
 
 
-def _all_newest(planned: Sequence[PlannedLock], pins: VersionPins, session: Session) -> list[Resolution]:
+def torch_of_programs(requests: Sequence[LockRequest], session: Session) -> Version | Conflict:
+    """Find the torch that the programs want of those that all run, as the first proposes it."""
+    opened = [_opened(request) for request in requests]
+    proposal = _propose(opened[0], _common_torches(opened), session)
+    return proposal if isinstance(proposal, Conflict) else proposal.torch
+
+
+def _all_newest(requests: Sequence[LockRequest], session: Session) -> list[Resolution]:
     """Resolve for every target with the torch that was planned and the newest wheel of every program, or nothing."""
-    first = planned[0]
-    family, python = first.request.catalog.family, first.choice.python
-    programs = list_programs(first.request.request.requirements, family, first.target, python, session)
-    if pins.preferred or not all(program.needs_no_building for program in programs):
+    first = requests[0]
+    named, family = first.request.requirements, first.catalog.family
+    programs = list_programs(named, family, first.target, first.choice.python, session)
+    if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return []
-    bounds = pins.within(tuple(f"{program.name}>={program.newest}" for program in programs))
-    answers = side_by_side(partial(resolve_for_here, pins=bounds, session=session), planned, TARGETS_AT_ONCE)
-    done = [answer for answer in answers if isinstance(answer, Resolution)]
-    return done if len(done) == len(answers) else []
+    bounds = [f"{program.name}>={program.newest}" for program in programs]
+    answers = side_by_side(partial(resolve, session=session, bounds=bounds), requests, TARGETS_AT_ONCE)
+    resolved = [answer for answer in answers if isinstance(answer, Resolution)]
+    return resolved if len(resolved) == len(answers) else []
 
 
-def torch_of_programs(planned: Sequence[PlannedLock], session: Session) -> Version:
-    """Find the torch that the programs want of those that all run, as the first proposes it; raise ConflictError."""
-    opened = [_opened(one) for one in planned]
-    return OpenRequest(opened[0], _torches_of_all(opened), VersionPins(), session).propose().torch
-
-
-def _opened(planned: PlannedLock) -> PlannedLock:
+def _opened(request: LockRequest) -> LockRequest:
     """The same with its Python fixed, and with every torch that runs."""
-    request = planned.request
-    return plan_lock(replace(request, request=replace(request.request, python=planned.choice.python)))
+    return replace(request, torch=None, python=request.choice.python)
 
 
-def _torches_of_all(opened: Sequence[PlannedLock]) -> frozenset[Version]:
+def _common_torches(opened: Sequence[LockRequest]) -> Torches:
     return frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in opened))
 
 
-def _refuse_for_the_machine(conflict: ConflictError, planned: PlannedLock) -> None:
-    """Where the machine runs none of the torches that are wanted, raise why it does not."""
-    asked = planned.request.request
-    others = tuple(text for text in asked.requirements if not is_torch(text))
-    refusals = []
-    for specifier in torches_wanted(conflict.why or ""):
-        wanting = replace(planned.request, request=replace(asked, requirements=(f"torch{specifier}", *others)))
-        plan = wanting.plan()
-        if plan.choice is not None:
-            return
-        refusals.append(refusal(plan, planned.request.machine))
-    if refusals:
-        refusals[0].why = conflict.why
-        raise refusals[0]
+def _propose(request: LockRequest, torches: Torches, session: Session) -> Proposal | Conflict:
+    """Have uv say which versions go together, with one page of the family for the best build of each torch."""
+    builds: dict[Version, Build] = {}
+    for build in request.plan.runnable:
+        if build.torch in torches:
+            builds.setdefault(build.torch, build)
+    named, python = request.request.requirements, request.choice.python
+    target = request.target.up_to(request.machine.glibc)
+    own = any(build.source != DEFAULT_INDEX for build in builds.values())
+    bound = bind(named, {build.backend.tag for build in builds.values()} if own else (), request.catalog, session)
+    limits = request.pins.constraints
+    programs = tuple(list_programs(named, bound.names, target, python, session, constraints=limits))
+    if len(torches) == 1:
+        return Proposal(torches, programs)
+
+    def wheels_of(package: str) -> tuple[Wheel, ...]:
+        """Of torch those of the builds, of the others one of each version."""
+        wheels: dict[str, Wheel] = {}
+        for build in builds.values():
+            for wheel in fitting(_listed(package, build, session), build.backend.tag, target.tags(python)):
+                if package != "torch" or wheel.version.public == str(build.torch):
+                    wheels.setdefault(wheel.version.public, wheel)
+        return tuple(wheels.values())
+
+    project = ResolverProject(
+        programs_first(named if any(map(is_torch, named)) else (*named, "torch"), bound.names),
+        python,
+        target,
+        bound.pages(wheels_of, session),
+        request.pins if own else request.pins.within(_only(torches, request)),
+        session.folder,
+        bound.names.union(program.name for program in programs if program.needs_no_building),
+    )
+    versions = resolve_versions(project, session)
+    if isinstance(versions, Conflict):
+        return versions
+    proposal = Proposal(torches, programs, project, versions)
+    if proposal.torch not in torches:
+        message = f"what is asked for leads to torch {proposal.torch}, which no source has a build of that runs here"
+        return Conflict(NoBuildError("requirements-conflict", message))
+    return proposal
 
 
-def _served(
-    request: OpenRequest, proposal: Proposal, opened: Sequence[PlannedLock]
-) -> tuple[Proposal, list[Resolution | ConflictError]]:
+def _listed(package: str, build: Build, session: Session) -> tuple[Wheel, ...]:
+    if build.source == DEFAULT_INDEX:
+        return default_wheels(session.sources, session.client, package)
+    return family_wheels(session.sources, session.client, build.backend.tag, package)
+
+
+def _only(torches: Torches, request: LockRequest) -> str:
+    """Bind torch to versions of the default index, which lists those too that do not run."""
+    oldest, newest = min(torches), max(torches)
+    known = {build.torch for build in request.catalog.builds_for(request.machine.os, request.machine.arch)}
+    others = sorted(torch for torch in known - torches if oldest < torch < newest)
+    return ",".join([f"torch>={oldest}", f"<={newest}", *(f"!={torch}" for torch in others)])
+
+
+def _of_the_machine(conflict: Conflict, request: LockRequest) -> Conflict:
+    """Where the machine runs none of the torches that are wanted, what stands against them is the reason."""
+    others = tuple(text for text in request.request.requirements if not is_torch(text))
+    refusals = list[Refusal]()
+    for specifier in torches_wanted(conflict.why):
+        wanted = replace(request.request, requirements=(f"torch{specifier}", *others))
+        outcome = replace(request, request=wanted).outcome
+        if not isinstance(outcome, Refusal):
+            return conflict
+        refusals.append(outcome)
+    if not refusals:
+        return conflict
+    error = refusals[0].error(request.machine)
+    error.why = conflict.why
+    return Conflict(error)
+
+
+def _carried_out(
+    proposal: Proposal, opened: Sequence[LockRequest], session: Session
+) -> tuple[Proposal, list[Resolution | Conflict]]:
     """Resolve a proposal for every target; meanwhile it is asked whether a program could be newer."""
     with ThreadPoolExecutor(TARGETS_AT_ONCE + 1) as pool:
-        improved = pool.submit(request.improve, proposal)
-        answers = list(pool.map(partial(_with_best_build, request=request, proposal=proposal), opened))
-        better = improved.result()
-        if better.versions != proposal.versions:
-            answers = list(pool.map(partial(_with_best_build, request=request, proposal=better), opened))
-        return better, answers
+        improved = pool.submit(_improved, proposal, session)
+
+        def answers_to(proposal: Proposal) -> list[Resolution | Conflict]:
+            bounds = [proposal.bounds, *[()] * (len(opened) - 1)]  # who proposed can have what it proposed
+            return list(pool.map(partial(_with_best_build, torch=proposal.torch, session=session), opened, bounds))
+
+        answers, better = answers_to(proposal), improved.result()
+        return better, answers if better.versions == proposal.versions else answers_to(better)
 
 
-def _with_best_build(planned: PlannedLock, request: OpenRequest, proposal: Proposal) -> Resolution | ConflictError:
+def _improved(proposal: Proposal, session: Session) -> Proposal:
+    """Ask of each program, and of torch after them, whether it can be newer with those before it kept.
+
+    uv turns to old versions of a program where others of its demands were in the way several times.
+    """
+    if proposal.project is None:
+        return proposal
+    versions, project, obstacles = proposal.versions, proposal.project, dict[str, str]()
+    for program in (*proposal.programs, ListedProgram("torch", None, max(proposal.torches))):
+        for _ in range(IMPROVEMENTS):
+            held = versions.get(program.name)
+            if held is None or program.name in project.pins.preferred or not program.is_newer_than(held[0]):
+                break
+            answer = resolve_versions(project.within(_bound(program.name, ">", versions)), session)
+            if isinstance(answer, Conflict):
+                obstacles[program.name] = answer.why
+                break
+            versions = answer
+        if program.name in versions:
+            project = project.within(_bound(program.name, ">=", versions))
+    return replace(proposal, versions=versions, obstacles=obstacles)
+
+
+def _with_best_build(
+    request: LockRequest, bounds: tuple[str, ...], *, torch: Version, session: Session
+) -> Resolution | Conflict:
     """Resolve with the best build of a torch that the programs can be had with, as new as they were proposed."""
-    pins = request.pins.within(request.bounds(proposal) if planned is request.planned else ())
-    conflicts: dict[str, ConflictError] = {}
-    for backend in [build.backend.tag for build in planned.plan.runnable if build.torch == proposal.torch]:
-        unserved = {tag: shortened(conflict.why or conflict.message) for tag, conflict in conflicts.items()}
-        settled = plan_lock(planned.request, Settled(proposal.torch, "", unserved))
-        answer = resolve_for_here(settled, pins, request.session)
+    conflicts: dict[str, Conflict] = {}
+    for backend in [build.backend.tag for build in request.plan.runnable if build.torch == torch]:
+        unserved = {tag: shortened(conflict.why) for tag, conflict in conflicts.items()}
+        answer = resolve(replace(request, settled=Settled(torch, "", unserved)), session, bounds)
         if isinstance(answer, Resolution):
             return answer
         conflicts[backend] = answer
     return next(iter(conflicts.values()))
 
 
-def _explained(resolution: Resolution, proposal: Proposal, request: OpenRequest) -> Resolution:
+def _explained(resolution: Resolution, proposal: Proposal) -> Resolution:
     """Say in the plan who wants this torch, and what could not be the newest."""
-    planned, settled = resolution.planned, resolution.planned.settled
+    request, settled = resolution.request, resolution.request.settled
     if settled is None:
         return resolution
-    older = proposal.torch < planned.plan.runnable[0].torch and "torch" in proposal.versions
-    why = who_wants(proposal, request.programs) if older else ""
-    told = tuple(held_back(resolution.versions, proposal, request.programs))
-    return replace(resolution, planned=plan_lock(planned.request, replace(settled, why=why, held_back=told)))
+    older = proposal.torch < resolution.plan.runnable[0].torch and "torch" in proposal.versions
+    why = who_wants(proposal.versions, proposal.obstacles, proposal.programs) if older else ""
+    told = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs))
+    explained = replace(request, settled=replace(settled, why=why, held_back=told))
+    return replace(resolution, request=explained, plan=explained.plan)
+
+
+def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
+    """Write a constraint; uv allows no local version in one."""
+    return f"{name}{operator}{versions[name][0].partition('+')[0]}"

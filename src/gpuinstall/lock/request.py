@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import known_backend
-from gpuinstall.errors import GpuInstallError, NoBuildError
+from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
+from gpuinstall.plan import Refusal, choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import PROGRAM_REASONS, error_of
 from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class VersionPins:
     constraints: tuple[str, ...] = ()
     preferred: Mapping[str, str] = field(default_factory=dict)
 
-    def within(self, bounds: tuple[str, ...]) -> VersionPins:
+    def within(self, *bounds: str) -> VersionPins:
         """The same, with further constraints."""
         return replace(self, constraints=(*self.constraints, *bounds))
 
@@ -47,8 +47,9 @@ class VersionPins:
 class LockRequest:
     """One lock to make: for ``machine``, or for the machine that stands for a target, of what ``catalog`` has.
 
-    ``serves`` are the machines that a target's lock has to run on, as far as they are known; ``builds_here`` says that
-    what has no wheel will be built on this very machine.
+    ``serves`` are the machines that a target's lock has to run on, as far as they are known. ``builds_here`` says that
+    what has no wheel will be built on this very machine. ``torch`` and ``python`` are the versions that all the locks
+    share, once they are chosen, and ``settled`` is what the programs came to.
     """
 
     machine: Machine
@@ -56,64 +57,66 @@ class LockRequest:
     catalog: Catalog
     builds_here: bool = True
     serves: tuple[Machine, ...] = ()
+    pins: VersionPins = field(default_factory=VersionPins)
+    torch: str | None = None
+    python: str | None = None
+    settled: Settled | None = None
 
     @classmethod
     def for_target(
         cls, target: Target, request: Request, catalog: Catalog, serves: tuple[Machine, ...] = ()
     ) -> LockRequest:
         """A lock for every machine that a target means, among them those that it ``serves``."""
-        asked = replace(request, backend=target.backend)
-        return cls(machine_for_target(target), asked, catalog, builds_here=False, serves=serves)
+        request = replace(request, backend=target.backend)
+        return cls(machine_for_target(target), request, catalog, builds_here=False, serves=serves)
+
+    def with_torch(self, torch: str) -> LockRequest:
+        """The same, asking for one version of torch."""
+        requirements = pin_torch(self.request.requirements, torch)
+        return replace(self, request=replace(self.request, requirements=requirements))
 
     @property
-    def target(self) -> str:
+    def label(self) -> str:
         """The target as the user named it, or else the system."""
-        system = f"{self.machine.os}-{self.machine.arch}"
-        return str(Target(self.request.backend, self.machine.os, self.machine.arch)) if self.request.backend else system
+        machine, backend = self.machine, self.request.backend
+        return str(Target(backend, machine.os, machine.arch)) if backend else f"{machine.os}-{machine.arch}"
 
     @property
     def builds(self) -> list[Build]:
         """The builds of its platform and backend."""
-        asked = known_backend(self.request.backend)
-        vendor = vendor_for(self.machine, {asked.kind} if asked else ())
+        backend = known_backend(self.request.backend)
+        vendor = vendor_for(self.machine, {backend.kind} if backend else ())
         builds = self.catalog.serving(vendor.kind).builds_for(self.machine.os, self.machine.arch)
         return [build for build in builds if self.request.backend in {build.backend.tag, None}]
 
-    def with_torch(self, torch: str, python: str | None = None) -> LockRequest:
-        """The same with one version of torch, and one Python where it is given."""
-        requirements = pin_torch(self.request.requirements, torch)
-        request = replace(self.request, requirements=requirements, python=python or self.request.python)
-        return replace(self, request=request)
-
-    def plan(self, settled: Settled | None = None) -> Plan:
-        """Choose for it, of what every machine runs that it serves; refused where one of them has to be."""
-        catalog = self.catalog
+    @cached_property
+    def outcome(self) -> Plan | Refusal:
+        """The choice for it, of what every machine runs that it serves; refused where one of them has to be."""
+        wanted = self.with_torch(self.torch).request if self.torch else self.request
+        wanted, catalog = replace(wanted, python=self.python or wanted.python), self.catalog
         for machine in self.serves:
-            plan = choose(machine, self.request, catalog, settled)
-            if plan.choice is None:
+            plan = choose(machine, wanted, catalog, self.settled)
+            if isinstance(plan, Refusal):
                 return plan
             catalog = catalog.only(*plan.runnable)
-        return choose(self.machine, self.request, catalog, settled)
-
-
-@dataclass(frozen=True)
-class PlannedLock:
-    """A lock request with the plan that serves it, and the choice in it; ``settled`` is what its programs came to."""
-
-    request: LockRequest
-    plan: Plan
-    choice: Choice
-    settled: Settled | None = None
+        return choose(self.machine, wanted, catalog, self.settled)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What is to be said of its programs: who wants an older torch, and what could not be the newest."""
-        return tuple(reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS)
+    def plan(self) -> Plan:
+        """The choice for it; raise what a refusal says."""
+        if isinstance(self.outcome, Refusal):
+            raise self.outcome.error(self.machine)
+        return self.outcome
+
+    @property
+    def choice(self) -> Choice:
+        """The build that is chosen; raise what a refusal says."""
+        return self.plan.choice
 
     @property
     def target(self) -> Target:
-        """What the lock is for; its glibc and its macOS are old enough for every machine that runs the build."""
-        machine, build = self.request.machine, self.choice.build
+        """What its lock is for; its glibc and its macOS are old enough for every machine that runs the build."""
+        machine, build = self.machine, self.choice.build
         glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
         macos = max((UV_MACOS, build.macos or MACOS), key=lambda release: int(release.split(".")[0]))
         return Target(build.backend.tag, machine.os, machine.arch, glibc, macos)
@@ -125,44 +128,35 @@ def machine_for_target(target: Target) -> Machine:
     return Machine(target.os, target.arch, "glibc" if linux else None, GLIBC if linux else None)
 
 
-def plan_lock(request: LockRequest, settled: Settled | None = None) -> PlannedLock:
-    """Choose for one lock; raise what a refused plan says."""
-    plan = request.plan(settled)
-    if plan.choice is None:
-        raise refusal(plan, request.machine)
-    return PlannedLock(request, plan, plan.choice, settled)
-
-
-def refusal(plan: Plan, machine: Machine) -> GpuInstallError:
-    """The error that a plan without a choice is, with the plan."""
-    error = error_of(plan, machine) or NoBuildError("refused", "no build fits")
-    error.data = {"plan": plan.to_dict()}
-    return error
-
-
-def plan_locks(requests: Sequence[LockRequest], *, newest: bool = False) -> list[PlannedLock]:
+def agree_on_torch(requests: Sequence[LockRequest], *, newest: bool = False) -> list[LockRequest]:
     """Choose for every lock: the newest torch that all can have, or with ``newest`` the newest of each; one Python.
 
     Raise MachineError or NoBuildError where there is none.
     """
+    alone = [request.choice for request in requests] if newest or len(requests) == 1 else []
     if len(requests) == 1:
-        return [plan_lock(requests[0])]
-    alone = [str(plan_lock(request).choice.build.torch) for request in requests] if newest else []
+        return list(requests)
     shared = ([str(torch)] * len(requests) for torch in common_torches(requests))
-    for torches in [alone] if newest else shared:
+    for torches in [[str(choice.build.torch) for choice in alone]] if newest else shared:
         for python in _pythons(requests):
-            if planned := _all_planned(requests, torches, python):
-                return planned
-    raise _no_common_python() if newest else _disagreement(requests)
+            paired = zip(requests, torches, strict=True)
+            agreed = [replace(request, torch=torch, python=python) for request, torch in paired]
+            if not any(isinstance(request.outcome, Refusal) for request in agreed):
+                return agreed
+    if newest:
+        message = "no Python has the newest torch of every target"
+        raise NoBuildError("no-common-python", message, hint="name one: --python 3.12")
+    raise _disagreement(requests)
 
 
 def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
     """Replace what is asked of torch by one version, except what is asked under a marker."""
     parsed = [(text, parse_requirement(text)) for text in requirements]
-    replaced = [one for text, one in parsed if is_torch(text) and one.marker is None]
-    extras = sorted({extra for one in replaced for extra in one.extra_names})
-    wanted = f"torch[{','.join(extras)}]" if extras else "torch"
-    return (f"{wanted}=={torch.partition('+')[0]}", *(text for text, one in parsed if one not in replaced))
+    replaced = [requirement for text, requirement in parsed if is_torch(text) and requirement.marker is None]
+    extras = sorted({extra for requirement in replaced for extra in requirement.extra_names})
+    name = f"torch[{','.join(extras)}]" if extras else "torch"
+    rest = (text for text, requirement in parsed if requirement not in replaced)
+    return (f"{name}=={torch.partition('+')[0]}", *rest)
 
 
 def is_torch(requirement: str) -> bool:
@@ -172,51 +166,36 @@ def is_torch(requirement: str) -> bool:
 
 def common_torches(requests: Sequence[LockRequest]) -> list[Version]:
     """The torch versions that every platform has a build of, and every request allows, newest first."""
-    return sorted(set.intersection(*map(_torches, requests)), reverse=True)
 
+    def torches(request: LockRequest) -> set[Version]:
+        demands = parse_request(request.request, request.catalog.family, request.machine)
+        return {build.torch for build in request.builds if any(demand.wants(build.torch) for demand in demands)}
 
-def _all_planned(requests: Sequence[LockRequest], torches: Sequence[str], python: str) -> list[PlannedLock]:
-    """Choose one torch for each and one Python for all; nothing where one of them cannot have that."""
-    planned: list[PlannedLock] = []
-    for request, torch in zip(requests, torches, strict=True):
-        plan = request.with_torch(torch, python).plan()
-        if plan.choice is None:
-            return []
-        planned.append(PlannedLock(request, plan, plan.choice))
-    return planned
-
-
-def _torches(request: LockRequest) -> set[Version]:
-    demands = parse_request(request.request, request.catalog.family, request.machine)
-    return {build.torch for build in request.builds if any(demand.wants(build.torch) for demand in demands)}
+    return sorted(set.intersection(*map(torches, requests)), reverse=True)
 
 
 def _pythons(requests: Sequence[LockRequest]) -> list[str]:
     """The Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     first = requests[0]
     demands = parse_request(first.request, first.catalog.family, first.machine)
-    known = {python for one in requests for build in one.builds for python in build.pythons if not python.endswith("t")}
-    newest_first = sorted(known, key=lambda python: int(python.partition(".")[2]), reverse=True)
-    tried = dict.fromkeys((*first.request.preferred_pythons, first.catalog.settled_python, *newest_first))
-    fixed = demands[0].python
-    every = [fixed] if isinstance(fixed, str) else list(tried)
-    return [python for python in every if any(demand.suits(python) for demand in demands)]
-
-
-def _no_common_python() -> NoBuildError:
-    message = "no Python has the newest torch of every target"
-    return NoBuildError("no-common-python", message, hint="name one: --python 3.12")
+    if isinstance(demands[0].python, str):
+        tried = [demands[0].python]
+    else:
+        pythons = {python for request in requests for build in request.builds for python in build.pythons}
+        released = [python for python in pythons if not python.endswith("t")]
+        newest_first = sorted(released, key=lambda python: int(python.partition(".")[2]), reverse=True)
+        tried = [*first.request.preferred_pythons, first.catalog.settled_python, *newest_first]
+    return [python for python in dict.fromkeys(tried) if any(demand.suits(python) for demand in demands)]
 
 
 def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     """Say what each target could have alone."""
-    choices = {request.target: request.plan().choice for request in requests}
-    alone = {target: str(choice.build.torch) if choice else None for target, choice in choices.items()}
-    seen = " · ".join(f"{target} torch {torch or 'none'}" for target, torch in alone.items())
+    choices = {request.label: request.outcome.choice for request in requests}
+    alone = {label: str(choice.build.torch) if choice else None for label, choice in choices.items()}
     return NoBuildError(
         "targets-disagree",
         "no torch version serves all of these targets",
-        evidence=seen,
+        evidence=" · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items()),
         hint="gpuinstall lock --per-target newest   makes each its own newest",
         data={"newest": alone},
     )

@@ -28,7 +28,7 @@ from gpuinstall import process, uv
 from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import LOGIN, explain_failure
+from gpuinstall.lock.uv_failure import LOGIN, Conflict, explain_failure
 from gpuinstall.plan.requirement import Address, parse_requirement
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class ResolverProject:
     pins: VersionPins = field(default_factory=VersionPins)
     folder: Path = Path()
     wheels_only: frozenset[str] = frozenset()
+
+    def within(self, bound: str) -> ResolverProject:
+        """The same within one constraint more."""
+        return replace(self, pins=self.pins.within(bound))
 
     def write(self, folder: Path, scratch: Path) -> None:
         """Write the project and its pages into ``folder``; the empty ones lie in ``scratch``, once for a whole run."""
@@ -113,14 +117,16 @@ class ResolverProject:
         return _run_uv(command, [*self.inputs, *into_file], folder, told, self.addresses)
 
 
-def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any]:
-    """Return uv's lock as a document; raise InstallationError or ConflictError where there is none."""
-    return tomli.loads(LOGIN.sub("", _resolved(project, session)))
+def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
+    """Return uv's lock as a document; raise InstallationError where there is none for want of something else."""
+    text = _resolved(project, session)
+    return text if isinstance(text, Conflict) else tomli.loads(LOGIN.sub("", text))
 
 
-def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions:
+def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions | Conflict:
     """The same for the versions alone, with who asked for each."""
-    return parse_versions(_resolved(project, session, reasons=True))
+    text = _resolved(project, session, reasons=True)
+    return text if isinstance(text, Conflict) else parse_versions(text)
 
 
 def simple_page(wheels: Iterable[Wheel]) -> str:
@@ -150,12 +156,15 @@ def _located(text: str, folder: Path) -> str:
     return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
 
 
-def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str:
+def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str | Conflict:
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session, reasons=reasons)
-    if not done.ok:
-        raise explain_failure(done.err, project.unlisted)
-    return done.out
+    if done.ok:
+        return done.out
+    failure = explain_failure(done.err, project.unlisted)
+    if isinstance(failure, Conflict):
+        return failure
+    raise failure
 
 
 def _run_uv(

@@ -6,13 +6,16 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from gpuinstall.errors import GpuInstallError
 
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 """Who logs in at an address that uv names."""
@@ -40,18 +43,23 @@ _OF_THE_WORLD = (
 )
 
 
-class ConflictError(NoBuildError):
-    """The requirements cannot be had together with the torch that was chosen."""
+@dataclass(frozen=True)
+class Conflict:
+    """Requirements that cannot be had together, or not with the torch that was chosen.
+
+    It is a value where another choice may still serve, and its ``error`` is raised where none does.
+    """
+
+    error: GpuInstallError
+
+    @property
+    def why(self) -> str:
+        """What stands against what."""
+        return self.error.why or self.error.message
 
 
-class UnlistedError(ConflictError):
-    """One of PyTorch's packages is demanded, and no source of its own has it."""
-
-    exit_code = InstallationError.exit_code
-
-
-def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
-    """Turn uv's failure into an error of ours: a build, no network, no such package, or a contradiction.
+def explain_failure(message: str, unlisted: Collection[str] = ()) -> InstallationError | Conflict:
+    """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
     ``unlisted`` are packages that no source of the family has.
     """
@@ -65,12 +73,13 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> GpuInstallE
     if explained := _of_one_package(message, cause, unlisted):
         return explained
     if "No solution found" in message:
-        return ConflictError(
+        error = NoBuildError(
             "requirements-conflict",
             "the requirements do not go together, or not with this machine",
             why=cause,
             hint="ask for fewer versions: gpuinstall install --only torch",
         )
+        return Conflict(error)
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
 
 
@@ -95,27 +104,25 @@ def build_failure(message: str) -> InstallationError | None:
     )
 
 
-def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> GpuInstallError | None:
+def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> InstallationError | Conflict | None:
     """What stands against one package, whatever else is asked for."""
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
-        return _unlisted(min(absent), cause)
+        package = min(absent)
+        error = InstallationError(
+            "family-unlisted",
+            f"{package} is one of PyTorch's packages, and no source of torch has it",
+            why=cause,
+            hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
+        )
+        return Conflict(error)
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
-        return ConflictError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
+        return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package = missing[1]
         return InstallationError(
             "package-not-found", f"no index here has a package called {package}", hint="check the name"
         )
     return None
-
-
-def _unlisted(package: str, cause: str) -> UnlistedError:
-    return UnlistedError(
-        "family-unlisted",
-        f"{package} is one of PyTorch's packages, and no source of torch has it",
-        why=cause,
-        hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
-    )
 
 
 def _needs_torch(package: str) -> InstallationError:

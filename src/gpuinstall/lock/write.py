@@ -13,7 +13,7 @@ from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, best, judge, locks_in, read_locks
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.lock.plan_and_resolve import plan_and_resolve, resolve_held
+from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
 
@@ -82,11 +82,8 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     if kept := _serving(options):
         return [_unchanged(lock, options, session) for lock in kept]
-    if options.upgrade:
-        resolutions = plan_and_resolve(options.requests, session, newest=options.newest)
-    else:
-        locks = [lock for lock in read_locks(options.folder) if lock.evidence]
-        resolutions = resolve_held(options.requests, locks, session, moving=options.moving, newest=options.newest)
+    held = [] if options.upgrade else [lock for lock in read_locks(options.folder) if lock.evidence]
+    resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
         resolutions = _meant_apart(resolutions, options.requests[0].catalog.family)
     changes = [_changes(one, options.folder) for one in resolutions]
@@ -136,7 +133,7 @@ def _serving(options: LockOptions) -> list[Lock]:
 
 def _serving_one(locks: Sequence[Lock], request: LockRequest) -> Fit | None:
     """Find the lock that serves a request: the one named after its target, or the best for its machine."""
-    named = [lock for lock in locks if request.request.backend is None or lock.target == request.target]
+    named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
     return best(judge(named, request.machine, request.request, request.catalog, exact=True))
 
 
@@ -176,11 +173,11 @@ def _readable(path: Path) -> Lock | None:
 def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[VersionChange]], session: Session) -> None:
     """Say what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
     for one, changed in zip(resolutions, changes, strict=True):
-        choice = one.planned.choice
+        choice = one.choice
         session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}")
         for each in changed:
             session.reporter.step("", str(each))
-    for remark in dict.fromkeys(remark for one in resolutions for remark in one.planned.remarks):
+    for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
         session.reporter.step("Build", remark)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.page.classes import DriverRange, Kind, Platform
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
     from gpuinstall.plan.values import Choice, Rejection
 
     Kinds = tuple[Kind, ...]

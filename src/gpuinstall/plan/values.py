@@ -91,23 +91,12 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Plan document."""
-<<<<<<< HEAD
-        return {
-            "schema": PLAN_DOCUMENT,
-            "status": self.status,
-            "build": _written_choice(self.choice),
-            "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in self.gpus],
-            "reasons": [reason._asdict() for reason in self.reasons],
-            "rejected": [_written_rejection(rejection) for rejection in self.rejected],
-            "warnings": [warning._asdict() for warning in self.warnings],
-=======
         choice = {
             "torch": str(self.choice.build.torch),
             "backend": self.choice.build.backend.tag,
             "index": self.choice.index,
             "python": self.choice.python,
             "requirements": list(self.choice.requirements),
->>>>>>> a8e3009 (Make a refusal a value of its own: a plan has a choice)
         }
         return _document(self, choice)
 
@@ -148,7 +137,7 @@ class Refusal:
 
 def _document(plan: Plan | Refusal, build: dict[str, Any] | None) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
+        "schema": PLAN_DOCUMENT,
         "status": plan.status,
         "build": build,
         "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in plan.gpus],

@@ -28,7 +28,7 @@ from gpuinstall.install.inspection import ExistingEnvironment
 from gpuinstall.install.options import InstallOptions
 from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
@@ -149,10 +149,10 @@ def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked: 
 
 def test_the_narrowed_catalogue_of_a_second_attempt_is_decided_upon_alike() -> None:
     plan = choose(MACHINE, OPTIONS.request, CATALOG)
-    assert plan.choice
+    assert isinstance(plan, Plan)
     rest = replace(CATALOG, builds=tuple(build for build in CATALOG.builds if build.torch != plan.choice.build.torch))
     again = replace(OPTIONS, upgrade=True)
     second = decide(environment(NEWER, NEWER), (), choose(MACHINE, OPTIONS.request, rest), again)
     assert isinstance(second.lock, Resolve)
-    assert second.lock.plan.choice
+    assert isinstance(second.lock.plan, Plan)
     assert second.lock.plan.choice.build.torch < plan.choice.build.torch

@@ -3,15 +3,11 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
+from gpuinstall.lock.obstacles import held_back, torches_wanted, who_wants
 from gpuinstall.lock.programs import ListedProgram
-from gpuinstall.lock.proposal import Proposal, held_back, torches_wanted, who_wants
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
-
-
-def proposal(torch: str = "", painter: str = "") -> Proposal:
-    versions = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", ()), "brush": ("1.0", ())}
-    return Proposal(Version("2.13.0"), versions, {"torch": torch, "painter": painter})
+VERSIONS = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", ()), "brush": ("1.0", ())}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +21,7 @@ def proposal(torch: str = "", painter: str = "") -> Proposal:
     ],
 )
 def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: str) -> None:
-    assert who_wants(proposal(torch=told), [PAINTER]) == expected
+    assert who_wants(VERSIONS, {"torch": told}, [PAINTER]) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,12 +43,12 @@ def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: 
     ],
 )
 def test_what_keeps_a_program_old_is_read_from_uvs_account(told: str, expected: str) -> None:
-    assert list(held_back({"painter": "2.0"}, proposal(painter=told), [PAINTER])) == [expected]
+    assert list(held_back({"painter": "2.0"}, {"painter": told}, [PAINTER])) == [expected]
 
 
 def test_a_program_at_its_newest_is_not_mentioned() -> None:
-    assert list(held_back({"painter": "4.0"}, proposal(), [PAINTER])) == []
-    assert list(held_back({}, proposal(), [PAINTER])) == []
+    assert list(held_back({"painter": "4.0"}, {}, [PAINTER])) == []
+    assert list(held_back({}, {}, [PAINTER])) == []
 
 
 def test_the_torches_that_are_wanted_are_those_of_packages() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.request import LockRequest, pin_torch, plan_locks
+from gpuinstall.lock.request import LockRequest, agree_on_torch, pin_torch
 from gpuinstall.lock.target import Target
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -19,7 +19,7 @@ def lock_requests(
 
 
 def torches(requests: list[LockRequest], *, newest: bool = False) -> list[str]:
-    return [str(planned.choice.build.torch) for planned in plan_locks(requests, newest=newest)]
+    return [str(planned.choice.build.torch) for planned in agree_on_torch(requests, newest=newest)]
 
 
 def test_several_targets_get_the_newest_torch_that_all_can_have() -> None:
@@ -30,10 +30,10 @@ def test_several_targets_get_the_newest_torch_that_all_can_have() -> None:
 
 
 def test_one_python_serves_all() -> None:
-    planned = plan_locks(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
+    planned = agree_on_torch(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
     assert len({each.choice.python for each in planned}) == 1
-    assert {each.choice.python for each in plan_locks(lock_requests("cu126", "cpu", python="3.11"))} == {"3.11"}
-    assert {each.choice.python for each in plan_locks(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))} <= {
+    assert {each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))} == {"3.11"}
+    assert {each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))} <= {
         "3.11",
         "3.12",
     }
@@ -46,7 +46,7 @@ def test_a_pinned_torch_holds_for_all() -> None:
 def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest() -> None:
     disagreeing = lock_requests("cu118", "cu132")
     with pytest.raises(NoBuildError) as caught:
-        plan_locks(disagreeing)
+        agree_on_torch(disagreeing)
     assert caught.value.code == "targets-disagree"
     assert "cu118" in (caught.value.evidence or "")
     assert torches(disagreeing, newest=True)[0] == torches(lock_requests("cu118"))[0]

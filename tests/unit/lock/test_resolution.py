@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.lock import LockedFile, unknown_hash
-from gpuinstall.lock.request import LockRequest, plan_lock
-from gpuinstall.lock.resolution import check_provenance, check_unbuilt, fitting, foreseen_files, locked_files
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolution import check_provenance, check_unbuilt, foreseen_files, locked_files
 from gpuinstall.lock.target import Target
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -109,4 +110,4 @@ def test_a_file_is_foreseen_where_its_version_is_pinned_and_no_hash_is_known(
     wheels: tuple[Wheel, ...], expected: list[LockedFile]
 ) -> None:
     request = LockRequest.for_target(Target("cu126"), Request(("torch==2.14.1",)), frozen_catalog())
-    assert foreseen_files(plan_lock(request), {"torch": wheels}) == expected
+    assert foreseen_files(request, {"torch": wheels}) == expected

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import GpuInstallError, InstallationError
 from gpuinstall.install.stage import failure
-from gpuinstall.lock.uv_failure import ConflictError, UnlistedError, build_failure, explain_failure
+from gpuinstall.lock.uv_failure import Conflict, build_failure, explain_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
@@ -32,38 +37,44 @@ COMPILER = """  × Failed to build `fastlib==1.0`
 INDEX = "× Failed to build `fastlib==1.0`\n╰─▶ error sending request for url (https://index.example/setuptools/)"
 
 
+def failed(message: str) -> InstallationError:
+    error = explain_failure(message)
+    assert isinstance(error, InstallationError)
+    return error
+
+
+def conflict(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
+    found = explain_failure(message, unlisted)
+    assert isinstance(found, Conflict)
+    return found.error
+
+
 def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
     said = CONFLICT.replace("there is no version of triton==3.8.0", "there are no versions of torchtriton")
-    error = explain_failure(said, {"torchtriton", "torchdata"})
-    assert isinstance(error, UnlistedError)
+    error = conflict(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
     assert "gpuinstall install torchtriton" in (error.hint or "")
-    assert not isinstance(explain_failure(said, {"torchdata"}), UnlistedError)
+    assert conflict(said, {"torchdata"}).code == "requirements-conflict"
 
 
 def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
-    assert isinstance(explain_failure(CONFLICT), ConflictError)
-    assert explain_failure(CONFLICT).exit_code == 3
-    missing = explain_failure(
+    assert conflict(CONFLICT).exit_code == 3
+    missing = failed(
         "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
     )
     assert (missing.code, missing.exit_code) == ("package-not-found", 4)
     assert "nosuch" in missing.message
-    silent = explain_failure(
-        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
-    )
+    silent = failed("error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)")
     assert (silent.code, silent.exit_code) == ("network", 4)
 
 
 def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
-    error = explain_failure(
-        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
-    )
+    error = failed("error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)")
     assert (error.code, error.exit_code) == ("http-status", 4)
 
 
 def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
-    why = explain_failure(CONFLICT).why or ""
+    why = conflict(CONFLICT).why or ""
     assert "\n" not in why
     assert "╰" not in why
     assert "cause:" not in why
@@ -71,20 +82,16 @@ def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
 
 
 def test_anything_else_is_an_installation_that_failed() -> None:
-    error = explain_failure("error: the sky is falling")
-    assert isinstance(error, InstallationError)
-    assert error.why == "the sky is falling"
+    assert failed("error: the sky is falling").why == "the sky is falling"
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
-    error = explain_failure(
-        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
-    )
+    error = failed("error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`")
     assert (error.code, error.exit_code) == ("not-writable", 4)
     assert "UV_CACHE_DIR" in (error.hint or "")
 
 
-@pytest.mark.parametrize("explain", [failure, explain_failure, build_failure])
+@pytest.mark.parametrize("explain", [failure, failed, build_failure])
 def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object) -> None:
     assert callable(explain)
     error = explain(COMPILER)
@@ -107,4 +114,4 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
 
 def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package() -> None:
     assert build_failure(INDEX) is None
-    assert explain_failure(INDEX).code == "network"
+    assert failed(INDEX).code == "network"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.page.classes import Platform
     from gpuinstall.page.table import Answer, Table
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
 
 LARGEST = 400_000
 
@@ -56,7 +56,7 @@ def filled(text: str, machine: Machine) -> str:
     return text.replace("{driver}", str(driver)).replace("{cuda}", str(row[1]) if row else "")
 
 
-def assert_equal(answer: Answer | None, plan: Plan, machine: Machine) -> None:
+def assert_equal(answer: Answer | None, plan: Plan | Refusal, machine: Machine) -> None:
     """Compare what is chosen, how each kind runs it, and every sentence, with the tool's own."""
     assert answer is not None, machine
     build = plan.choice and (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 ARM = machine("H100", arch="aarch64")
 
 
-def plan(asked: Machine, *requirements: str, catalog: Catalog | None = None, **request: Any) -> Plan:
+def plan(asked: Machine, *requirements: str, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
     return choose(asked, Request(requirements, **request), catalog or frozen_catalog())
 
 
-def installed(made: Plan) -> tuple[str, ...]:
+def installed(made: Plan | Refusal) -> tuple[str, ...]:
     return made.choice.requirements if made.choice else ()
 
 

@@ -11,7 +11,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Environment, Gpu
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
 
-def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan:
+def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
     return choose(asked, Request(**request), catalog or frozen_catalog())
 
 
-def installed(made: Plan) -> tuple[str, str | None]:
+def installed(made: Plan | Refusal) -> tuple[str, str | None]:
     assert made.choice is not None
     return made.choice.requirements[0], made.choice.index
 

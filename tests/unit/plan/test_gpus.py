@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Machine, MigDevice
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
@@ -21,11 +21,11 @@ from tests.unit.plan.machines import card, machine
 MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
 
 
-def plan(asked: Machine, **request: Any) -> Plan:
+def plan(asked: Machine, **request: Any) -> Plan | Refusal:
     return choose(asked, Request(**request), frozen_catalog())
 
 
-def build(made: Plan) -> str | None:
+def build(made: Plan | Refusal) -> str | None:
     return made.choice.build.name if made.choice else None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Environment
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
 
-def plan(asked: Machine, *requirements: str, **request: object) -> Plan:
+def plan(asked: Machine, *requirements: str, **request: object) -> Plan | Refusal:
     return choose(asked, Request(requirements or ("torch",), **request), frozen_catalog())  # type: ignore[arg-type]
 
 
-def build(made: Plan) -> str | None:
+def build(made: Plan | Refusal) -> str | None:
     return made.choice.build.name if made.choice else None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.machine import Driver
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from gpuinstall.vendors.nvidia.code import split_code
 from gpuinstall.versions import DriverVersion
@@ -37,12 +37,12 @@ REQUESTS = [
 ]
 
 
-def torch(plan: Plan) -> Version:
+def torch(plan: Plan | Refusal) -> Version:
     assert plan.choice is not None
     return plan.choice.build.torch
 
 
-def served(plan: Plan, asked: Machine) -> Machine:
+def served(plan: Plan | Refusal, asked: Machine) -> Machine:
     running = {run.index for run in plan.gpus if run.how != "none"}
     return replace(asked, gpus=tuple(gpu for gpu in asked.gpus if gpu.index in running))
 
@@ -55,7 +55,7 @@ def answers() -> list[tuple[Machine, Request, Plan]]:
     for names, driver, (os, arch), request in random.Random(7).sample(points, 2000):
         asked = machine(*names, driver=driver, os=os, arch=arch)
         plan = choose(asked, request, frozen_catalog())
-        if plan.choice is not None:
+        if isinstance(plan, Plan):
             found.append((served(plan, asked), request, plan))
     return found
 

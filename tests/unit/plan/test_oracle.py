@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
@@ -213,14 +213,14 @@ def grid() -> list[Point]:
     return random.Random(5).sample(points, 4000)
 
 
-def served(made: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def served(made: Plan | Refusal) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if made.choice is None:
         return None
     return tuple(run.index for run in made.gpus if run.how != "none"), made.choice.build.torch.release
 
 
 @cache
-def answers(points: int) -> list[tuple[Point, Plan]]:
+def answers(points: int) -> list[tuple[Point, Plan | Refusal]]:
     catalog = frozen_catalog()
     return [(point, choose(point.machine(), point.request, catalog)) for point in grid()[:points]]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.candidates import Candidate, judge_build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
@@ -41,11 +41,11 @@ def make(names: list[str], driver: str, system: tuple[str, str]) -> Machine:
     return machine(*names, driver=driver, os=system[0], arch=system[1])
 
 
-def plan(asked: Machine, request: Request | None = None) -> Plan:
+def plan(asked: Machine, request: Request | None = None) -> Plan | Refusal:
     return choose(asked, request or Request(), load_catalog())
 
 
-def torch(made: Plan) -> Version:
+def torch(made: Plan | Refusal) -> Version:
     assert made.choice is not None
     return made.choice.build.torch
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
-def plan(pythons: tuple[str, ...] | None, **request: Any) -> Plan:
+def plan(pythons: tuple[str, ...] | None, **request: Any) -> Plan | Refusal:
     return choose(machine("RTX 4090", pythons=pythons), Request(**request), frozen_catalog())
 
 
-def chosen(made: Plan) -> tuple[str, str] | None:
+def chosen(made: Plan | Refusal) -> tuple[str, str] | None:
     return (made.choice.build.name, made.choice.python) if made.choice else None
 
 

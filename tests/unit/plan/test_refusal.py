@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.plan import choose
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan import Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
@@ -75,7 +74,8 @@ def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network(
     made = choose(asked, Request(requirements=("torch==2.14.1+cu126",)), with_only_the_default_index())
 
     assert (made.exit_code, made.reasons[0].code) == (4, "unreachable")
-    assert isinstance(error_of(made, asked), InstallationError)
+    assert isinstance(made, Refusal)
+    assert isinstance(made.error(asked), InstallationError)
 
 
 def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.pages import parse_folder
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
 
 
-def code(made: Plan, name: str) -> str:
+def code(made: Plan | Refusal, name: str) -> str:
     return next(rejection.code for rejection in made.rejected if rejection.build.name == name)
 
 
-def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan:
+def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
     return choose(asked, Request(**request), catalog or frozen_catalog())
 
 

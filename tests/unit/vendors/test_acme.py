@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.unit.plan.machines import card, machine
 from tests.unit.vendors.acme import acme_catalog, acme_machine, register_acme
@@ -17,7 +17,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     register_acme(monkeypatch)
 
 
-def plan(*architectures: str, request: Request | None = None) -> Plan:
+def plan(*architectures: str, request: Request | None = None) -> Plan | Refusal:
     return choose(acme_machine(*architectures), request or Request(), acme_catalog())
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Refusal
 
 NO_NVIDIA = no_nvml() | no_libcuda()
 DOCKER = {
@@ -242,9 +242,9 @@ def read(folder: Path, files: Mapping[str, str]) -> Machine:
     return read_machine(source=recording(folder, NO_NVIDIA, files))
 
 
-def planned(machine: Machine, backend: str | None = None) -> Plan:
+def planned(machine: Machine, backend: str | None = None) -> Plan | Refusal:
     return choose(machine, Request(backend=backend), frozen_catalog())
 
 
-def outcome(plan: Plan) -> str:
+def outcome(plan: Plan | Refusal) -> str:
     return plan.choice.build.name if plan.choice else plan.reasons[0].code

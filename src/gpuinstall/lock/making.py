@@ -1,0 +1,144 @@
+"""The making of locks: of what the sources list today, or close to what the locks of a folder hold."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.lock.live_index import ask_live_index
+from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.request import VersionPins, agree_on_torch
+from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.plan.requirement import parse_requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.session import Session
+    from gpuinstall.web import UnreachableError
+
+
+def resolve_locks(
+    requests: Sequence[LockRequest],
+    session: Session,
+    *,
+    held: Sequence[Lock] = (),
+    moving: Collection[str] = (),
+    newest: bool = False,
+) -> list[Resolution]:
+    """Choose from what the sources list today and resolve; the versions of ``held`` stay where nothing is against them.
+
+    With ``moving`` those packages alone may move, and torch only with them; with ``newest`` each lock has its own
+    torch. Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails, and
+    UsageError for a package that is to move and that no lock has.
+    """
+    *nearest, freest = _attempts(requests, held, moving)
+    for attempt in nearest:
+        answer = _resolve_live(attempt, session, newest=newest)
+        if not isinstance(answer, Conflict):
+            return answer
+    answer = _resolve_live(freest, session, newest=newest)
+    if isinstance(answer, Conflict):
+        raise answer.error
+    return answer
+
+
+def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
+    with ask_live_index(requests, session) as index:
+        # Loaded while the servers answer.
+        from gpuinstall.lock.agreement import agree_with_code
+        from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+
+        live, unreachable = index.read()
+    live = [replace(request, pins=request.pins.within(*request.request.constraints)) for request in live]
+    answer: list[Resolution] | Conflict
+    try:
+        if unreachable:
+            answer = _from_cache(live, session, unreachable, newest=newest)
+        else:
+            answer = agree_with_code(live, session, newest=newest)
+        for resolution in [] if isinstance(answer, Conflict) else answer:
+            request, backend = resolution.request, resolution.choice.build.backend.tag
+            site = this_site(backend, resolution.versions, request.machine, session.environment)
+            check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
+    except (NoBuildError, MachineError) as error:
+        answer = Conflict(error)
+    if isinstance(answer, Conflict) and (silent := _silent_index(requests, session, newest=newest)):
+        raise silent
+    return answer
+
+
+def _from_cache(
+    requests: Sequence[LockRequest], session: Session, unreachable: UnreachableError, *, newest: bool
+) -> list[Resolution]:
+    """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
+    from gpuinstall.lock.agreement import agree
+
+    try:
+        agree_on_torch(requests, newest=newest)
+    except InstallationError:
+        raise unreachable from None
+    with suppress(InstallationError, NoBuildError):
+        answer = agree(requests, session.from_cache(), newest=newest)
+        if not isinstance(answer, Conflict):
+            session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
+            return answer
+    raise unreachable
+
+
+def _silent_index(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> UnreachableError | None:
+    """The torch index, where it does not answer and the request would be served if it did."""
+    silent = session.client.unreachable(session.sources.torch_index)
+    if silent:
+        with suppress(MachineError, NoBuildError):
+            agree_on_torch(requests, newest=newest)
+            return silent
+    return None
+
+
+def _attempts(
+    requests: Sequence[LockRequest], held: Sequence[Lock], moving: Collection[str]
+) -> Iterator[Sequence[LockRequest]]:
+    """What to try one after the other: with the torch and the Python that are locked, then with any."""
+    versions = {name: version for lock in held for name, version in lock.versions.items()}
+    for name in moving:
+        if name not in versions:
+            raise UsageError("not-locked", f"no lock here has a package called {name}", hint="check the name")
+        del versions[name]
+    if not versions:
+        yield requests
+        return
+    if moving or not _asks_for_new_programs(requests[0], held):
+        family = requests[0].catalog.family
+        members = sorted(name for name in versions if name in family) if "torch" in versions else []
+        rest = {name: version for name, version in versions.items() if name not in family}
+        pins = VersionPins(tuple(f"{name}=={_public(versions[name])}" for name in members), rest)
+        yield [replace(_with_locked_torch(request, held, versions), pins=pins) for request in requests]
+    if not moving:
+        yield [replace(request, pins=VersionPins((), versions)) for request in requests]
+
+
+def _with_locked_torch(request: LockRequest, held: Sequence[Lock], versions: Mapping[str, str]) -> LockRequest:
+    """Ask for the torch and the Python of the lock of the same target, or of any, where the request allows them."""
+    lock = next((lock for lock in held if lock.target == request.label), held[0])
+    pythons = (*([lock.python] if lock.python else []), *request.request.preferred_pythons)
+    request = replace(request, request=replace(request.request, preferred_pythons=pythons))
+    torch = _public(lock.versions.get("torch", "")) if "torch" in versions else ""
+    named = [one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"]
+    return request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
+
+
+def _asks_for_new_programs(request: LockRequest, held: Sequence[Lock]) -> bool:
+    """Say whether a program is named that no lock was made for: its version comes before that of torch."""
+    locked = frozenset[str]().union(*(lock.asked for lock in held))
+    named = request.request.requirements
+    return names_programs(text for text in named if parse_requirement(text).name not in locked)
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]

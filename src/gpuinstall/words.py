@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import another_maker, find_product
-from gpuinstall.catalog.gpus import NamedGpu, find_other
+from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.support import condensed, known_drivers, served, support_of
@@ -39,14 +38,12 @@ def machine_in_words(
 
 def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
     """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
-    others = {name: other for name in gpus if (other := _other(name))}
-    system = os or next((other.chip.os for other in others.values() if other.chip.os), None)
+    named = [find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
+    system = os or next((gpu.os for gpu in named if gpu.os), None)
     system = system or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
     if arch or system == "macos":
         return system, arch or "arm64"
-    own = (name for name in gpus if not _ARCHITECTURE.fullmatch(name.lower()) and name not in others)
-    named = [find_product(name) for name in own]
-    return system, "aarch64" if named and all(product.arm for product in named) else "x86_64"
+    return system, "aarch64" if named and all(gpu.arm for gpu in named) else "x86_64"
 
 
 def driver_in_words(text: str) -> DriverVersion:
@@ -66,17 +63,15 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
     """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
     if exact := _ARCHITECTURE.fullmatch(name.lower()):
         return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")
-    if other := _other(name):
-        chip = other.chip
-        said = f"{chip.brand} {other.name}"
-        return Gpu(index, said, found_via="words", vendor=chip.maker, architecture=chip.architecture)
-    product = find_product(name)
-    return Gpu(index, f"NVIDIA {product.name}", compute_capability=product.capability, found_via="words")
-
-
-def _other(name: str) -> NamedGpu | None:
-    """Find a GPU of another maker; what its names look like is known without reading them all."""
-    return find_other(name) if another_maker(name) else None
+    named = find_gpu(name)
+    return Gpu(
+        index,
+        f"{named.brand} {named.name}",
+        compute_capability=named.capability,
+        found_via="words",
+        vendor=None if named.capability else named.maker,
+        architecture=named.architecture,
+    )
 
 
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:

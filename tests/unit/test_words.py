@@ -140,5 +140,5 @@ def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand(chip
 def test_a_name_that_is_nvidias_and_apples_is_not_guessed() -> None:
     error = refused("M4", driver="535")
 
-    assert (error.code, error.hint) == ("gpu-ambiguous", 'say "Tesla M4" for NVIDIA\'s, "Apple M4" for Apple\'s')
+    assert (error.code, error.hint) == ("gpu-ambiguous", 'say --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)')
     assert machine_in_words(("M3",)).os == "macos"

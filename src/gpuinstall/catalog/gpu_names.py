@@ -1,7 +1,8 @@
 """A GPU found by its name, as people, shops, ``nvidia-smi``, MIG, vGPU and cluster labels write it.
 
 A name is read exactly, or as the same model in another form (laptop, PCIe, 80 GB), or as part of longer names; where
-those have chips of different capability it is ambiguous, never guessed.
+those run different code it is ambiguous, never guessed. Each maker's names are read alike; a number that several makers
+sell is ambiguous too.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.gpus import Product, brands, other_makers, products
+from gpuinstall.catalog.gpus import load_gpus, name_tables, other_chips, products
 from gpuinstall.errors import NoBuildError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from gpuinstall.catalog.gpus import OtherMaker
+    from gpuinstall.catalog.gpus import NameTable
+    from gpuinstall.versions import ComputeCapability
 
 FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|shared|graphics|device|"
     r"developer|kit|module|nvgpu"
 )
 """The words of a name that tell one form of a model from another."""
+_SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
+"""The words before a number that people leave out: 780M is one of two makers, 7900 XTX of one."""
 _CUT_SHORT = re.compile(r"\S*(\.{3}|…)\s*$")
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
@@ -34,114 +38,163 @@ _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, "
     "where 8.9 is --gpu sm_89"
 )
+_NEAR = 0.75
+"""The least likeness of a suggestion: a name of four letters, such as B580, may differ in one of them."""
+
+
+class NamedGpu(NamedTuple):
+    """A GPU by its name: a product, its chip, or the name of its code.
+
+    NVIDIA's have a ``capability``, others an ``architecture``. ``os`` is the only system that has it; ``arm``: it is
+    sold beside 64-bit ARM processors alone.
+    """
+
+    name: str
+    chip: str
+    maker: str
+    brand: str
+    capability: ComputeCapability | None = None
+    architecture: str | None = None
+    os: str | None = None
+    arm: bool = False
+
+    @property
+    def code(self) -> str:
+        """The name of the code that it runs."""
+        return self.capability.sm if self.capability else str(self.architecture)
+
+    @property
+    def full_name(self) -> str:
+        """Its name with its maker's before it, which NVIDIA's products do without."""
+        return self.name if self.capability or self.name.startswith(self.brand) else f"{self.brand} {self.name}"
 
 
 class _Listed(NamedTuple):
-    """A product; the words of its name, written as one too, without its form, and as every run of words in it."""
+    """A GPU; the words of its name, written as one too, without its form, and as every run of words in it."""
 
-    product: Product
+    gpu: NamedGpu
     words: tuple[str, ...]
+    counted: Counter[str]
     name: str
     model: str
     runs: frozenset[str]
 
 
-def find_product(name: str) -> Product:
-    """Find a GPU by its name; raise UsageError for none or several, NoBuildError for one of another maker.
+@cache
+def find_gpu(name: str) -> NamedGpu:
+    """Find a GPU by its name; raise UsageError for none or several, NoBuildError for one that no build is known for.
 
-    The product has the name as it was said where that leads to several of one capability.
+    It has the name as it was written where that leads to several that run the same code.
     """
-    found = _found(name)
-    if maker := another_maker(name):
-        message = f"{name!r} is {maker.maker}'s, and no GPU that builds are known for"
-        raise NoBuildError("gpu-not-supported", message, hint=maker.instead)
-    if not found:
-        raise UsageError("gpu-unknown", f"no GPU that is known is called {name!r}", hint=_nearest(name))
-    if len({product.capability for product in found}) > 1:
-        raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {_examples(found)}")
-    names = {product.name for product in found}
-    return found[0] if len(names) == 1 else found[0]._replace(name=_as_said(name))
-
-
-def another_maker(name: str) -> OtherMaker | None:
-    """Find the other maker that gives its GPUs such a name; raise UsageError where it is just one of NVIDIA's too."""
     text = _spaced(name)
-    words = _words(text)
-    if words != tuple(text.split()):
-        return None
-    maker = next((maker for maker in other_makers() if re.search(maker.names, text)), None)
-    if maker and (found := _of_that_name(words)):
-        hint = f"say {_quoted(found[0].name)} for NVIDIA's, {_quoted(f'{maker.maker} {name}')} for {maker.maker}'s"
-        raise UsageError("gpu-ambiguous", f"{name!r} is a name of NVIDIA's and of {maker.maker}'s", hint=hint)
-    return maker
+    makers = _makers(text)
+    matches = [gpu for gpus in _by_maker(name, makers).values() for gpu in gpus]
+    brands = {table.brand for table in makers}
+    rows = (row for row in load_gpus()["no_builds"] if row["maker"] in brands and re.search(row["names"], text))
+    if (row := next(rows, None)) and (row["older"] or not matches):
+        theirs = [table for table in makers if table.brand == row["maker"] and not row["older"]]
+        hint = (_suggestion(text, theirs) if theirs else None) or row["instead"]
+        raise NoBuildError("gpu-not-supported", f"no build of torch is known for {row['maker']}'s {name}", hint=hint)
+    if not matches:
+        raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=_suggestion(text, makers) or _ASK_THE_DRIVER)
+    if len({gpu.code for gpu in matches}) > 1:
+        raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {_examples(matches)}")
+    first = matches[0]
+    return first if len({gpu.name for gpu in matches}) == 1 else first._replace(name=_as_written(name, first.brand))
 
 
-def _found(name: str) -> list[Product]:
+def _makers(text: str) -> Sequence[NameTable]:
+    """Choose whose names to look through: those of the makers that a word of it belongs to, else all."""
+    words = {*text.split()}
+    return [table for table in name_tables() if words & table.marks] or name_tables()
+
+
+def _by_maker(name: str, makers: Sequence[NameTable]) -> dict[str, list[NamedGpu]]:
+    """Find the GPUs of each maker; the makers whose GPU has just this number come before those with a longer one."""
+    matches = {table.maker: gpus for table in makers if (gpus := _of_maker(name, table))}
+    if len(matches) < 2:
+        return matches
+    numbers = {table.maker: _number(_words(_spaced(name), table)) for table in makers}
+    exact = {
+        maker: gpus
+        for maker, gpus in matches.items()
+        if any(_number(listed.words) == numbers[maker] for listed in _listed(maker) if listed.gpu in gpus)
+    }
+    return exact or matches
+
+
+def _of_maker(name: str, table: NameTable) -> list[NamedGpu]:
     if _CUT_SHORT.search(name):
-        return _beginning(name) or _found(_CUT_SHORT.sub("", name))
-    return next(filter(None, map(_matching, _readings(_spaced(name)))), [])
+        return _beginning(name, table) or _of_maker(_CUT_SHORT.sub("", name), table)
+    readings = dict.fromkeys(_readings(_spaced(name), table))
+    return next(filter(None, (_matching(words, table.maker) for words in readings)), [])
 
 
-def _readings(text: str) -> Iterator[tuple[str, ...]]:
+def _readings(text: str, table: NameTable) -> Iterator[tuple[str, ...]]:
     """Read a name as it is, then as a slice of a card, as a virtual GPU, and without a brand said for good measure."""
     card = _MIG.sub("", text)
     whole = _VGPU.sub("", card)
     board = re.sub(r"(?<=\d)[a-z]{1,2}$", "", whole) if whole != card else whole
     for reading in (text, card, whole, board, text.replace("quadro ", "")):
-        yield _words(reading)
+        yield _words(reading, table)
 
 
-def _matching(words: tuple[str, ...]) -> list[Product]:
-    """Find the products with just this name, else of this model, else those whose name has it in it."""
-    model = "".join(_bare(words))
-    same = _of_that_name(words)
-    if same or len(model) < 2 or not re.search(r"\d", model):
+def _matching(words: tuple[str, ...], maker: str) -> list[NamedGpu]:
+    """Find the GPUs with just this name, else of this model, else those whose name has it in it, whole or lettered."""
+    bare, listed = _bare(words), _listed(maker)
+    squeezed, model = "".join(words), "".join(bare)
+    if len(model) < 2:
+        return []
+    same = [entry.gpu for entry in listed if entry.name == squeezed]
+    same = same or [entry.gpu for entry in listed if entry.model == model]
+    if same or not re.search(r"\d", model):
         return same
-    return _containing(words) or _containing(_bare(words)) or _with_letter(model)
+    lettered = re.compile(rf"{re.escape(model)}[a-z]{{1,2}}")  # boards told apart by letters alone, K40m and K40c
+    return (
+        _containing(words, maker)
+        or (_containing(bare, maker) if bare != words else [])
+        or [entry.gpu for entry in listed if lettered.fullmatch(entry.model)]
+    )
 
 
-def _of_that_name(words: tuple[str, ...]) -> list[Product]:
-    """Find the products with just this name, else of this model."""
-    squeezed, model = "".join(words), "".join(_bare(words))
-    exact = [one.product for one in _listed() if one.name == squeezed and len(model) > 1]
-    return exact or [one.product for one in _listed() if one.model == model and len(model) > 1]
+def _containing(words: tuple[str, ...], maker: str) -> list[NamedGpu]:
+    """Find the GPUs whose name has these words, in any order, or written as one."""
+    squeezed, counted = "".join(words), Counter(words)
+    return [entry.gpu for entry in _listed(maker) if squeezed in entry.runs or counted <= entry.counted]
 
 
-def _containing(words: tuple[str, ...]) -> list[Product]:
-    """Find the products whose name has these words, in any order, or written as one."""
-    squeezed, said = "".join(words), Counter(words)
-    return [one.product for one in _listed() if squeezed in one.runs or said <= Counter(one.words)]
-
-
-def _with_letter(model: str) -> list[Product]:
-    """Find the boards of a model that are told apart by letters alone, as K40m and K40c."""
-    return [one.product for one in _listed() if re.fullmatch(rf"{re.escape(model)}[a-z]{{1,2}}", one.model)]
-
-
-def _beginning(name: str) -> list[Product]:
-    """Find the products whose name begins like one that was cut short, with its brands or without."""
-    said = _spaced(name).split()
-    leading = len(list(takewhile(lambda word: word in brands(), said)))
-    starts = ("".join(said[count:]) for count in range(leading + 1))
-    return next(filter(None, map(_starting, starts)), [])
-
-
-def _starting(start: str) -> list[Product]:
-    written = ((one, _spaced(one.product.name).replace(" ", ""), one.name) for one in _listed())
-    return [one.product for one, *texts in written if start and any(text.startswith(start) for text in texts)]
+def _beginning(name: str, table: NameTable) -> list[NamedGpu]:
+    """Find the GPUs whose name begins like one that was cut short, with its brands or without."""
+    words = _spaced(name).split()
+    leading = len(list(takewhile(lambda word: word in table.brands, words)))
+    starts = ("".join(words[count:]) for count in range(leading + 1))
+    written = [(entry, _spaced(entry.gpu.name).replace(" ", "")) for entry in _listed(table.maker)]
+    found = (
+        [entry.gpu for entry, whole in written if start and (whole.startswith(start) or entry.name.startswith(start))]
+        for start in starts
+    )
+    return next(filter(None, found), [])
 
 
 @cache
-def _listed() -> tuple[_Listed, ...]:
-    generations = [
-        product._replace(name=generation.name)
-        for product in products()
-        if product.name == product.chip and (generation := load_drivers().generation(product.capability))
-    ]
-    named = [(product, _words(_spaced(product.name))) for product in (*products(), *generations)]
+def _listed(maker: str) -> tuple[_Listed, ...]:
+    table = next(table for table in name_tables() if table.maker == maker)
+    named = ((gpu, _words(_spaced(gpu.name), table)) for gpu in _gpus(maker))
     return tuple(
-        _Listed(product, words, "".join(words), "".join(_bare(words)), _runs(words)) for product, words in named
+        _Listed(gpu, words, Counter(words), "".join(words), "".join(_bare(words)), _runs(words)) for gpu, words in named
     )
+
+
+def _gpus(maker: str) -> Iterator[NamedGpu]:
+    """List the products of a maker, its chips and their generations."""
+    first = name_tables()[0]
+    for product in products() if maker == first.maker else ():
+        generation = load_drivers().generation(product.capability) if product.name == product.chip else None
+        for name in (product.name, *((generation.name,) if generation else ())):
+            yield NamedGpu(name, product.chip, maker, first.brand, product.capability, arm=product.arm)
+    for chip in other_chips():
+        for name in (*chip.products, chip.name, chip.architecture) if chip.maker == maker else ():
+            yield NamedGpu(name, chip.name, maker, chip.brand, architecture=chip.architecture, os=chip.os)
 
 
 def _spaced(name: str) -> str:
@@ -150,12 +203,16 @@ def _spaced(name: str) -> str:
     return re.sub(r"\bmax q\b", "maxq", re.sub(r"(\d) ?gi?b\b", r"\1gb", text))
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split() if word not in brands())
+def _words(text: str, table: NameTable) -> tuple[str, ...]:
+    return tuple(word for word in text.split() if word not in table.brands)
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in words if not FORM.fullmatch(word))
+
+
+def _number(words: tuple[str, ...]) -> str:
+    return "".join(word for word in _bare(words) if word not in _SERIES)
 
 
 def _runs(words: tuple[str, ...]) -> frozenset[str]:
@@ -163,24 +220,27 @@ def _runs(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset("".join(words[start:end]) for end in ends for start in range(end))
 
 
-def _as_said(name: str) -> str:
-    return re.sub(r"^nvidia[\s-]+", "", name.replace("_", " ").strip(), flags=re.IGNORECASE)
+def _as_written(name: str, brand: str) -> str:
+    return re.sub(rf"^{brand}[\s-]+", "", name.replace("_", " ").strip(), flags=re.IGNORECASE)
 
 
-def _examples(found: list[Product]) -> str:
-    """Name one product of each capability; its chip where the name alone says too little."""
-    first = {product.capability: product for product in reversed(found)}
-    names = Counter(name for name, _ in {(product.name, product.capability) for product in found})
-    said = {one: product.name if names[product.name] == 1 else product.chip for one, product in sorted(first.items())}
-    return " or ".join(f"--gpu {_quoted(text)} ({one.sm})" for one, text in said.items())
+def _examples(gpus: list[NamedGpu]) -> str:
+    """Name one GPU of each code, the oldest first: by its shortest name, or by its chip where several have the name."""
+    first = {gpu.code: gpu for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name))}
+    ordered = sorted(first.values(), key=lambda gpu: (gpu.capability or (1000, 0), gpu.full_name))
+    names = Counter(name for name, _ in {(gpu.name, gpu.code) for gpu in gpus})
+    texts = [(gpu.full_name if names[gpu.name] == 1 or not gpu.capability else gpu.chip, gpu.code) for gpu in ordered]
+    return " or ".join(f"--gpu {_quoted(text)} ({code})" for text, code in texts)
 
 
 def _quoted(name: str) -> str:
     return f'"{name}"' if " " in name else name
 
 
-def _nearest(name: str) -> str:
-    words = _words(_spaced(name))
-    names = {" ".join(one.words): one.product.name for one in _listed()}
-    near = get_close_matches(" ".join(words), names, n=3, cutoff=0.8) if _bare(words) else []
-    return f"perhaps {' or '.join(_quoted(names[match]) for match in near)}" if near else _ASK_THE_DRIVER
+def _suggestion(text: str, makers: Sequence[NameTable]) -> str | None:
+    """Suggest the listed names that a name with a number in it is a letter or two away from."""
+    names = {" ".join(entry.words): entry.gpu.full_name for table in makers for entry in _listed(table.maker)}
+    brands = frozenset[str]().union(*(table.brands for table in makers))
+    words = " ".join(word for word in text.split() if word not in brands)
+    near = get_close_matches(words, names, n=3, cutoff=_NEAR) if re.search(r"\d", words) else []
+    return f"did you mean {' or '.join(_quoted(names[match]) for match in near)}?" if near else None

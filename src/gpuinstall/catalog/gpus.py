@@ -6,20 +6,16 @@ that they run, ``gfx1100``: each maker has a file.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog import authored
-from gpuinstall.errors import UsageError
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
-_IDLE = frozenset({"arc", "radeon", "instinct", "rx", "graphics", "gpu", "tm", "r", "accelerator", "oam", "pcie"})
-"""Words that tell no products apart, and neither does their maker's name."""
 
 
 class Product(NamedTuple):
@@ -31,12 +27,16 @@ class Product(NamedTuple):
     arm: bool = False
 
 
-class OtherMaker(NamedTuple):
-    """A maker that nothing is installed for yet: a pattern of its GPUs' names, and what to do ``instead``."""
+class NameTable(NamedTuple):
+    """How a maker's GPUs are named.
+
+    ``brands`` are the words in a name that tell no two chips apart, ``marks`` those that only this maker's names have.
+    """
 
     maker: str
-    names: str
-    instead: str
+    brand: str
+    brands: frozenset[str]
+    marks: frozenset[str]
 
 
 class OtherChip(NamedTuple):
@@ -48,13 +48,6 @@ class OtherChip(NamedTuple):
     architecture: str
     products: tuple[str, ...]
     os: str | None = None
-
-
-class NamedGpu(NamedTuple):
-    """A product by its name, or a chip by the name of its code."""
-
-    name: str
-    chip: OtherChip
 
 
 @cache
@@ -70,15 +63,18 @@ def products() -> tuple[Product, ...]:
 
 
 @cache
-def other_makers() -> tuple[OtherMaker, ...]:
-    """Load the makers that nothing is installed for yet."""
-    return tuple(OtherMaker(row["maker"], row["names"], row["instead"]) for row in load_gpus()["other_makers"])
+def _other_tables() -> tuple[dict[str, Any], ...]:
+    return tuple(map(authored.read_data, FILES))
 
 
 @cache
-def brands() -> frozenset[str]:
-    """The words in a name that tell no two chips apart."""
-    return frozenset(load_gpus()["brands"].split())
+def name_tables() -> tuple[NameTable, ...]:
+    """Load how each maker's GPUs are named; the first maker's are told by capability."""
+    tables = (load_gpus(), *_other_tables())
+    return tuple(
+        NameTable(table["maker"], table["brand"], frozenset(table["brands"].split()), frozenset(table["marks"].split()))
+        for table in tables
+    )
 
 
 @cache
@@ -107,17 +103,6 @@ def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
         yield Product(name, chip, chips[chip], arm)
 
 
-def find_other(name: str) -> NamedGpu | None:
-    """Find a GPU by the name of a product or of its code; None where nothing has it, UsageError where several do."""
-    said = _words(name)
-    exact = [gpu for gpu in _listed() if said in (_words(gpu.name), (gpu.chip.architecture,))]
-    found = exact or [gpu for gpu in _listed() if said and "".join(said) == "".join(_words(gpu.name))]
-    if len({gpu.chip.architecture for gpu in found}) > 1:
-        names = " or ".join(f'--gpu "{gpu.name}" ({gpu.chip.architecture})' for gpu in found)
-        raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {names}")
-    return found[0] if found else None
-
-
 @cache
 def other_chips() -> tuple[OtherChip, ...]:
     """List the chips of all these makers, each maker's together."""
@@ -125,7 +110,7 @@ def other_chips() -> tuple[OtherChip, ...]:
         OtherChip(
             row["chip"], table["maker"], table["brand"], row["architecture"], tuple(row["products"]), table.get("os")
         )
-        for table in map(authored.read_data, FILES)
+        for table in _other_tables()
         for row in table["chips"]
     )
 
@@ -150,21 +135,3 @@ def _names(listed: str) -> Iterator[str]:
     yield first
     family = first.rsplit(" ", 1)[0]
     yield from (other if " " in other else f"{family} {other}" for other in others)
-
-
-@cache
-def _listed() -> tuple[NamedGpu, ...]:
-    return tuple(NamedGpu(name, chip) for chip in other_chips() for name in (*chip.products, chip.architecture))
-
-
-@cache
-def _idle() -> frozenset[str]:
-    return _IDLE | {chip.brand.lower() for chip in other_chips()}
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """The words that tell products apart; a letter before a number belongs to it (``rx7900xtx``, ``7900 XTX``)."""
-    text = re.sub(
-        r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=xtx?\b|gre\b)", " ", " ".join(re.findall(r"[^\W_]+", name.lower()))
-    )
-    return tuple(word for word in text.split() if word not in _idle())

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.gpu_names import FORM
-from gpuinstall.catalog.gpus import brands, load_gpus
+from gpuinstall.catalog.gpus import load_gpus, name_tables
 from gpuinstall.page.answers import Answers
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus
 from gpuinstall.page.table import Table
@@ -31,7 +31,7 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
     kinds = kinds_of_gpus(catalog)
     style, script = _part("page.css"), _part("page.js")
     named = {"generations": [kind.name for kind in kinds], "form": FORM.pattern}
-    document = {**body, **named, "brands": sorted(brands()), "named_by": load_gpus()["source"]}
+    document = {**body, **named, "brands": sorted(name_tables()[0].brands), "named_by": load_gpus()["source"]}
     filled = {
         "POLICY": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
         "form-action 'none'",

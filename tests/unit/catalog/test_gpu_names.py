@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_product
-from gpuinstall.catalog.gpus import brands, load_gpus, products
+from gpuinstall.catalog.gpu_names import find_gpu
+from gpuinstall.catalog.gpus import load_gpus, name_tables, other_chips, products
 from gpuinstall.errors import GpuInstallError, NoBuildError, UsageError
 from gpuinstall.support import kinds_of
 from gpuinstall.versions import ComputeCapability
 
+if TYPE_CHECKING:
+    from gpuinstall.catalog.gpus import OtherChip
+
 
 def found(name: str) -> str:
-    """What a name leads to: a compute capability, or the slug of the error."""
+    """What a name leads to: a compute capability, the name of other code, or the slug of the error."""
     try:
-        return str(find_product(name).capability)
+        gpu = find_gpu(name)
+        return str(gpu.capability or gpu.architecture)
     except GpuInstallError as error:
         return error.code
 
 
 def refused(name: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        find_product(name)
+        find_gpu(name)
     return caught.value
 
 
@@ -196,7 +201,7 @@ def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(name: 
 def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name() -> None:
     names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb", "NVIDIA GeForce RTX 4..."]
 
-    assert [find_product(name).name for name in names] == [
+    assert [find_gpu(name).name for name in names] == [
         "GeForce RTX 5090",
         "A100-80GB-PCIe",
         "A100 MIG 1g.5gb",
@@ -244,7 +249,6 @@ def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name: str, hi
         "RTX 50",
         "RTX 5090 Ti",
         "RTX 3090, RTX 3090",
-        "GTX 580",
         "Voodoo 2",
     ],
 )
@@ -267,37 +271,110 @@ def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "maker"),
+    ("name", "code"),
     [
-        ("RX 7900 XTX", "AMD"),
-        ("AMD Radeon RX 6800", "AMD"),
-        ("rx7900xtx", "AMD"),
-        ("MI300X", "AMD"),
-        ("AMD Instinct MI250X", "AMD"),
-        ("Radeon VII", "AMD"),
-        ("Ryzen AI Max+ 395", "AMD"),
-        ("gfx1100", "AMD"),
-        ("gfx90a", "AMD"),
-        ("Arc B580", "Intel"),
-        ("Intel Arc A770", "Intel"),
-        ("Intel(R) UHD Graphics 630", "Intel"),
-        ("Data Center GPU Max 1550", "Intel"),
-        ("Apple M3 Max", "Apple"),
-        ("M2 Ultra", "Apple"),
-        ("M1", "Apple"),
+        ("RX 7900 XTX", "gfx1100"),
+        ("7900xtx", "gfx1100"),
+        ("7900 XT", "gfx1100"),
+        ("7900", "gfx1100"),
+        ("rx7900xtx", "gfx1100"),
+        ("AMD Radeon RX 6800", "gfx1030"),
+        ("W7900", "gfx1100"),
+        ("Radeon Pro W7900", "gfx1100"),
+        ("9070xt", "gfx1201"),
+        ("9070 XT", "gfx1201"),
+        ("R9700", "gfx1201"),
+        ("Radeon AI PRO R9700", "gfx1201"),
+        ("Ryzen AI Max+ 395", "gfx1151"),
+        ("AMD Ryzen AI Max 395", "gfx1151"),
+        ("AI Max+ 395", "gfx1151"),
+        ("8060S", "gfx1151"),
+        ("Radeon 780M", "gfx1103"),
+        ("AMD Radeon(TM) 780M Graphics", "gfx1103"),
+        ("890M", "gfx1150"),
+        ("MI300X", "gfx942"),
+        ("AMD Instinct MI250X", "gfx90a"),
+        ("Navi 31", "gfx1100"),
+        ("gfx90a", "gfx90a"),
+        ("Arc B580", "xe 20.1"),
+        ("B580", "xe 20.1"),
+        ("Intel(R) Arc(TM) A770 Graphics", "xe 12.55"),
+        ("Max 1550", "xe 12.60"),
+        ("Data Center GPU Max 1550", "xe 12.60"),
+        ("Apple M3 Max", "metal"),
+        ("M2 Ultra", "metal"),
+        ("Orin Nano", "8.7"),
+        ("AGX Orin", "8.7"),
+        ("AGX Thor", "11.0"),
+        ("Drive Thor", "11.0"),
+        ("DRIVE AGX Thor", "11.0"),
+        ("TITAN Xp Collectors Edition", "6.1"),
+        ("NVIDIA TITAN Xp COLLECTORS EDITION", "6.1"),
+        ("A40", "8.6"),
+        ("Arc Pro A40", "xe 12.56"),
     ],
 )
-def test_a_gpu_of_another_maker_says_whose_it_is_and_what_to_do(name: str, maker: str) -> None:
+def test_every_maker_s_names_are_read_alike(name: str, code: str) -> None:
+    assert found(name) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("780M", ["GeForce GTX 780M", "AMD Radeon 780M"]),
+        ("880M", ["GeForce GTX 880M", "AMD Radeon 880M"]),
+        ("M4", ["Tesla M4", "Apple M4"]),
+        ("Alchemist", ["Alchemist"]),
+    ],
+)
+def test_a_number_that_several_makers_or_chips_have_is_not_guessed(name: str, names: list[str]) -> None:
+    error = refused(name)
+
+    assert error.code == "gpu-ambiguous"
+    assert all(other in (error.hint or "") for other in names)
+
+
+@pytest.mark.parametrize("name", ["Quadro 6000", "NVIDIA Quadro 6000", "GTX 580", "Tesla M2090", "Quadro 2000"])
+def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(name: str) -> None:
     with pytest.raises(NoBuildError) as caught:
-        find_product(name)
+        find_gpu(name)
 
     assert (caught.value.code, caught.value.exit_code) == ("gpu-not-supported", 3)
-    assert f"is {maker}'s" in caught.value.message
-    assert "gpuinstall install" in (caught.value.hint or "")
+    assert "Fermi" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["Quadro RTX 6000", "RTX A6000", "Quadro A6000", "Quadro K6000", "Quadro M2000M"])
+def test_its_namesakes_are_still_found(name: str) -> None:
+    assert find_gpu(name).capability
+
+
+@pytest.mark.parametrize(
+    ("name", "maker"), [("RX 7990", "AMD"), ("Radeon HD 7970", "AMD"), ("Iris Xe", "Intel"), ("UHD 770", "Intel")]
+)
+def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name: str, maker: str) -> None:
+    with pytest.raises(NoBuildError) as caught:
+        find_gpu(name)
+
+    assert (caught.value.code, caught.value.exit_code) == ("gpu-not-supported", 3)
+    assert f"for {maker}'s {name}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("RX 7900 XTZ", "AMD Radeon RX 7900 XT"), ("Arc B850", "Intel Arc B580"), ("MI30X", "MI300X")]
+)
+def test_a_name_with_a_slip_of_the_pen_offers_another_makers_too(name: str, near: str) -> None:
+    with pytest.raises(GpuInstallError) as caught:
+        find_gpu(name)
+
+    assert near in (caught.value.hint or "")
+
+
+SHARED = {"m4", "840m"}
+"""Listed names of NVIDIA's that are written as another maker's."""
 
 
 def bare(name: str) -> str:
-    return " ".join(word for word in name.split() if word.lower() not in brands())
+    return " ".join(word for word in name.split() if word.lower() not in name_tables()[0].brands)
 
 
 def spellings(name: str) -> set[str]:
@@ -317,7 +394,7 @@ def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
     wrong = {
         spelling: outcome
         for name in {product.name for product in products()}
-        for spelling in spellings(name) - {"m4"}  # which is Apple's too
+        for spelling in spellings(name) - SHARED
         if (outcome := found(spelling))
         and {outcome} != (theirs if len(theirs := sold[letters(bare(name))]) == 1 else {"gpu-ambiguous"})
     }
@@ -325,22 +402,45 @@ def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
     assert wrong == {}
 
 
+OTHERS = [(chip, name) for chip in other_chips() for name in chip.products]
+SHARED_NUMBERS = {"840m", "860m", "880m", "760m", "780m", "m4"}
+"""What NVIDIA sold too."""
+
+
+@pytest.mark.parametrize(("chip", "name"), OTHERS, ids=[name for _, name in OTHERS])
+def test_another_makers_name_is_found_in_every_case_with_every_separator_prefix_and_suffix(
+    chip: OtherChip, name: str
+) -> None:
+    written = {
+        f"{prefix}{text}{suffix}"
+        for text in (name.lower(), name.upper(), name.replace(" ", "_"), name.replace(" ", "-"))
+        for prefix in (f"{chip.brand} ", f"{chip.brand.upper()}_", *([] if letters(name) in SHARED_NUMBERS else [""]))
+        for suffix in ("", " Graphics", " 16GB", "-32GB", " (Mobile)")
+    }
+
+    assert {text: code for text in written if (code := found(text)) != chip.architecture} == {}
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_a_gpu_or_an_error_that_says_why(text: str) -> None:
     errors = {"gpu-unknown", "gpu-ambiguous", "gpu-not-supported"}
 
-    assert found(text) in {*errors, *(str(product.capability) for product in products())}
+    assert found(text) in {
+        *errors,
+        *(str(product.capability) for product in products()),
+        *(chip.architecture for chip in other_chips()),
+    }
 
 
 def test_what_stands_beside_an_arm_processor_is_known() -> None:
-    names = ["DGX Spark", "Jetson Orin", "GH200", "GB200", "GB300", "H100", "B200", "RTX 5090"]
+    names = ["DGX Spark", "Jetson Orin", "GH200", "GB200", "GB300", "T4G", "H100", "B200", "RTX 5090", "T4"]
 
-    assert [find_product(name).arm for name in names] == [True] * 5 + [False] * 3
+    assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
 
 
 def test_a_chip_s_capability_is_the_one_of_its_products() -> None:
-    assert find_product("GB10").capability == ComputeCapability(12, 1)
-    assert find_product("GB10B").capability == ComputeCapability(11, 0)
+    assert find_gpu("GB10").capability == ComputeCapability(12, 1)
+    assert find_gpu("GB10B").capability == ComputeCapability(11, 0)
 
 
 def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called() -> None:

@@ -17,7 +17,8 @@ def main() -> None:
         inside = [answer for answer in found if low <= answer.confidence < high]
         right = sum(answer.named == answer.right for answer in inside)
         stated = sum(answer.confidence for answer in inside) / max(1, len(inside))
-        _say(f"{low:.2f} to {high:.2f}: {right} of {len(inside)} right, {stated:.2f} stated")
+        average = f", {stated:.2f} stated" if inside else ""
+        _say(f"{low:.1f} to {high:.1f}: {right:3} of {len(inside):3} right{average}")
     for answer in found:
         if answer.named != answer.right:
             _say(f"wrong: {answer.named} ({answer.confidence}) for {answer.right}: {answer.text[:150]!r}")

@@ -105,10 +105,10 @@ def classify(
     )
 
 
-def in_time(found: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
+def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
     """Group what stands near each other in a log, in its order: each group is of one failure."""
     groups: list[list[_Located]] = []
-    for item in sorted(found, key=lambda item: item.line):
+    for item in sorted(items, key=lambda item: item.line):
         if groups and item.line - groups[-1][-1].line <= APART:
             groups[-1].append(item)
         else:
@@ -167,7 +167,7 @@ class Circumstances:
         words = self._words()
         here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words)
         places = tuple(name for name in PLACES if self.hold(name))
-        if not places and not self.hold("native-linux"):
+        if not places and not words.get("distribution") and not self.hold("native-linux"):
             return here
         distribution = words.get("distribution") or (machine.distribution if machine else None) or ""
         system = () if OTHER_SYSTEMS.intersection(places) else (*release_keys(distribution), LINUX)
@@ -230,7 +230,7 @@ def _ranked(matches: list[_Match]) -> list[_Match]:
 def _shared(alternatives: Sequence[_Match]) -> Iterator[tuple[_Match, float]]:
     """Share one among what a failure may be of, and the chance that it is none of them."""
     odds = [match.weight / (1 - match.weight) for match in alternatives]
-    yield from ((match, round(each / (1 + sum(odds)), 2)) for match, each in zip(alternatives, odds, strict=True))
+    yield from ((match, round(odd / (1 + sum(odds)), 2)) for match, odd in zip(alternatives, odds, strict=True))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:

@@ -10,8 +10,8 @@ import tomli
 from gpuinstall.failures.classify import classify
 
 HELD_OUT = Path(__file__).resolve().parents[2] / "data" / "logs" / "held-out.toml"
-CLASSES = ((0.25, 0.7), (0.7, 0.9), (0.9, 1.0))
-"""Confidences from, and below."""
+CLASSES = tuple((low / 10, (low + 1) / 10) for low in range(10))
+"""Ten classes of confidence: from, and below."""
 
 
 class Answer(NamedTuple):

@@ -224,6 +224,47 @@ def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
     assert [line.partition(":")[0] for line in fix[:4]] == ["apt", "dnf", "zypper", "pacman"]
 
 
+@pytest.mark.parametrize(
+    ("text", "command", "never"),
+    [
+        ("PRETTY_NAME=Debian GNU/Linux 12\nXPU device count is zero", "install libze1 ", "libze-intel-gpu1"),
+        ("Fedora release 41\nfatal error: Python.h: No such file or directory", "sudo dnf install", "apt"),
+        ("PS C:\\work> python x.py\nFound no NVIDIA driver on your system.", "install NVIDIA driver", "apt-get"),
+        ("macOS 15.1\nFound no NVIDIA driver on your system.", "gpuinstall install", "apt-get"),
+        ("kubectl logs trainer-0\nFound no NVIDIA driver on your system.", "nvidia.com/gpu: 1", "apt-get"),
+        ("podman run app\nFound no NVIDIA driver on your system.", "podman run --device", "docker run"),
+        ("No matching distribution found for torch==1.13.1", "uv python install 3.10", "3.12"),
+        ("unsupported GNU version! gcc versions later than 12 are not supported!", "gcc-12", "gcc-N"),
+        ("mismatches the version that was used to compile PyTorch (12.4).\nUbuntu 22.04", "cuda-toolkit-12-4", "X-Y"),
+        ("flash_attn_2_cuda.so: undefined symbol: _ZNK3c106SymInt6sym_neERKS0_", "'torch<2.9' flash-attn", "<the"),
+        ("numpy.ndarray size changed. Expected 88 from C header, got 80 from PyObject", "--upgrade numpy", "'numpy<2"),
+        ("torch 2.9.1+cu130\nUnable to load cuBLAS. Is it installed?\nonnxruntime", "onnxruntime-gpu>=1.27", "<1.27"),
+    ],
+)  # fmt: skip
+def test_a_fix_follows_what_the_text_says(text: str, command: str, never: str) -> None:
+    here = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
+    fix = "\n".join(classify(text, here=here)[0].fix)
+    assert command in fix
+    assert never not in fix.replace("not 'numpy<2'", "").replace("<the environment's python>", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "libcudss.so.0 => /opt/env/lib/libcudss.so.0",
+        "info:  OpenDriver: Successfully opened C:\\Windows\\system32\\nvcuda.dll",
+        "UserWarning: Error checking compiler version for cl: [WinError 2]",
+    ],
+)
+def test_a_line_without_an_error_is_no_sign(text: str) -> None:
+    assert classify(text) == ()
+
+
+def test_a_path_of_wsl_does_not_silence_another_driver() -> None:
+    text = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
+    assert first(text) == "F01"
+
+
 def test_what_follows_from_a_cause_counts_less_than_it() -> None:
     causes = classify("Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available")
     assert [cause.id for cause in causes] == ["F10", "F15"]

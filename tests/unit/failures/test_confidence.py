@@ -75,7 +75,7 @@ def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(text: str, sy
 
 
 def test_an_answer_is_as_often_right_as_it_says() -> None:
-    """Of texts that no pattern was written from, in three classes of confidence."""
+    """Of texts that no pattern was written from, in each class of confidence that has some."""
     found = answers()
     for low, high in CLASSES:
         rights = [answer.named == answer.right for answer in found if low <= answer.confidence < high]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.install import install as installation
 from gpuinstall.install import into
-from gpuinstall.install.into import IntoOptions
 from gpuinstall.install.options import InstallOptions
 from gpuinstall.lock.write import LockOptions, write_locks
 from gpuinstall.probe import read_machine
@@ -63,11 +61,7 @@ def install(
         offline=offline,
     )
     with open_project(paths.folder, settings, reporter) as project:
-        asked = project.read_folder_request()
-        wanted = project.environment_request(asked)
-        here = project.here(wanted)
-        options = InstallOptions(paths, project.machine, here, wanted, asked, upgrade=upgrade, replace=replacing)
-        return installation.install(options, project.catalog, project.session)
+        return installation.install(project, InstallOptions(replace=replacing, upgrade=upgrade))
 
 
 def install_into(
@@ -85,17 +79,9 @@ def install_into(
     Raise a GpuInstallError, and leave the environment as it was.
     """
     path = Path(python).absolute()
-    settings = Settings(
-        replace(request, managed_pythons=False),
-        machine=machine,
-        torch_index=torch_index,
-        only_binary=only_binary,
-        offline=offline,
-    )
+    settings = Settings(request, machine=machine, torch_index=torch_index, only_binary=only_binary, offline=offline)
     with open_project(path.parent, settings, reporter) as project:
-        wanted = project.request
-        options = IntoOptions(path, project.machine, project.here(wanted), wanted)
-        return into.install_into(options, project.catalog, project.session)
+        return into.install_into(project, path)
 
 
 def lock(

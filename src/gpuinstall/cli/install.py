@@ -6,13 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install_into import check_not_a_path, find_interpreter, kernel_elsewhere, put_into
-from gpuinstall.cli.install_view import show_installed, show_rehearsal, show_rolled_back, warn_of_unproven
+from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.options import InstallOptions, InstallResult
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
     from gpuinstall.reporter import Reporter
 
@@ -73,6 +72,9 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Install."""
+    from gpuinstall.install.options import ATTEMPTS, InstallOptions
+    from gpuinstall.plan.requirement import normalised
+
     moved = {"--only": only, "--replace": replacing, "--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
         more = {"a requirement": request.has_requirements, "--into": into, "--dry-run": dry_run, "--jupyter": jupyter}
@@ -99,8 +101,17 @@ def command(
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
             return put_into(project, python, dry_run=dry_run, wait=wait)
-        flags = {"replace": replacing, "upgrade": upgrade, "verify": verify, "keep": keep, "fallback": fallback}
-        return carry_out(project, dry_run=dry_run, moving=_names(packages), jupyter=jupyter, wait=wait, **flags)
+        wanted = InstallOptions(
+            replace=replacing,
+            upgrade=upgrade,
+            moving=tuple(map(normalised, packages)),
+            verify=verify,
+            keep=keep,
+            jupyter=jupyter,
+            attempts=ATTEMPTS if fallback else 1,
+            wait=wait,
+        )
+        return carry_out(project, wanted, dry_run=dry_run)
 
 
 def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
@@ -110,62 +121,35 @@ def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
         raise UsageError("options-apart", message, hint=f"gpuinstall install {mode}")
 
 
-def carry_out(project: Project, *, dry_run: bool, **flags: Any) -> Outcome:
+def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Outcome:
     """Install, or show what an installation would do."""
-    from gpuinstall.install.options import InstallOptions
-
-    asked = project.read_folder_request()
-    if project.settings.machine:
-        _check_platform(project.machine)
-    request = project.environment_request(asked)
-    project.reporter.step("Machine", machine_line(project.machine))
-    wanted = InstallOptions(project.paths, project.machine, project.here(request), request, asked, **flags)
-    return (_dry_run if dry_run else _install)(project, wanted)
-
-
-def _names(packages: tuple[str, ...]) -> tuple[str, ...]:
-    from gpuinstall.plan.requirement import normalised
-
-    return tuple(map(normalised, packages))
-
-
-def _check_platform(meant: Machine) -> None:
-    """Raise UsageError where another system is meant than the one that we run on."""
-    from gpuinstall.facts.host import read_host
-    from gpuinstall.facts.source import ThisMachine
-
-    host = read_host(ThisMachine())
-    if (meant.os, meant.arch) != (host.os, host.arch):
-        raise UsageError(
-            "other-platform",
-            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
-            hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
-        )
-
-
-def _install(project: Project, wanted: InstallOptions) -> Outcome:
-    from gpuinstall.install.install import install
+    from gpuinstall.install import install as installation
     from gpuinstall.lock.source_builds import SourceBuildError
 
+    project.session.reporter.step("Machine", machine_line(project.machine))
+    if dry_run:
+        priced = installation.dry_run(project, wanted)
+        return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
     try:
-        done = install(wanted, project.catalog, project.session)
+        result = installation.install(project, wanted)
     except (MachineError, NoBuildError) as error:
-        if wanted.machine.gpus and not wanted.request.is_for_cpu and not isinstance(error, SourceBuildError):
+        for_cpu = project.settings.request.is_for_cpu
+        if project.machine.gpus and not for_cpu and not isinstance(error, SourceBuildError):
             error.hint = _or_for_the_cpu(error.hint)
         raise
-    warn_of_unproven(project.reporter, done)
-    _warn_of_other_locks(project.reporter, done)
-    status: Status = "partial" if done.found.plan.status == "partial" else "success"
-    return Outcome(done.to_dict(), lambda screen: show_installed(screen, done, os.environ), status)
+    warn_of_unproven(project.reporter, result)
+    _warn_of_other_locks(project.reporter, result)
+    status: Status = "partial" if result.fit.plan.status == "partial" else "success"
+    return Outcome(result.to_dict(), lambda screen: show_installed(screen, result, os.environ), status)
 
 
-def _warn_of_other_locks(reporter: Reporter, done: InstallResult) -> None:
+def _warn_of_other_locks(reporter: Reporter, result: InstallResult) -> None:
     """The locks of a folder are one set: say which of them a change has left behind."""
     from gpuinstall.lock.compare import left_behind
     from gpuinstall.lock.fit import read_locks
 
-    if done.lock_change == "written":
-        names = left_behind(done.found.lock, read_locks(done.paths.folder))
+    if result.lock_change == "written":
+        names = left_behind(result.fit.lock, read_locks(result.paths.folder))
         if names:
             reporter.warn(
                 f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"
@@ -198,10 +182,3 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
         "seconds": round(monotonic() - start, 3),
     }
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
-
-
-def _dry_run(project: Project, wanted: InstallOptions) -> Outcome:
-    from gpuinstall.install.install import dry_run
-
-    rehearsal = dry_run(wanted, project.catalog, project.session)
-    return Outcome(rehearsal.to_dict(), lambda screen: show_rehearsal(screen, rehearsal))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +47,11 @@ def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
 
 def put_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> Outcome:
     """Put torch into an environment that others made."""
-    from gpuinstall.install.into import IntoOptions, dry_run_into, install_into
+    from gpuinstall.install.into import dry_run_into, install_into
 
-    request = replace(project.request, managed_pythons=False)
     project.reporter.step("Machine", machine_line(project.machine))
-    wanted = IntoOptions(python, project.machine, project.here(request), request, wait)
-    done = (dry_run_into if dry_run else install_into)(wanted, project.catalog, project.session)
-    return Outcome(done.to_dict(), lambda screen: show(screen, done))
+    result = dry_run_into(project, python) if dry_run else install_into(project, python, wait)
+    return Outcome(result.to_dict(), lambda screen: show(screen, result))
 
 
 def find_interpreter(python: str | None, venv: Path) -> Path:
@@ -73,15 +70,14 @@ def find_interpreter(python: str | None, venv: Path) -> Path:
     )
 
 
-def show(terminal: Terminal, done: IntoResult) -> None:
+def show(terminal: Terminal, result: IntoResult) -> None:
     """Write what came of it."""
-    torch = done.found.lock.versions["torch"]
-    terminal.field(
-        "Environment", f"{display_path(done.environment.prefix)} · torch {torch} · Python {done.environment.version}"
-    )
-    if done.verdict is None:
-        terminal.field("Dry run", f"{len(done.changes)} packages would change; nothing was")
+    environment, torch = result.environment, result.fit.lock.versions["torch"]
+    where = display_path(environment.prefix)
+    terminal.field("Environment", f"{where} · torch {torch} · Python {environment.version}")
+    if result.verdict is None:
+        terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was")
         return
-    terminal.field("Proof", str(done.verdict["status"]))
-    spent = f"{duration(done.seconds)}, {readable(done.bytes) if done.bytes else 'nothing'} fetched"
-    terminal.field("Ready", f"{shlex.quote(str(done.environment.python))}   {spent}")
+    terminal.field("Proof", str(result.verdict["status"]))
+    spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
+    terminal.field("Ready", f"{shlex.quote(str(result.environment.python))}   {spent}")

@@ -18,47 +18,46 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.execution import Rehearsal
+    from gpuinstall.install.install import DryRun
     from gpuinstall.install.options import InstallResult
     from gpuinstall.reporter import Reporter
 
 
-def show_installed(terminal: Terminal, done: InstallResult, environ: Mapping[str, str]) -> None:
+def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[str, str]) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
-    lock, choice = done.found.lock, done.found.choice
-    venv = display_path(done.paths.venv)
-    terminal.field("Proof", _proof(done))
+    lock, choice = result.fit.lock, result.fit.choice
+    venv = display_path(result.paths.venv)
+    terminal.field("Proof", _proof(result))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{_kept(done)}")
-    if done.bytes:
-        terminal.field("Cache", " and ".join(map(display_path, done.caches)))
-    if done.previous:
-        size = readable(done.previous.bytes)
-        terminal.field("Previous", f"{display_path(done.previous.path)}, {size}; back: gpuinstall install --rollback")
-    if kernel_folder(done.paths.venv).exists():
-        terminal.field("Jupyter", f"the kernel {kernel_name(done.paths.venv)}")
-    for name in _others(done.paths, environ):
+    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{_kept(result)}")
+    if result.bytes:
+        terminal.field("Cache", " and ".join(map(display_path, result.caches)))
+    if result.previous:
+        size = readable(result.previous.bytes)
+        terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; back: gpuinstall install --rollback")
+    if kernel_folder(result.paths.venv).exists():
+        terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
+    for name in _others(result.paths, environ):
         terminal.field("Untouched", f"the active environment {name}")
-    terminal.field("Ready", f"{ready(done.paths.venv)}   {_spent(done)}")
+    terminal.field("Ready", f"{ready(result.paths.venv)}   {_spent(result)}")
 
 
-def show_rehearsal(terminal: Terminal, rehearsal: Rehearsal) -> None:
+def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
     """Write what an installation would do and cost, and where it is asked for the commands."""
-    priced = rehearsal.priced
-    for label, text in priced.said():
+    priced = dry_run.priced
+    for label, text in priced.lines():
         terminal.field(label, text)
     for host, size in priced.bill.sources.items() if priced.bill else ():
         terminal.field("From", f"{readable(size)} from {host}")
     if terminal.verbose:
-        for words in rehearsal.commands:
+        for words in dry_run.commands:
             terminal.line(shlex.join(words))
-    done = "nothing was changed" if priced.bill else "the environment holds what is asked for"
-    terminal.field("Dry run", done)
+    terminal.field("Dry run", "nothing was changed" if priced.bill else "the environment holds what is asked for")
 
 
-def warn_of_unproven(reporter: Reporter, done: InstallResult) -> None:
+def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
     """Name the devices that no kernel ran on, whatever form the result has."""
-    if unproven := [device for device in done.verdict.get("devices", ()) if device["status"] == "unproven"]:
+    if unproven := [device for device in result.verdict.get("devices", ()) if device["status"] == "unproven"]:
         names = ", ".join(device["name"] for device in unproven)
         reporter.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
 
@@ -77,29 +76,29 @@ def ready(venv: Path) -> str:
     return activation(here, this_shell(os.environ, parent_program()), windows=(venv / "Scripts").is_dir())
 
 
-def _proof(done: InstallResult) -> str:
+def _proof(result: InstallResult) -> str:
     """Write ``passed: 2 × NVIDIA GeForce RTX 4090 · driver 535.183.01``, and what is not proven beside it."""
     names: dict[str, Counter[str]] = {}
-    for device in done.verdict.get("devices", ()):
+    for device in result.verdict.get("devices", ()):
         names.setdefault(device["status"], Counter())[device["name"]] += 1
     said = [
         f"{status}: " + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
         for status, devices in names.items()
     ]
-    driver = done.machine.driver
+    driver = result.machine.driver
     return "; ".join(said) + (f" · driver {driver.version}" if driver and driver.version else "")
 
 
-def _kept(done: InstallResult) -> str:
-    return ", as it was" if done.lock_change == "unchanged" else ""
+def _kept(result: InstallResult) -> str:
+    return ", as it was" if result.lock_change == "unchanged" else ""
 
 
-def _spent(done: InstallResult) -> str:
-    if done.change == "none":
+def _spent(result: InstallResult) -> str:
+    if result.change == "none":
         return "nothing had changed"
-    if done.change == "proven":
-        return duration(done.seconds)
-    return f"{duration(done.seconds)}, {readable(done.bytes) if done.bytes else 'nothing'} fetched"
+    if result.change == "proven":
+        return duration(result.seconds)
+    return f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
 
 
 def _others(paths: EnvironmentPaths, environ: Mapping[str, str]) -> list[str]:

@@ -41,8 +41,10 @@ def command(
     offline: bool,
 ) -> Outcome:
     """Remove packages."""
+    from gpuinstall.install.options import InstallOptions
+
     settings = Settings(
         without=names, venv=Path(venv), torch_index=torch_index, offline=offline, only_binary=only_binary
     )
     with open_project(Path.cwd(), settings, terminal) as project:
-        return carry_out(project, dry_run=dry_run, replace=replacing, keep=keep, wait=wait)
+        return carry_out(project, InstallOptions(replace=replacing, keep=keep, wait=wait), dry_run=dry_run)

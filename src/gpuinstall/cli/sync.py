@@ -57,7 +57,6 @@ def command(
     """Sync."""
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
 
@@ -74,7 +73,7 @@ def command(
         only_binary=only_binary,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
-        request, meant, paths = project.request, project.machine, project.paths
+        meant = project.machine
         terminal.step("Machine", machine_line(meant))
         if named and (named.os, named.arch) != (meant.os, meant.arch):
             raise LockError(
@@ -82,28 +81,18 @@ def command(
                 f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}",
                 hint="gpuinstall sync   picks the one that fits",
             )
+        target = str(named) if named else None
         wanted = InstallOptions(
-            paths,
-            meant,
-            project.here(request),
-            request,
-            locked=True,
-            target=str(named) if named else None,
-            wheels=settings.wheels,
-            replace=replacing,
-            verify=verify,
-            keep=keep,
-            fallback=False,
-            wait=wait,
+            locked=True, target=target, replace=replacing, verify=verify, keep=keep, attempts=1, wait=wait
         )
-        done = install(wanted, known_catalog(), project.session)
-        warn_of_unproven(terminal, done)
-        declared = recorded_request(paths.folder).declaring(project.config.requirements or ())
-    if unlike := declared.unlike(done.found.lock):
+        result = install(project, wanted)
+        warn_of_unproven(terminal, result)
+        declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
+    if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock makes all again")
-    return Outcome(_document(done), lambda screen: show_installed(screen, done, os.environ))
+    return Outcome(_document(result), lambda screen: show_installed(screen, result, os.environ))
 
 
-def _document(done: InstallResult) -> dict[str, Any]:
-    rejected = [misfit.to_dict() for misfit in done.misfits]
-    return {**done.to_dict(), "chosen": done.found.lock.name, "rejected": rejected}
+def _document(result: InstallResult) -> dict[str, Any]:
+    rejected = [misfit.to_dict() for misfit in result.misfits]
+    return {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}

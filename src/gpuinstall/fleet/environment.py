@@ -18,7 +18,6 @@ from gpuinstall.files import remove_path, unwritable, write_atomically
 from gpuinstall.fleet.surroundings import own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
@@ -63,18 +62,7 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     request = Request(preferred_pythons=(group.python,))
     settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=folder.wheels.absolute())
     with open_project(folder.path, settings, reporter) as project:
-        options = InstallOptions(
-            project.paths,
-            project.machine,
-            project.machine,
-            project.request,
-            locked=True,
-            wheels=settings.wheels,
-            fallback=False,
-            keep=False,
-            target=lock.target,
-        )
-        done = install(options, known_catalog(), project.session)
+        done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
     if placing.mode == "image":
         _pack(place, image)
     return _told(done.venv, done.change, done.verdict.get("status", "unproven"))

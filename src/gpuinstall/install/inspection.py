@@ -11,6 +11,8 @@ from gpuinstall.environments.environment import installed_packages, read_marker,
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
+from gpuinstall.facts.host import read_host
+from gpuinstall.facts.source import ThisMachine
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,19 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             "mount-point",
             f"{paths.venv} is a mount point, which cannot be replaced in one stroke",
             hint=f"put the environment into it: gpuinstall install --venv {paths.venv / 'env'}",
+        )
+
+
+def check_platform(project: Project) -> None:
+    """Raise UsageError where another system is meant than the one that we run on."""
+    if project.settings.machine is None:
+        return
+    meant, host = project.settings.machine, read_host(ThisMachine())
+    if (meant.os, meant.arch) != (host.os, host.arch):
+        raise UsageError(
+            "other-platform",
+            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
+            hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
         )
 
 

@@ -1,93 +1,204 @@
-"""Make an environment hold what was asked for: look, decide, take the steps; a dry run shows the same steps."""
+"""Make an environment hold what is asked for, from the first look at what is there to the swap."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall import uv
+from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.jupyter import settle_kernel
+from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import remember
 from gpuinstall.errors import MachineError, NoBuildError
-from gpuinstall.files import remove_path
-from gpuinstall.install.decision import decide, judge_locks
+from gpuinstall.facts.pythons import find_python
+from gpuinstall.files import holds_text
 from gpuinstall.install.environment_lock import environment_lock, is_idle
-from gpuinstall.install.execution import execute, rehearse
-from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
+from gpuinstall.install.inspection import check_platform, check_replaceable, inspect_environment
+from gpuinstall.install.options import InstallResult
+from gpuinstall.install.previous import find_previous
+from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
+from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted, prove
+from gpuinstall.install.situation import Situation
+from gpuinstall.install.stage import build, build_commands
+from gpuinstall.install.swap import publish_lock, swap_in
+from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolution import Resolution
+from gpuinstall.lock.resolver import ResolverProject
 from gpuinstall.lock.strangers import with_locked_builds
-from gpuinstall.plan import choose
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.decision import Decision
-    from gpuinstall.install.execution import Rehearsal
-    from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.install.options import InstallOptions, InstallResult
-    from gpuinstall.session import Session
-
-ATTEMPTS = 3
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.lock.fit import Fit
+    from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
 
 
-def install(options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
-    """Make ``options.paths`` hold what was asked for, proven; leave it as it was on any failure."""
-    start = monotonic()
-    check_replaceable(options.paths)
-    catalog = with_locked_builds(catalog, options.paths.folder, session)
-    decision = _examined(options, catalog) if is_idle(options.paths) else None
-    if decision and decision.changes_nothing:
-        done = execute(decision, options, catalog, session)
-    else:
-        with environment_lock(options.paths, options.wait, session.reporter):
-            done = _install(_examined(options, catalog), options, catalog, session)
-    settle_kernel(options.paths.venv, done.found.lock.versions, wanted=options.jupyter)
-    return replace(done, seconds=monotonic() - start)
+def install(project: Project, options: InstallOptions, catalog: Catalog | None = None) -> InstallResult:
+    """Make the environment of ``project`` hold what is asked for, proven; leave it as it was on any failure.
+
+    ``catalog`` is what to choose from where that is not the project's.
+    """
+    start, paths, session = monotonic(), project.paths, project.session
+    check_replaceable(paths)
+    check_platform(project)
+    try:
+        with _turn(project, options, catalog) as situation:
+            existing, here, is_settled = situation.existing, situation.here, situation.is_settled
+            priced = _price(situation, project)
+            priced.announce(session.reporter)
+            fit = priced.make_lock(situation, project)
+            was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
+            is_new = not existing.is_made_of(fit.lock)
+            venv = paths.staging if is_new else paths.venv
+            verdict = existing.marker.verdict if existing.marker else {}
+            if is_new:
+                build(fit, priced.bill, project)
+            if not is_settled:
+                machine = situation.request.machine
+                verdict = prove(fit, interpreter(venv), machine, here, session).to_dict()
+                _write_marker(venv, fit, verdict, here or machine, final=paths.venv)
+            if is_new:
+                swap_in(paths, venv, keep=options.keep)
+            else:
+                publish_lock(paths)
+    except KernelFailedError as failed:
+        return replace(_install_next(failed, situation, project), seconds=monotonic() - start)
+    settle_kernel(paths.venv, fit.lock.versions, wanted=options.jupyter)
+    return InstallResult(
+        paths,
+        situation.request.machine,
+        fit,
+        "unchanged" if was_there else "written",
+        verdict,
+        "built" if is_new else "none" if is_settled else "proven",
+        situation.misfits,
+        priced.changes if is_new else (),
+        priced.bill.fetch if priced.bill else 0,
+        priced.bill.caches if priced.bill else (),
+        find_previous(paths) if is_new else None,
+        monotonic() - start,
+    )
 
 
-def dry_run(options: InstallOptions, catalog: Catalog, session: Session) -> Rehearsal:
-    """Decide, choose and resolve as an installation does, and stop there."""
-    check_replaceable(options.paths)
-    catalog = with_locked_builds(catalog, options.paths.folder, session)
-    return rehearse(_examined(options, catalog), options, catalog, session)
+def dry_run(project: Project, options: InstallOptions) -> DryRun:
+    """Look, choose, resolve and price as an installation does, and stop there."""
+    check_replaceable(project.paths)
+    check_platform(project)
+    situation = _look(project, options)
+    priced = _price(situation, project)
+    python, commands = priced.choice.python, list[list[str]]()
+    if isinstance(priced.of, Resolution):
+        inputs = ResolverProject(priced.choice.requirements, python, priced.of.target).inputs
+        commands += [uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs]
+    if priced.bill:
+        commands += build_commands(python, find_python(python), project.paths)
+    return DryRun(priced, tuple(map(tuple, commands)))
 
 
-def _examined(options: InstallOptions, catalog: Catalog) -> Decision:
-    """Look at what is there, and decide; raise UsageError where it is the user's, LockError for an unreadable lock."""
-    existing = inspect_environment(options.paths)
+@dataclass(frozen=True)
+class DryRun:
+    """What an installation would carry out, and the command lines of it, none where nothing is left to do."""
+
+    priced: PricedLock
+    commands: tuple[tuple[str, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the document of ``install --dry-run --json``."""
+        bill, plan = self.priced.bill, self.priced.plan
+        return {
+            "plan": plan.to_dict(),
+            "lock": {"changes": [change.to_dict() for change in self.priced.changes]},
+            "bytes": bill.fetch if bill else 0,
+            "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()] if bill else [],
+            "space": [{"path": str(at), "bytes": size} for at, size in bill.folders.items() if size] if bill else [],
+            "commands": [list(words) for words in self.commands],
+        }
+
+
+@contextmanager
+def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) -> Iterator[Situation]:
+    """Look at what is there; where something is to change, wait for our turn, look again, and prove the driver."""
+    situation = _look(project, options, catalog)
+    if situation.is_settled and is_idle(project.paths):
+        yield situation
+        return
+    with environment_lock(project.paths, options.wait, project.reporter):
+        situation = _look(project, options, catalog, again=True)
+        if not situation.existing.made_here:
+            project.reporter.warn(f"{project.paths.venv} was not made here, whatever it says: it is built again")
+        if not situation.is_settled:
+            request = situation.request
+            situation = situation.on(preflighted(request.machine, situation.here, request.request, project.reporter))
+        yield situation
+
+
+def _look(
+    project: Project, options: InstallOptions, catalog: Catalog | None = None, *, again: bool = False
+) -> Situation:
+    """Read what is there and what is asked for, as it is now.
+
+    Raise UsageError where something of the user's is in the way, LockError for an unreadable lock.
+    """
+    asked = project.read_folder_request(quiet=again or catalog is not None)
+    request, folder = project.environment_request(asked), project.paths.folder
+    existing = inspect_environment(project.paths)
     if not options.replace:
         existing.check_ownership()
-    existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(options.paths.folder)))
-    return _decided(existing, options, catalog)
+    existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
+    if catalog is None:  # what is locked may have been learned from any index
+        known = known_catalog() if options.locked else project.catalog
+        catalog = with_locked_builds(known, folder, project.session)
+    lock_request = LockRequest(project.machine, request, catalog)
+    return Situation(existing, asked, lock_request, project.here(request), options)
 
 
-def _decided(existing: ExistingEnvironment, options: InstallOptions, catalog: Catalog) -> Decision:
-    plan = choose(options.machine, options.request, catalog)
-    return decide(existing, judge_locks(existing, options, catalog), plan, options)
+def _price(situation: Situation, project: Project) -> PricedLock:
+    """Choose where the lock comes from, and reckon what it costs; raise the error of a refusal."""
+    fit, reporter = situation.fit, project.reporter
+    if fit and situation.existing.is_made_of(fit.lock):
+        if not situation.is_settled and (newer := situation.newer(fit)):
+            reporter.step("Newer", f"torch {newer.build.name} would run here too: gpuinstall install --upgrade")
+        return PricedLock(fit)
+    if fit is None:
+        situation.check_lockable()
+    situation.say_misfits(reporter)
+    return price_lock(fit, situation, project) if fit else resolve_lock(situation, project)
 
 
-def _install(decision: Decision, options: InstallOptions, catalog: Catalog, session: Session) -> InstallResult:
-    if not decision.existing.made_here:
-        session.reporter.warn(f"{options.paths.venv} was not made here, whatever it says: it is built again")
-    if not decision.changes_nothing:
-        options = preflighted(options, session)
-        decision = _decided(decision.existing, options, catalog)
-    return _attempt(decision, options, catalog, session)
-
-
-def _attempt(
-    decision: Decision, options: InstallOptions, catalog: Catalog, session: Session, attempts: int = ATTEMPTS
-) -> InstallResult:
-    """Take the steps; where a kernel fails, decide again with the builds that differ in what failed."""
+def _install_next(failed: KernelFailedError, situation: Situation, project: Project) -> InstallResult:
+    """Install the next build that differs in what failed; raise the failure where there is none, or none is to be."""
+    options, catalog = situation.options, situation.request.catalog
+    rest = catalog_without(catalog, failed.build, failed.verdict) if options.attempts > 1 else None
+    if rest is None:
+        raise failed
+    project.reporter.warn(f"{failed.message}; the next build that differs is tried")
     try:
-        return execute(decision, options, catalog, session)
-    except KernelFailedError as failed:
-        remove_path(options.paths.staging)
-        rest = catalog_without(catalog, failed.build, failed.verdict) if options.fallback and attempts > 1 else None
-        if rest is None:
-            raise
-        session.reporter.warn(f"{failed.message}; the next build that differs is tried")
-        again = replace(options, upgrade=True)
-        try:
-            return _attempt(_decided(decision.existing, again, rest), again, rest, session, attempts - 1)
-        except (MachineError, NoBuildError):
-            raise failed from None
+        return install(project, replace(options, upgrade=True, attempts=options.attempts - 1), rest)
+    except (MachineError, NoBuildError):
+        raise failed from None
+
+
+def _write_marker(venv: Path, fit: Fit, verdict: dict[str, Any], machine: Machine, *, final: Path) -> None:
+    """Write into an environment, last of all, what it is; ``final`` is where it will lie."""
+    lock, choice, identity = fit.lock, fit.choice, str(uuid.uuid4())
+    remember(final, identity)
+    Marker(
+        id=identity,
+        lock=lock.name,
+        lock_sha256=lock.sha256,
+        python=choice.python,
+        torch=lock.versions["torch"],
+        backend=choice.build.backend.tag,
+        machine=fingerprint(machine),
+        verdict=verdict,
+    ).write(venv)

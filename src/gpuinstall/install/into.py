@@ -16,7 +16,7 @@ from gpuinstall.install.proof import KernelFailedError, preflighted, prove
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.stage import failure
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
-from gpuinstall.lock.compare import VersionChange
+from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import fetch_hashed, local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -27,23 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
+    from gpuinstall.project import Project
     from gpuinstall.session import Session
     from gpuinstall.verify import Verdict
-
-
-@dataclass(frozen=True)
-class IntoOptions:
-    """What to put into the environment of which interpreter; ``here`` is this machine, None when another is meant."""
-
-    python: Path
-    machine: Machine
-    here: Machine | None
-    request: Request
-    wait: float = WAIT_S
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class IntoResult:
     """What came of it: the packages that changed, none where all was as it is asked for, and the proof."""
 
     environment: ForeignEnvironment
-    found: Fit
+    fit: Fit
     changes: tuple[VersionChange, ...]
     verdict: dict[str, Any] | None
     bytes: int
@@ -59,9 +48,9 @@ class IntoResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --into --json``."""
-        lock, choice = self.found.lock, self.found.choice
+        lock, choice = self.fit.lock, self.fit.choice
         return {
-            "plan": self.found.plan.to_dict(),
+            "plan": self.fit.plan.to_dict(),
             "environment": {
                 "path": str(self.environment.prefix),
                 "python": choice.python,
@@ -76,27 +65,30 @@ class IntoResult:
         }
 
 
-def install_into(options: IntoOptions, catalog: Catalog, session: Session) -> IntoResult:
-    """Put what is asked for into an environment of others, and prove it; leave it as it was on any failure.
+def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoResult:
+    """Put what is asked for into the environment of an interpreter, made by others, and prove it.
 
-    Raise UsageError for the system's Python, KernelFailedError, and what choosing, resolving and installing raise.
+    Leave it as it was on any failure. Raise UsageError for the system's Python, KernelFailedError, and what choosing,
+    resolving and installing raise.
     """
-    start, environment = monotonic(), inspect_foreign(options.python)
-    with _held(environment, options.wait):
+    start, environment, request = monotonic(), inspect_foreign(python), project.request
+    here = project.here(request)
+    with _held(environment, wait):
         if repair(environment):
-            session.reporter.step("Put back", "what a run that was killed had changed")
-            environment = inspect_foreign(options.python)
-        change = _planned(environment, preflighted(options, session), catalog, session)
-        fetched = _fetch(change, session) if change.changes else 0
-        verdict = _carry_out(change, options, session)
-    return IntoResult(environment, change.found, change.changes, verdict.to_dict(), fetched, monotonic() - start)
+            project.reporter.step("Put back", "what a run that was killed had changed")
+            environment = inspect_foreign(python)
+        machine = preflighted(project.machine, here, request, project.reporter)
+        change = _planned(environment, machine, project)
+        fetched = _fetch(change, project.session) if change.files else 0
+        verdict = _put_in(change, machine, here, project.session)
+    return IntoResult(environment, change.fit, change.changes, verdict.to_dict(), fetched, monotonic() - start)
 
 
-def dry_run_into(options: IntoOptions, catalog: Catalog, session: Session) -> IntoResult:
+def dry_run_into(project: Project, python: Path) -> IntoResult:
     """Say what would change."""
-    start, environment = monotonic(), inspect_foreign(options.python)
-    change = _planned(environment, options, catalog, session)
-    return IntoResult(environment, change.found, change.changes, None, 0, monotonic() - start)
+    start, environment = monotonic(), inspect_foreign(python)
+    change = _planned(environment, project.machine, project)
+    return IntoResult(environment, change.fit, change.changes, None, 0, monotonic() - start)
 
 
 @dataclass(frozen=True)
@@ -104,38 +96,31 @@ class _Change:
     """The packages that change, and the files that they come from."""
 
     environment: ForeignEnvironment
-    found: Fit
+    fit: Fit
     changes: tuple[VersionChange, ...]
     files: tuple[LockedFile, ...]
 
 
-def _planned(environment: ForeignEnvironment, options: IntoOptions, catalog: Catalog, session: Session) -> _Change:
+def _planned(environment: ForeignEnvironment, machine: Machine, project: Project) -> _Change:
     """Choose and resolve, near to what is there; say what changes, and what else that concerns."""
-    request = replace(options.request, python=environment.version)
+    catalog, session = project.catalog, project.session
+    request = replace(project.request, python=environment.version, managed_pythons=False)
     kept = {name: version for name, version in environment.versions.items() if name not in catalog.family}
-    wanted = LockRequest(options.machine, request, catalog, pins=VersionPins(preferred=kept))
+    wanted = LockRequest(machine, request, catalog, pins=VersionPins(preferred=kept))
     resolution = resolve_locks([wanted], session)[0]
     plan, choice = resolution.plan, resolution.choice
     session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, which is {environment.kind}")
     lock = build_locks([resolution], [request], session)[0]
-    changes = tuple(_changes(environment.versions, lock.versions))
+    held = compare_versions(environment.versions, lock.versions)
+    changes = tuple(change for change in held if change.kind != "removed")
     for change in changes:
         session.reporter.step("Change", str(change))
     changed = {change.package: change.new or "" for change in changes}
     for remark in (*(warning.message for warning in plan.warnings), *environment.broken_by(changed)):
         session.reporter.warn(remark)
     local = {file.package: file for file in resolution.files if local_path(file.url)}
-    files = local | {file.package: file for file in selected(lock, choice.python, options.machine)}
+    files = local | {file.package: file for file in selected(lock, choice.python, machine)}
     return _Change(environment, Fit(lock, plan), changes, tuple(_wheels(changed, files)))
-
-
-def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[VersionChange]:
-    for name, version in sorted(new.items()):
-        before = old.get(name)
-        if before is None:
-            yield VersionChange(name, "added", None, version)
-        elif before != version:
-            yield VersionChange(name, "changed", before, version)
 
 
 def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
@@ -167,16 +152,17 @@ def _wheel(file: LockedFile, session: Session) -> Path:
     return local_path(file.url) or session.cache.path(file.sha256 or "", file.name)
 
 
-def _carry_out(change: _Change, options: IntoOptions, session: Session) -> Verdict:
+def _put_in(change: _Change, machine: Machine, here: Machine | None, session: Session) -> Verdict:
     """Put the packages in and prove them; put everything back where that fails, or is interrupted."""
+    python = change.environment.python
     if not change.changes:
-        return prove(change.found, options.python, options.machine, options.here, session)
+        return prove(change.fit, python, machine, here, session)
     wheels = [_wheel(file, session) for file in change.files]
-    record = plan_undo(change.environment, [each.package for each in change.changes], wheels)
+    record = plan_undo(change.environment, [version.package for version in change.changes], wheels)
     try:
         record = record.save()
-        _put_in(options.python, wheels, session)
-        verdict = prove(change.found, options.python, options.machine, options.here, session)
+        _unpack(wheels, python, session)
+        verdict = prove(change.fit, python, machine, here, session)
     except BaseException as error:
         record.undo()
         session.reporter.warn("the environment was put back as it was")
@@ -189,7 +175,7 @@ def _carry_out(change: _Change, options: IntoOptions, session: Session) -> Verdi
     return verdict
 
 
-def _put_in(python: Path, wheels: Sequence[Path], session: Session) -> None:
+def _unpack(wheels: Sequence[Path], python: Path, session: Session) -> None:
     start = monotonic()
     done = process.run(uv.put_into(python, wheels), env=session.environment, patience=session.patience)
     if not done.ok:

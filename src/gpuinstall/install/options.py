@@ -15,40 +15,35 @@ if TYPE_CHECKING:
     from gpuinstall.install.previous import Previous
     from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.fit import Fit, Misfit
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
 
 LockChange = Literal["written", "unchanged"]
 Change = Literal["built", "proven", "none"]
 
 
+ATTEMPTS = 3
+"""How many builds are tried where kernels fail: each may cost 3 GB."""
+
+
 @dataclass(frozen=True)
 class InstallOptions:
-    """What to install where.
+    """How to install what a project asks for.
 
-    ``machine`` is planned for; ``here`` is this machine, where the kernels run, None when another one is meant.
-    ``asked`` is the folder's request, which only a lock made for it serves; None where any lock that fits will do.
-    ``locked`` says that no new lock is made, ``target`` which one is meant; ``wheels`` is a folder to install from.
-    ``upgrade`` lets every version move, ``moving`` those of single packages. ``jupyter`` makes a Jupyter kernel of it.
-    ``wait`` is in seconds.
+    ``locked`` says that no new lock is made, and any that fits will do; ``target`` which one is meant. ``replace`` lets
+    packages and folders be replaced that are not ours. ``upgrade`` lets every version move, ``moving`` those of single
+    packages. ``verify`` proves again what is proven, ``keep`` keeps what is replaced, ``jupyter`` makes a Jupyter
+    kernel of it. ``attempts`` are builds to try where kernels fail; ``wait`` is in seconds.
     """
 
-    paths: EnvironmentPaths
-    machine: Machine
-    here: Machine | None
-    request: Request
-    asked: FolderRequest | None = None
     locked: bool = False
     target: str | None = None
-    wheels: Path | None = None
     replace: bool = False
     upgrade: bool = False
     moving: tuple[str, ...] = ()
     verify: bool = False
     keep: bool = True
-    fallback: bool = True
     jupyter: bool = False
+    attempts: int = ATTEMPTS
     wait: float = WAIT_S
 
 
@@ -56,13 +51,13 @@ class InstallOptions:
 class InstallResult:
     """What came of it. ``change`` says whether the environment was built, proven again, or left alone.
 
-    ``found`` is the lock that it is made of, with its plan; ``misfits`` are the others in the folder, and why they were
+    ``fit`` is the lock that it is made of, with its plan; ``misfits`` are the others in the folder, and why they were
     not taken. ``changes`` are the packages that came, went and moved. ``bytes`` were to be fetched into ``caches``.
     """
 
     paths: EnvironmentPaths
     machine: Machine
-    found: Fit
+    fit: Fit
     lock_change: LockChange
     verdict: dict[str, Any]
     change: Change
@@ -85,9 +80,9 @@ class InstallResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --json``."""
-        lock, choice = self.found.lock, self.found.choice
+        lock, choice = self.fit.lock, self.fit.choice
         return {
-            "plan": self.found.plan.to_dict(),
+            "plan": self.fit.plan.to_dict(),
             "lock": {
                 "path": str(self.paths.folder / lock.name),
                 "sha256": lock.sha256,

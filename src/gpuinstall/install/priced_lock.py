@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tomli
 
@@ -14,7 +14,6 @@ from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 from gpuinstall.lock.strangers import check_hosts
@@ -22,9 +21,7 @@ from gpuinstall.lock.strangers import check_hosts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.situation import Situation
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
@@ -32,6 +29,8 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice
+    from gpuinstall.project import Project
+    from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
 
 
@@ -58,7 +57,7 @@ class PricedLock:
         """The build that it holds."""
         return self.of.choice
 
-    def said(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> Iterator[tuple[str, str]]:
         """What is told of it before it is carried out, line by line with the label of each."""
         if self.bill is None:
             return
@@ -68,78 +67,77 @@ class PricedLock:
         if self.was_empty:
             yield "Changes", f"+ {len(self.changes)} packages"
         else:
-            said = list(map(str, self.changes)) or ["none, the same versions"]
-            yield from (("" if position else "Changes", each) for position, each in enumerate(said))
+            changes = list(map(str, self.changes)) or ["none, the same versions"]
+            yield from (("" if position else "Changes", change) for position, change in enumerate(changes))
         fetched = "" if find_python(self.choice.python) else f"; uv fetches Python {self.choice.python} too"
         yield "Download", f"{self.bill}{fetched}"
 
-    def made(self, options: InstallOptions, session: Session) -> Fit:
+    def announce(self, reporter: Reporter) -> None:
+        """Say what it is and costs; raise InstallationError where there is no space for it."""
+        for label, text in self.lines():
+            reporter.step(label, text)
+        if self.bill:
+            self.bill.check()
+
+    def make_lock(self, situation: Situation, project: Project) -> Fit:
         """Have the lock; where a resolution has files without a hash, all that is to be installed is fetched here."""
         if isinstance(self.of, Fit):
             return self.of
         missing = self.bill.missing if self.bill else {}
         also = {file: size or None for file, size in missing.items() if file.sha256}
-        lock = build_locks([self.of], [options.request], session, options.asked, options.paths.folder, also=also)[0]
+        requests, asked, folder = [situation.request.request], situation.asked, project.paths.folder
+        lock = build_locks([self.of], requests, project.session, asked, folder, also=also)[0]
         return Fit(lock, self.plan)
 
 
-def price_lock(found: Fit, existing: ExistingEnvironment, options: InstallOptions, session: Session) -> PricedLock:
+def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
-    builds, site = builds_of(found, options.machine, session)
+    existing, machine, session = situation.existing, situation.request.machine, project.session
+    builds, site = builds_of(fit, machine, session)
     if session.only_binary:
         check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
-    if unserved := found.lock.unserved:
-        session.reporter.warn(f"{found.lock.name} takes {', '.join(unserved)} from files of this machine")
-    files = selected(found.lock, found.choice.python, options.machine)
-    if not (options.wheels or session.environment.get("UV_OFFLINE")):
-        check_hosts(found.lock, files, found.choice.build.backend.tag, session)
-    price = _bill(files, {}, options, session)
-    changes = compare_versions(existing.packages, found.lock.held)
-    return PricedLock(found, changes, existing.is_empty, price)
+    if unserved := fit.lock.unserved:
+        session.reporter.warn(f"{fit.lock.name} takes {', '.join(unserved)} from files of this machine")
+    files = selected(fit.lock, fit.choice.python, machine)
+    if not (project.settings.wheels or session.environment.get("UV_OFFLINE")):
+        check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
+    price = _bill(files, {}, project)
+    changes = compare_versions(existing.packages, fit.lock.held)
+    return PricedLock(fit, changes, existing.is_empty, price)
 
 
-def resolve_lock(
-    existing: ExistingEnvironment, options: InstallOptions, catalog: Catalog, session: Session
-) -> PricedLock:
+def resolve_lock(situation: Situation, project: Project) -> PricedLock:
     """Resolve a new lock, and reckon what it costs and changes. Raise what choosing or resolving raises.
 
     Versions that are locked stay unless they are to move.
     """
-    request = LockRequest(options.machine, options.request, catalog)
+    options, existing, session = situation.options, situation.existing, project.session
     held = [existing.held_by] if existing.held_by and not options.upgrade else []
-    resolution = resolve_locks([request], session, held=held, moving=options.moving if held else ())[0]
+    moving = options.moving if held else ()
+    resolution = resolve_locks([situation.request], session, held=held, moving=moving)[0]
     hashes = resolution.hashes
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
-    listed |= dict(_listed_sizes(resolution.document))
-    price = _bill(files, listed, options, session)
+    for package in resolution.document.get("packages", ()):  # whose index says sizes
+        listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}
+    price = _bill(files, listed, project)
     changes = compare_versions(existing.packages, resolution.held)
     return PricedLock(resolution, changes, existing.is_empty, price)
 
 
-def builds_of(found: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
+def builds_of(fit: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """What an installation of a lock builds, and where."""
-    site = this_site(found.choice.build.backend.tag, found.lock.versions, machine, session.environment)
-    return source_builds(tomli.loads(found.lock.text)), site
+    site = this_site(fit.choice.build.backend.tag, fit.lock.versions, machine, session.environment)
+    return source_builds(tomli.loads(fit.lock.text)), site
 
 
-def _listed_sizes(resolved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The sizes of wheels by address, where their index says them."""
-    for package in resolved.get("packages", ()):
-        yield from ((entry["url"], entry["size"]) for entry in package.get("wheels", ()) if entry.get("size"))
-
-
-def _bill(
-    files: Sequence[LockedFile],
-    listed: Mapping[str, int],
-    options: InstallOptions,
-    session: Session,
-) -> Bill:
+def _bill(files: Sequence[LockedFile], listed: Mapping[str, int], project: Project) -> Bill:
     """Reckon what will be fetched and written where; raise InstallationError for a cache that is not to be trusted."""
+    session = project.session
     check_cache(session.uv_cache, session.reporter)
     cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
     size = sizes(files, listed, cached, session)
-    return bill(size, cached, options.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    return bill(size, cached, project.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)

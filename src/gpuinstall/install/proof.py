@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gpuinstall.errors import VerificationError
 from gpuinstall.failures.table import load_failures
@@ -16,63 +16,60 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
-    from gpuinstall.install.into import IntoOptions
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+    from gpuinstall.request import Request
     from gpuinstall.session import Session
     from gpuinstall.verify.verdict import Device, Verdict
-
-_Options = TypeVar("_Options", "InstallOptions", "IntoOptions")
 
 
 class KernelFailedError(VerificationError):
     """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
 
-    def __init__(self, found: Fit, verdict: Verdict) -> None:
+    def __init__(self, fit: Fit, verdict: Verdict) -> None:
         failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
         check = failed[0][1]
         names = dict.fromkeys(_named(device) for device, _ in failed)
         super().__init__(
             "kernel-failed",
-            f"torch {found.choice.build.name} failed on {', '.join(names)}: {check.name}",
+            f"torch {fit.choice.build.name} failed on {', '.join(names)}: {check.name}",
             why=check.message,
             id=check.cause,
             hint="the environment was not replaced; gpuinstall doctor says more",
-            data={"plan": found.plan.to_dict(), "verdict": verdict.to_dict()},
+            data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
-        self.build, self.verdict = found.choice.build, verdict
+        self.build, self.verdict = fit.choice.build, verdict
 
 
-def preflighted(options: _Options, session: Session) -> _Options:
-    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan."""
+def preflighted(machine: Machine, here: Machine | None, request: Request, reporter: Reporter) -> Machine:
+    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan for ``machine``."""
     from gpuinstall.probe import preflight
 
-    if options.here is None or not options.here.gpus or options.request.is_for_cpu:
-        return options
-    found = preflight(options.here, session.reporter)
-    return replace(options, machine=options.machine.with_problems(found.problems))
+    if here is None or not here.gpus or request.is_for_cpu:
+        return machine
+    return machine.with_problems(preflight(here, reporter).problems)
 
 
-def prove(found: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:
+def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
 
     Raise KernelFailedError where one fails.
     """
     start = monotonic()
-    gpus = tuple(run.index for run in found.plan.gpus if run.how != "none") if here else None
-    for_cpu = found.plan.status == "cpu"
+    gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else None
+    for_cpu = fit.plan.status == "cpu"
     verdict = verify_environment(
         python,
         here or replace(machine, gpus=()),
         asked_cpu=for_cpu,
         gpus=gpus or None,
-        meant=found.choice.build,
+        meant=fit.choice.build,
         reporter=session.reporter,
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
-        raise KernelFailedError(found, verdict)
+        raise KernelFailedError(fit, verdict)
     return verdict
 
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.space import Bill
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
+    from gpuinstall.project import Project
     from gpuinstall.reporter import Meter
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError
@@ -55,24 +55,26 @@ def build_commands(python: str, base: Path | None, paths: EnvironmentPaths) -> l
     ]
 
 
-def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> None:
+def build(found: Fit, bill: Bill | None, project: Project) -> None:
     """Build an environment of a lock at ``paths.staging``; raise InstallationError."""
-    paths = options.paths
+    paths, session = project.paths, project.session
     remove_path(paths.staging)
-    fetched = _fetch(found, bill, options, session)
+    fetched = _fetch(found, bill, project)
     start = monotonic()
-    builds, site = builds_of(found, options.machine, session)
+    builds, site = builds_of(found, project.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, found.choice.python)))
     building = replace(session, environment={**session.environment, **variables})
     indexes = indexes_of(found.lock, found.choice, session.default_index)
-    write_atomically(paths.private_lock, private(found.lock, paths.folder, session.cache, options.wheels, indexes))
+    write_atomically(
+        paths.private_lock, private(found.lock, paths.folder, session.cache, project.settings.wheels, indexes)
+    )
     write_atomically(paths.build_settings, sync_settings(builds))
     try:
         base = _base_python(found.choice.python, session)
         create, sync, pip = build_commands(found.choice.python, base, paths)
         _run(create, session)
         with _unpacking(fetched, session) as written:
-            _sync(sync, found, options, building, written)
+            _sync(sync, found, project, building, written)
         _give_pip(pip, found.lock, session)
     finally:
         paths.private_lock.unlink()
@@ -84,19 +86,20 @@ def build(found: Fit, bill: Bill | None, options: InstallOptions, session: Sessi
     session.reporter.step("Installed", f"{len(found.lock.pylock.packages)} packages", monotonic() - start)
 
 
-def _fetch(found: Fit, bill: Bill | None, options: InstallOptions, session: Session) -> list[Path]:
+def _fetch(found: Fit, bill: Bill | None, project: Project) -> list[Path]:
     """Bring what the bill says into our cache, as far as its making has not; return the wheels that are new there."""
+    session = project.session
     size = {file.url: size for file, size in bill.missing.items()} if bill else {}
-    files = [file for file in _files(found, options) if file.url in size]
-    absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, options.wheels)}
+    files = [file for file in _files(found, project) if file.url in size]
+    absent = {file: size[file.url] or None for file in files if not _near(file, session.cache, project.settings.wheels)}
     if absent:
         fetch_hashed(absent, session)
     near = (_near(file, session.cache, None) for file in files if file.name.endswith(".whl"))
     return [path for path in near if path]
 
 
-def _files(found: Fit, options: InstallOptions) -> list[LockedFile]:
-    return [file for file in selected(found.lock, found.choice.python, options.machine) if file.sha256]
+def _files(found: Fit, project: Project) -> list[LockedFile]:
+    return [file for file in selected(found.lock, found.choice.python, project.machine) if file.sha256]
 
 
 @contextmanager
@@ -193,18 +196,18 @@ def _within(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _sync(command: list[str], found: Fit, options: InstallOptions, session: Session, written: Meter | None) -> None:
+def _sync(command: list[str], found: Fit, project: Project, session: Session, written: Meter | None) -> None:
     """Fill the environment; from uv's cache alone, where a host that would have to be asked does not answer."""
-    unreachable = _unreachable_host(found, options, session)
+    unreachable = _unreachable_host(found, project, session)
     try:
         _run(command, session.from_cache() if unreachable else session, written)
     except InstallationError as error:
         raise unreachable or error from None
 
 
-def _unreachable_host(found: Fit, options: InstallOptions, session: Session) -> UnreachableError | None:
+def _unreachable_host(found: Fit, project: Project, session: Session) -> UnreachableError | None:
     """What is known of a host that has a file which no cache seems to hold, and did not answer when it was asked."""
-    files = selected(found.lock, found.choice.python, options.machine)
+    files = selected(found.lock, found.choice.python, project.machine)
     unreachable = {file: error for file in files if (error := session.client.unreachable(file.url))}
     if not unreachable:
         return None

@@ -96,7 +96,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("step", "call"),
-    [("write_atomically", 1), ("_put", 1), ("publish_lock", 1), ("remove", 1), ("write_atomically", 2)],
+    [("write_atomically", 1), ("_put", 1), ("publish_lock", 1), ("remove_path", 1), ("write_atomically", 2)],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: str, call: int
@@ -182,7 +182,7 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(swap, "remove", lambda _folder: None)
+        patched.setattr(swap, "remove_path", lambda _folder: None)
         with pytest.raises(InstallationError, match="previous cannot be written"):
             swap_in(replaced, replaced.staging)
         with pytest.raises(OSError, match="not empty"):

@@ -1,0 +1,141 @@
+"""What follows from what is there, as a table: no file is read, no uv is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.errors import LockError, MachineError
+from gpuinstall.finding import Finding
+from gpuinstall.install.inspection import ExistingEnvironment
+from gpuinstall.install.options import InstallOptions
+from gpuinstall.install.situation import Situation
+from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.machine import Machine
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
+from tests.unit.install.environments import lock_text
+
+PATHS = EnvironmentPaths(Path("/project/.venv"))
+MACHINE = Machine("linux", "x86_64", "glibc", "2.36", pythons=("3.12.1",))
+OPTIONS = InstallOptions()
+CPU = Request(("torch",), backend="cpu")
+CATALOG = frozen_catalog()
+
+
+def lock(torch: str = "2.14.1+cpu", name: str = "pylock.cpu.toml") -> Lock:
+    return parse(name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}"))
+
+
+def environment(held: Lock, *locks: Lock, proven_on: Machine = MACHINE, status: str = "passed") -> ExistingEnvironment:
+    """An environment made of ``held``, beside ``locks``."""
+    proof = fingerprint(proven_on)
+    marker = Marker("1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", proof, {"status": status})
+    return ExistingEnvironment(PATHS, False, marker, held, held.versions, has_python=True, locks=locks)
+
+
+Source = Literal["its own", "the folder's", "a new one", "refused"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is there and asked for, and where the lock comes from."""
+
+    existing: ExistingEnvironment
+    source: Source
+    options: InstallOptions = OPTIONS
+    is_settled: bool = False
+    request: Request = CPU
+    here: Machine | None = MACHINE
+
+
+NOTHING = ExistingEnvironment(PATHS)
+OLDER = lock("2.13.0+cpu")
+NEWER = lock("2.14.1+cpu")
+DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"})
+CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
+BROKEN = replace(MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),))
+ANOTHER = replace(MACHINE, arch="aarch64")
+
+EXAMPLES = {
+    "nothing there": Example(NOTHING, "a new one"),
+    "a lock that fits": Example(replace(NOTHING, locks=(NEWER,)), "the folder's"),
+    "a lock for other machines": Example(replace(NOTHING, locks=(CUDA,)), "a new one"),
+    "a lock, and an upgrade": Example(replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)),
+    "its own lock, proven": Example(environment(NEWER, NEWER), "its own", is_settled=True),
+    "its own lock alone, proven": Example(environment(NEWER), "its own", is_settled=True),
+    "its own lock alone, and only the folder's count": Example(
+        environment(NEWER), "refused", InstallOptions(locked=True)
+    ),
+    "proven, and to be proven again": Example(environment(NEWER, NEWER), "its own", InstallOptions(verify=True)),
+    "proven on another machine": Example(environment(NEWER, NEWER, proven_on=ANOTHER), "its own"),
+    "not proven yet": Example(environment(NEWER, NEWER, status="unproven"), "its own"),
+    "not proven yet, and the GPUs are elsewhere": Example(
+        environment(NEWER, NEWER, status="unproven"), "its own", is_settled=True, here=None
+    ),
+    "the folder's lock was updated": Example(environment(OLDER, NEWER), "the folder's"),
+    "made of the lock, and changed by hand": Example(DAMAGED, "the folder's"),
+    "made of the lock, and without a Python": Example(
+        replace(environment(NEWER, NEWER), has_python=False), "the folder's"
+    ),
+    "an upgrade": Example(environment(NEWER, NEWER), "a new one", InstallOptions(upgrade=True)),
+    "no lock, and none is to be made": Example(NOTHING, "refused", InstallOptions(locked=True)),
+    "no lock of the target": Example(
+        replace(NOTHING, locks=(NEWER,)), "refused", InstallOptions(locked=True, target="cu126")
+    ),
+    "another torch is asked for": Example(
+        environment(OLDER, OLDER), "a new one", request=Request(("torch==2.14.1",), backend="cpu")
+    ),
+}
+
+
+def situation(
+    existing: ExistingEnvironment,
+    options: InstallOptions = OPTIONS,
+    *,
+    machine: Machine = MACHINE,
+    request: Request = CPU,
+    here: Machine | None = MACHINE,
+) -> Situation:
+    return Situation(existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options)
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_where_the_lock_comes_from(example: Example) -> None:
+    there = situation(example.existing, example.options, request=example.request, here=example.here)
+    source: Source = "a new one"
+    if there.fit:
+        source = "its own" if example.existing.is_made_of(there.fit.lock) else "the folder's"
+    else:
+        try:
+            there.check_lockable()
+        except LockError:
+            source = "refused"
+    assert (source, there.is_settled) == (example.source, example.is_settled)
+
+
+def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead() -> None:
+    assert [misfit.lock for misfit in situation(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
+
+
+@pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])
+def test_why_there_is_no_lock_to_install_is_said(locks: tuple[Lock, ...], code: str) -> None:
+    with pytest.raises(LockError) as refused:
+        situation(replace(NOTHING, locks=locks), InstallOptions(locked=True)).check_lockable()
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked: bool) -> None:
+    existing = replace(NOTHING, locks=(CUDA,))
+    there = situation(existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",)))
+    with pytest.raises(MachineError) as refused:
+        there.check_lockable()
+    assert refused.value.data is not None

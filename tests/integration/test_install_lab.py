@@ -714,3 +714,37 @@ def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_noth
     }
     warning = next(line for line in done.err.splitlines() if "unproven" in line)
     assert "GTX 1080" in warning
+
+
+def test_two_runs_at_once_lose_nothing_of_what_either_adds(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    stand_in.default.pace = 0.2
+    first = workshop.start("install", "cowsay", "--json")
+    while not (workshop.folder / ".venv.gpuinstall" / "owner").exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.01)
+    second = workshop.start("install", "numpy", "--json")
+    outputs = [run.communicate(timeout=300) for run in (first, second)]
+    assert [run.returncode for run in (first, second)] == [0, 0], outputs
+    assert workshop.python("import cowsay, numpy, torch; print('all')") == "all"
+    assert {"cowsay", "numpy"} <= set(re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml")))
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_built_again(
+    workshop: Workshop, play: Play, damage: str
+) -> None:
+    play(RTX_4090)
+    workshop.document("install")
+    [library] = (workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py")
+    whole = library.read_bytes()
+    library.unlink()
+    if damage == "cut":
+        library.write_bytes(whole[:-1])
+    assert workshop.document("install", "--dry-run")["data"]["commands"] != []
+    assert workshop.document("install")["data"]["environment"]["status"] == "built"
+    assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"

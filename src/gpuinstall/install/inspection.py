@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
+from gpuinstall.environments.environment import installed_packages, lost_files, read_marker, unlocked_packages
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
@@ -43,11 +44,11 @@ class ExistingEnvironment:
     locks: tuple[Lock, ...] = ()
     made_here: bool = True
 
-    @property
+    @cached_property
     def intact_lock(self) -> Lock | None:
-        """The lock of an environment that runs and holds exactly its packages; None for any other."""
+        """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
         if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
-            return self.lock
+            return None if lost_files(self.paths.venv, "torch") else self.lock
         return None
 
     @property

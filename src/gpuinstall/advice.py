@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
+OURS = "gpuinstall"
+_OPERATORS = frozenset(("&&", "||", "|", ";"))
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A command that helps: a program of this machine and its arguments, as they are before any shell quotes them.
+    """A command that helps: a program and its arguments, as they are before a shell's quotes.
 
     ``place`` is the folder that it has to run in, None for any. ``needs`` are further programs that it starts,
     ``note`` says in a few words what it does. As text it is one line that can be pasted.
@@ -26,9 +29,23 @@ class Advice:
     needs: tuple[str, ...] = ()
     note: str = ""
 
+    @classmethod
+    def parse(cls, line: str) -> Advice | None:
+        """Read a line that is one command and nothing else; None for any other."""
+        try:
+            program, *arguments = shlex.split(line, comments=True, posix=os.name != "nt")
+        except ValueError:  # a quote without its other half, or no word at all
+            return None
+        note = line.partition(NOTE)[2]
+        return None if _OPERATORS.intersection(arguments) else cls(program, tuple(arguments), note=note)
+
+    @property
+    def is_possible(self) -> bool:
+        """Say whether the programs are on PATH; ours is by whatever name it was started."""
+        return all(program == OURS or shutil.which(program) for program in (self.program, *self.needs))
+
     def __str__(self) -> str:
-        elsewhere = self.place is not None and self.place != Path.cwd()
-        move = f"cd {quoted(self.place)} && " if elsewhere and self.place else ""
+        move = f"cd {quoted(self.place)} && " if self.place and self.place != Path.cwd() else ""
         return move + " ".join(map(quoted, (self.program, *self.arguments))) + (self.note and NOTE + self.note)
 
 
@@ -36,4 +53,4 @@ def quoted(word: Path | str) -> str:
     """Write a path or a word as this system's shells read it as one."""
     if os.name == "nt":
         return f'"{word}"' if re.search(r"[^\w.:\\/+=-]", str(word)) else str(word)
-    return quote(str(word))
+    return shlex.quote(str(word))

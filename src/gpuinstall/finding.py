@@ -9,7 +9,30 @@ if TYPE_CHECKING:
     from gpuinstall.advice import Advice
     from gpuinstall.fields import Fields
 
+CheckStatus = Literal["passed", "failed", "skipped"]
 Where = Literal["machine", "environment", "project"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check on one device ended, after how many ``seconds``.
+
+    Where it failed, ``id`` is its cause in the failure catalogue if that is recognised, ``fixes`` what repairs it, the
+    surest first, and ``evidence`` all that was said about it.
+    """
+
+    name: str
+    status: CheckStatus
+    seconds: float = 0.0
+    message: str | None = None
+    id: str | None = None
+    fixes: tuple[Advice | str, ...] = ()
+    evidence: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as the Verdict document holds it."""
+        numbers = {"name": self.name, "status": self.status, "seconds": self.seconds}
+        return numbers | {"message": self.message, "cause": self.id}
 
 
 @dataclass(frozen=True)
@@ -34,8 +57,8 @@ class Finding:
 
     @property
     def fix(self) -> str | None:
-        """What to do as text, one command a line; None where there is nothing."""
-        return "\n".join(map(str, self.fixes)) or None
+        """What to do as text, one command a line; None where there is nothing, or its programs are not here."""
+        return "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible) or None
 
     @classmethod
     def read(cls, fields: Fields) -> Finding:

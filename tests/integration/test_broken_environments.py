@@ -34,7 +34,7 @@ def test_the_files_alone_show_what_is_broken(breakage: Breakage, torch: Path, tm
     sources = read_sources(None, os.environ, tmp_path)
     with broken(breakage, torch, tmp_path) as clone:
         contents = read_contents(clone)
-        repair = read_repair(clone, contents, sources, frozen_catalog().family)
+        repair = read_repair(clone, contents.version("torch"), sources, frozen_catalog().family)
         (finding,) = found(contents=contents, repair=repair)
         assert finding.blocking
         assert finding.fix

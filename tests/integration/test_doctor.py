@@ -59,7 +59,7 @@ def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play
     play(HEALTHY)
     done = doctor()
     assert done.status == 0, done.err
-    assert done.out.splitlines()[-1] == "healthy"
+    assert done.out.splitlines()[-1] == "healthy: the driver and 2 GPUs, torch and 1 package in .venv"
     assert "Preflight   a kernel ran on both GPUs" in done.out
 
 
@@ -113,7 +113,7 @@ def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, pla
     play(FakeDriver((FakeGpu(ptx_error=221),)))
     done = doctor(folder="empty")
     assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
-    assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
+    assert done.out.splitlines()[-1].startswith("nothing is wrong with the driver and 1 GPU; ")
 
 
 def test_a_uv_project_that_will_undo_the_build_is_found(doctor: Command, play: Play, tmp_path: Path) -> None:
@@ -145,11 +145,12 @@ def test_an_environment_whose_python_was_removed_is_at_fault(doctor: Command, pl
     assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
 
 
-def test_no_environment_is_healthy_and_says_how_to_get_one(doctor: Command, play: Play) -> None:
+def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play: Play) -> None:
     play(HEALTHY)
     done = doctor(folder="empty")
     assert done.status == 0
-    assert done.out.splitlines()[-1] == "healthy; for an environment: gpuinstall install"
+    advice = "no environment here: gpuinstall install makes one"
+    assert done.out.splitlines()[-1] == f"nothing is wrong with the driver and 2 GPUs; {advice}"
 
 
 def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor: Command, play: Play) -> None:

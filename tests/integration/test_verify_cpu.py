@@ -120,7 +120,7 @@ def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
     assert fault.name == "import"
     assert fault.message is not None
     assert fault.message.endswith(f"{LOST}torch/lib/libtorch_cpu.so")
-    assert fault.cause is None
+    assert fault.id is None
 
 
 def test_a_file_of_torch_that_was_cut_is_named(broken: Path) -> None:
@@ -154,11 +154,11 @@ def test_a_torch_in_the_working_folder_is_found_out(
     (tmp_path / "torch.py").write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
     fault = the_fault(verify(torch))
-    assert (fault.name, fault.cause) == ("surroundings", "F46")
+    assert (fault.name, fault.id) == ("surroundings", "F46")
     torch_py = tmp_path / "torch.py"
     said = f"a program started in this folder would import another torch: {torch_py}, which lies in it"
     assert fault.message == said
-    assert fault.fix == (f"mv {torch_py} {torch_py}.away",)
+    assert fault.fixes == (f"mv {torch_py} {torch_py}.away",)
 
 
 @pytest.mark.heavy
@@ -169,9 +169,9 @@ def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
     (tmp_path / "torch" / "__init__.py").write_text("__version__ = '0.0'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     verdict = verify(torch)
-    assert the_fault(verdict).cause == "F46"
+    assert the_fault(verdict).id == "F46"
     assert str(the_fault(verdict).message).endswith(f": {tmp_path / 'torch'}, from PYTHONPATH")
-    assert the_fault(verdict).fix == ("unset PYTHONPATH",)
+    assert the_fault(verdict).fixes == ("unset PYTHONPATH",)
     assert verdict.environment.torch == VERSION
     assert verify(torch, surroundings=False).status == "passed"
 
@@ -186,8 +186,8 @@ def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
     monkeypatch.chdir(tmp_path)
     fault, top = the_fault(verify(torch)), tmp_path / module.removesuffix("/__init__.py")
     said = "a program started in this folder that imports torch would import another module too"
-    assert (fault.cause, fault.message) == ("F46", f"{said}: {top}, which lies in it")
-    assert fault.fix == (f"mv {top} {top}.away",)
+    assert (fault.id, fault.message) == ("F46", f"{said}: {top}, which lies in it")
+    assert fault.fixes == (f"mv {top} {top}.away",)
 
 
 @pytest.mark.heavy
@@ -204,9 +204,9 @@ def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
 def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))
-    assert fault.cause == "F46"
+    assert fault.id == "F46"
     assert "(python -I): Fatal Python error" in str(fault.message)
-    assert fault.fix == ("unset PYTHONHOME",)
+    assert fault.fixes == ("unset PYTHONHOME",)
 
 
 @pytest.mark.heavy
@@ -216,7 +216,7 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     fault = the_fault(verify(torch))
     assert fault.message == f"TMPDIR names {tmp_path / 'gone'}, which cannot be written to"
-    assert fault.fix == ("unset TMPDIR",)
+    assert fault.fixes == ("unset TMPDIR",)
 
 
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
         (numpy / module).parent.mkdir(parents=True, exist_ok=True)
         (numpy / module).write_text("class ndarray: ...\nclass bool_: ...\nclass number: ...\nclass object_: ...\n")
     fault = the_fault(verify(broken))
-    assert (fault.name, fault.message, fault.cause) == ("numpy", "RuntimeError: Numpy is not available", "F66")
+    assert (fault.name, fault.message, fault.id) == ("numpy", "RuntimeError: Numpy is not available", "F66")
 
 
 @pytest.mark.network
@@ -244,7 +244,7 @@ def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
     assert installed.ok, installed.err
     next((packages(broken) / "numpy" / "_core").glob("_multiarray_umath*.so")).unlink()
     fault = the_fault(verify(broken))
-    assert (fault.name, fault.cause) == ("import", "F66")
+    assert (fault.name, fault.id) == ("import", "F66")
     assert fault.message == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
 
 
@@ -269,7 +269,7 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     assert built.ok, built.err
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     fault = the_fault(verify(torch))
-    assert (fault.name, fault.cause) == ("import", "F59")
+    assert (fault.name, fault.id) == ("import", "F59")
     assert str(fault.message).endswith(f"it passes without LD_LIBRARY_PATH={tmp_path}")
 
 
@@ -288,7 +288,7 @@ def test_a_full_folder_for_temporary_files_is_named(
         fault = the_fault(verify(torch))
     finally:
         process.run(["umount", full])
-    assert (fault.name, fault.cause) == ("temporary-files", "F70")
+    assert (fault.name, fault.id) == ("temporary-files", "F70")
 
 
 def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path: Path) -> None:

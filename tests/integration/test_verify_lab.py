@@ -69,7 +69,7 @@ def statuses(verdict: Verdict) -> list[str]:
 def the_fault(device: Device) -> tuple[str, str | None, str | None]:
     faults = [check for check in device.checks if check.status == "failed"]
     assert len(faults) == 1, faults
-    return faults[0].name, faults[0].message, faults[0].cause
+    return faults[0].name, faults[0].message, faults[0].id
 
 
 def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
@@ -137,7 +137,7 @@ def test_a_torch_in_the_working_folder_is_found_out(
     other.write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
     fault = next(check for check in verify({}, surroundings=True).devices[0].checks if check.status == "failed")
-    assert (fault.name, fault.cause, fault.fix) == ("surroundings", "F46", (f"mv {other} {other}.away",))
+    assert (fault.name, fault.id, fault.fixes) == ("surroundings", "F46", (f"mv {other} {other}.away",))
 
 
 def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
@@ -192,7 +192,7 @@ def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cp
     hidden = replace(NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),))
     verdict = verify({}, hidden, python=cpu)
     assert verdict.refused
-    assert [(check.name, check.cause) for check in verdict.devices[0].checks] == [("machine", "F03"), ("build", "F33")]
+    assert [(check.name, check.id) for check in verdict.devices[0].checks] == [("machine", "F03"), ("build", "F33")]
     assert verify({}, hidden, python=cpu, asked_cpu=True).status == "passed"
 
 

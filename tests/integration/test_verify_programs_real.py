@@ -98,7 +98,7 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
     found = checks(environment)
     passed = {name for name, check in found.items() if check.status == "passed"}
     assert {"bitsandbytes-quantize", "torchao-quantize", "triton-import"} <= passed
-    assert {name: check.cause for name, check in found.items() if check.status == "failed"} == {
+    assert {name: check.id for name, check in found.items() if check.status == "failed"} == {
         "torchvision-nms": "F47",
         "torchaudio-filter": "F48",
         "torchcodec-sound": "F56",

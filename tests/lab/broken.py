@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.doctor.examination import examine
-from gpuinstall.doctor.repair import carry_out, repair_steps
+from gpuinstall.doctor.repair import repair_steps, run_repairs
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from tests.lab.environments import copied, packages, rewrite
@@ -169,12 +169,12 @@ def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sourc
         found = examine(folder, clone, sources, SilentReporter())
         steps = repair_steps(found.findings, clone)
         with open_session(sources, SilentReporter()) as session:
-            results = carry_out(steps, session.environment, SilentReporter())
+            results = run_repairs(steps, session.environment, SilentReporter())
         after = first_line(examine(folder, clone, sources, SilentReporter()))
         failed = next((result.message for result in results if result.message), None)
         said = f"{after} ({failed.splitlines()[-1]})" if failed else after
         doctor, verify, state, *lines = _plain(
-            clone, first_line(found), verify_line(found), said, *(result.line for result in results)
+            clone, first_line(found), verify_line(found), said, *(str(result.step) for result in results)
         )
         return Examined(breakage.what, doctor, verify, tuple(lines), state)
 
@@ -190,7 +190,7 @@ def verify_line(found: Examination) -> str:
     if not verdict:
         return "its Python does not run" if found.environment else "there is no environment"
     faults = [fault for device in verdict.devices for fault in device.faults]
-    return f"{', '.join(faults[0].names)}: {faults[0].message}" if faults else verdict.status
+    return faults[0].message if faults else verdict.status
 
 
 def _plain(clone: Path, *texts: str) -> list[str]:

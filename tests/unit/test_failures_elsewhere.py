@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrow
-from gpuinstall.doctor.contents import InstalledPackages
-from gpuinstall.doctor.project import read_project
-from gpuinstall.doctor.shell import read_shell
+from gpuinstall.doctor.evidence import read_project, read_shell
 from gpuinstall.errors import InstallationError
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_failures
@@ -35,21 +34,22 @@ from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording
 from tests.lab.smi_table import as_xml
 from tests.unit.doctor.evidence import found as found_in
+from tests.unit.doctor.evidence import holding
 from tests.unit.lock.wheels_here import torch
 from tests.unit.plan.machines import jetson, machine
 from tests.unit.probe.test_failures import MADE as ON_THE_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.finding import Finding
 
 Signs = set[tuple[str, "str | None"]]
+Packages = tuple[tuple[str, str], ...]
 ADA = machine("RTX 4090", glibc="2.41")
 HERE = FixContext.of_machine(ADA)
-EARLIEST = InstalledPackages((("torch", "2.2.2"), ("numpy", "1.26.4")))
-SOUND = InstalledPackages((("torch", "2.10.0+cu126"), ("torchvision", "0.25.0+cu126"), ("torchaudio", "2.10.0+cu126")))
+EARLIEST = (("torch", "2.2.2"), ("numpy", "1.26.4"))
+SOUND = (("torch", "2.10.0+cu126"), ("torchvision", "0.25.0+cu126"), ("torchaudio", "2.10.0+cu126"))
 WHEEL = torch()
 EMPTY = Listing((), frozenset({"cu130"}))
 SILENT = replace(EMPTY, index_answers=False)
@@ -109,14 +109,19 @@ def found(findings: Iterable[Finding]) -> Signs:
     return {(each.code, each.id) for each in findings}
 
 
-def packages(installed: InstalledPackages, on: Machine = ADA, **changes: Any) -> Callable[[Path], Signs]:
-    return lambda _: found(found_in(on, installed=replace(installed, **changes)))
+def packages(
+    named: Packages, on: Machine = ADA, *, packages: Packages | None = None, apart: Packages = (), **parts: Any
+) -> Callable[[Path], Signs]:
+    """An environment with these packages, some of them ``apart``, in another folder."""
+    contents = holding(*(packages or named), **parts)
+    others = tuple(replace(package, record=Path("lib", "absent")) for package in holding(*apart).packages)
+    return lambda _: found(found_in(on, contents=replace(contents, packages=(*contents.packages, *others))))
 
 
 def beside(*more: tuple[str, str], without: str = "") -> dict[str, Any]:
     """The sound environment with other packages."""
     names = {without, *(name for name, _ in more)}
-    return {"packages": (*(pair for pair in SOUND.packages if pair[0] not in names), *more)}
+    return {"packages": (*(pair for pair in SOUND if pair[0] not in names), *more)}
 
 
 def shell(variable: str, *names: str) -> Callable[[Path], Signs]:
@@ -250,7 +255,7 @@ CONDA = (("torch", "2.5.1"),)
 
 DOCTOR: dict[str, Made] = {
     **doctor("F32", "override-left-behind", shell("UV_TORCH_BACKEND"), shell("UV_CACHE_DIR")),
-    **doctor("F34", "torch-twice", sound(packages=(*SOUND.packages, ("torch", "2.9.1"))), sound()),
+    **doctor("F34", "torch-twice", sound(packages=(*SOUND, ("torch", "2.9.1"))), sound()),
     **doctor("F44", "uv-undoes-build", project(""), project('[tool.uv.sources]\ntorch = { index = "cu126" }\n')),
     **doctor(
         "F45",
@@ -267,7 +272,7 @@ DOCTOR: dict[str, Made] = {
     ),
     **doctor("F50", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcublasLt.so.11"), shell("LD_LIBRARY_PATH")),
     **doctor("F51", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcudnn.so.8"), shell("LD_LIBRARY_PATH")),
-    **doctor("F52", "libraries-apart", sound(apart=("nvidia-cudnn-cu12",)), sound()),
+    **doctor("F52", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()),
     **doctor("F53", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libnccl.so.2"), shell("LD_LIBRARY_PATH")),
     **doctor(
         "F54",
@@ -282,7 +287,10 @@ DOCTOR: dict[str, Made] = {
         sound(machine("GTX 1080"), **beside(("nvidia-cudnn-cu12", "9.10.2.21"))),
     ),
     **doctor(
-        "F56", "extension-mismatch", sound(demands=(("xformers", "2.9"),)), sound(demands=(("xformers", "2.10"),))
+        "F56",
+        "extension-mismatch",
+        sound(**beside(("torch-scatter", "2.1.2+pt29cu126"))),
+        sound(**beside(("torch-scatter", "2.1.2+pt210cu126"))),
     ),
     **doctor("F57", "toolkit-differs", toolkit("11.8.89"), toolkit("12.4.131")),
     **doctor(

@@ -19,7 +19,7 @@ api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files threads versions web
 config -> errors files
-doctor -> advice environments errors facts failures files finding learned lock probe process request uv verify
+doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request uv vendors verify
 environments -> advice errors files
 errors -> finding
 export -> backend errors lock
@@ -50,8 +50,8 @@ support -> catalog machine plan request versions
 threads ->
 units ->
 uv -> process
-vendors -> backend catalog facts failures machine process versions
-verify -> backend catalog environments errors facts failures files learned process reporter vendors
+vendors -> backend catalog facts failures finding machine process versions
+verify -> backend catalog environments errors facts failures files finding learned process reporter vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units

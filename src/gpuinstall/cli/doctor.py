@@ -10,18 +10,16 @@ import click
 from click.core import ParameterSource
 
 from gpuinstall import __version__
-from gpuinstall.advice import quoted
+from gpuinstall.advice import NOTE, OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.doctor.check import exit_code
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.doctor.examination import Examination
-    from gpuinstall.doctor.repair import RepairResult, RepairStep
-    from gpuinstall.finding import Finding
+    from gpuinstall.doctor.repair import RepairResult
     from gpuinstall.sources import Sources
 
 
@@ -34,110 +32,109 @@ if TYPE_CHECKING:
 def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
+    from gpuinstall.doctor.report import render_report
+    from gpuinstall.project import open_project
+    from gpuinstall.sources import Sources
 
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
     named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
-    sources = _sources(terminal)
-    found = examine(Path.cwd(), folder, sources, terminal, named=named)
-    repairs = _repaired(terminal, found, folder, sources, yes=yes) if fixing else ()
+    try:
+        with open_project(Path.cwd(), reporter=terminal) as project:
+            sources = project.sources
+    except UsageError:  # settings that are malformed are for the commands that install to refuse
+        sources = Sources()
+    examination = examine(Path.cwd(), folder, sources, terminal, named=named)
+    repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
     if repairs:
-        found = examine(Path.cwd(), folder, sources, terminal, named=named)
+        examination = examine(Path.cwd(), folder, sources, terminal, named=named)
     if report:
-        from gpuinstall.doctor.report import report as written
-
-        write_text(Path(report), written(found, __version__))
-    code = exit_code(found.findings, found.machine.with_problems(found.preflight.problems))
-    faults = [each for each in found.findings if each.blocking]
+        write_text(Path(report), render_report(examination, __version__))
+    code = examination.exit_code
+    faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
-        found.to_dict() | ({"repairs": [each.to_dict() for each in repairs]} if fixing else {}),
-        lambda screen: show(screen, found, report),
+        examination.to_dict() | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
+        lambda screen: show(screen, examination, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
-        errors=tuple({"code": each.code, "message": each.message, "hint": each.fix} for each in faults if code),
+        errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults if code),
     )
 
 
-def _sources(terminal: Terminal) -> Sources:
-    """Read where packages come from; settings that are malformed are for the commands that install to refuse."""
-    from gpuinstall.project import open_project
-    from gpuinstall.sources import Sources
-
-    try:
-        with open_project(Path.cwd(), reporter=terminal) as project:
-            return project.sources
-    except UsageError:
-        return Sources()
-
-
-def _repaired(
-    terminal: Terminal, found: Examination, venv: Path, sources: Sources, *, yes: bool
+def _repair(
+    terminal: Terminal, examination: Examination, venv: Path, sources: Sources, *, yes: bool
 ) -> tuple[RepairResult, ...]:
-    """Show the steps, ask, and make them; raise UsageError where nobody can answer."""
-    from gpuinstall.doctor.repair import carry_out, repair_steps
+    """Show what is wrong and the repairs, ask, and make them; raise UsageError where nobody can answer."""
+    from gpuinstall.doctor.repair import repair_steps, run_repairs
     from gpuinstall.session import open_session
 
-    steps = repair_steps(found.findings, venv)
+    for finding in examination.findings:
+        terminal.step("Found", finding.message)
+    steps = repair_steps(examination.findings, venv)
     for step in steps:
-        terminal.step("Repair", step.line)
-    if not steps or not (yes or _agreed(steps, venv)):
-        terminal.warn("nothing was changed" if steps else "there is no repair that could be made from here")
+        terminal.step("Repair", str(step))
+    if not steps:
+        terminal.warn("there is no repair that could be made from here")
         return ()
+    if not yes:
+        if not sys.stdin.isatty():
+            hint = Advice(OURS, ("doctor", "--fix", "--yes", "--venv", str(venv)))
+            raise UsageError("nobody-to-ask", "--fix asks before it changes anything, and nobody can answer", hint=hint)
+        if not click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True):
+            terminal.warn("nothing was changed")
+            return ()
     with open_session(sources, terminal) as session:
-        results = carry_out(steps, session.environment, terminal)
+        results = run_repairs(steps, session.environment, terminal)
     for result in results:
         if result.message:
-            terminal.warn(f"{result.line}\n{result.message}")
+            terminal.warn(f"{result.step}\n{result.message}")
     return results
 
 
-def _agreed(steps: tuple[RepairStep, ...], venv: Path) -> bool:
-    if not sys.stdin.isatty():
-        hint = f"gpuinstall doctor --fix --yes --venv {quoted(venv)}"
-        raise UsageError("nobody-to-ask", "--fix asks before it changes anything, and nobody can answer", hint=hint)
-    return click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True)
-
-
-def show(terminal: Terminal, found: Examination, report: str | None) -> None:
+def show(terminal: Terminal, examination: Examination, report: str | None) -> None:
     """Print the examination for a person; the last line is the first thing to do."""
     from gpuinstall.cli.probe import machine_line
 
-    terminal.field("Machine", machine_line(found.machine))
-    if found.preflight.summary:
-        terminal.field("Preflight", found.preflight.summary)
-    terminal.field("Environment", environment_line(found))
-    for finding in found.findings:
+    terminal.field("Machine", machine_line(examination.machine))
+    if examination.preflight.summary:
+        terminal.field("Preflight", examination.preflight.summary)
+    terminal.field("Environment", environment_line(examination))
+    for finding in examination.findings:
+        word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
         terminal.line()
-        _show_finding(terminal, finding)
+        terminal.prose(f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6)
+        terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
     if report:
         terminal.line()
         terminal.field("Report", f"{report}, without secrets, host and user names")
     terminal.line()
-    terminal.line(last_line(found))
+    terminal.line(last_line(examination))
 
 
-def environment_line(found: Examination) -> str:
+def environment_line(examination: Examination) -> str:
     """Say in one line what the environment is and how its proof ended."""
-    if found.environment is None:
+    if examination.environment is None:
         return "none here"
-    verdict = found.environment.verdict
+    verdict = examination.environment.verdict
     if verdict is None:
-        return f"{found.environment.venv}: its Python does not run"
+        return f"{examination.environment.venv}: its Python does not run"
     tested = verdict.environment
     torch = f"torch {tested.torch}" if tested.torch else "no torch"
-    return f"{torch} · Python {tested.python} · {found.environment.venv}: {verdict.status}"
+    return f"{torch} · Python {tested.python} · {examination.environment.venv}: {verdict.status}"
 
 
-def last_line(found: Examination) -> str:
-    """Say that all is well, or what to do first; a note with nothing to do is no fault."""
-    first = next((finding for finding in found.findings if finding.blocking or finding.fix), None)
-    if first is not None:
-        return f"first: {(first.fix or first.message).splitlines()[0].partition('   #')[0]}"
-    return "healthy" if found.environment else "healthy; for an environment: gpuinstall install"
-
-
-def _show_finding(terminal: Terminal, finding: Finding) -> None:
-    word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
-    terminal.prose(f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6)
-    terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
+def last_line(examination: Examination) -> str:
+    """Say what to do first; else what was examined and is healthy. A note with nothing to do is no fault."""
+    for finding in examination.findings:
+        if finding.blocking or finding.fix:
+            return f"first: {(finding.fix or finding.message).splitlines()[0].partition(NOTE)[0]}"
+    gpus = len(examination.machine.gpus)
+    parts = [f"the driver and {gpus} GPU{'s' * (gpus > 1)}"] if gpus else []
+    if examination.environment is None:
+        parts += ["no environment here: gpuinstall install makes one"]
+        return f"nothing is wrong with {'; '.join(parts)}" if gpus else parts[0]
+    packages, locks = examination.environment.packages, examination.locks
+    parts += [f"torch and {packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
+    parts += [f"{locks} lock{'s' * (locks > 1)}"] if locks else []
+    return f"healthy: {', '.join(parts)}"

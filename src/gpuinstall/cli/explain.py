@@ -174,10 +174,10 @@ def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Itera
     if venv is None:
         named = {word.lower().replace("_", "-") for word in re.findall(r"[\w-]+", text)}
         return [row for row in by_day if row.package in named]
-    from gpuinstall.doctor.contents import read_installed
+    from gpuinstall.environments.environment import installed_packages
 
-    installed = read_installed(Path(venv))
-    return [row for row in by_day if row.version == installed.version(row.package).partition("+")[0]]
+    installed = installed_packages(Path(venv))
+    return [row for row in by_day if row.version == installed.get(row.package, "").partition("+")[0]]
 
 
 def _without(row: LearnedRow, machine: Machine | None) -> list[str]:

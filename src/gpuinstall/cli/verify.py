@@ -130,16 +130,14 @@ def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | 
 
 
 def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
-    from gpuinstall.verify.verdict import MACHINE
-
     def show(terminal: Terminal) -> None:
         show_verdict(terminal, verdict, python)
 
     errors = tuple(
         {
-            "code": machine.refusing[0].code if MACHINE in fault.names else "kernel-failed",
-            "message": f"{device.label}: {', '.join(fault.names)}: {fault.message}",
-            "hint": next(iter(fault.fix), None),
+            "code": machine.refusing[0].code if fault.where == "machine" else fault.code,
+            "message": f"{device.label}: {fault.message}",
+            "hint": next(map(str, fault.fixes), None),
         }
         for device in verdict.devices
         for fault in device.faults

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.finding import Finding
     from gpuinstall.verify import Device, Verdict
     from gpuinstall.verify.bench import Bench, BenchChange, DeviceBench, Measurement
-    from gpuinstall.verify.verdict import DeviceFault
 
 STYLES = {"passed": "green", "failed": "red", "unproven": "yellow"}
 WORTH_A_WORD = ("ecc", "clocks", "pcie-link", "peer-to-peer", "compile", "build")
@@ -71,12 +71,12 @@ def _detail(device: Device) -> str:
     return f", {count['passed']} checks{skipped}, {sum(check.seconds for check in device.checks):.1f} s"
 
 
-def _show_fault(terminal: Terminal, fault: DeviceFault) -> None:
-    mark = f"   [{fault.cause}]" if fault.cause else ""
-    terminal.prose(f"  {', '.join(fault.names)}: {fault.message}{mark}", 4)
-    if fault.title:
-        terminal.prose(f"    why   {fault.title}", 10)
-    for label, command in zip(("do   ", "or   ", "or   "), fault.fix, strict=False):
+def _show_fault(terminal: Terminal, fault: Finding) -> None:
+    mark = f"   [{fault.id}]" if fault.id else ""
+    terminal.prose(f"  {fault.message}{mark}", 4)
+    if fault.why:
+        terminal.prose(f"    why   {fault.why}", 10)
+    for label, command in zip(("do   ", "or   ", "or   "), map(str, fault.fixes), strict=False):
         terminal.line(f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10))
 
 

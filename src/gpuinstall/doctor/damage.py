@@ -1,179 +1,136 @@
-"""Faults of an environment that its files show, against its own records: nothing is imported or run. Pure."""
+"""Faults of an environment that its files show, against its own records: nothing is imported or run."""
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.advice import quoted
+from gpuinstall.advice import Advice
+from gpuinstall.doctor.contents import processor_of
 from gpuinstall.finding import Finding
+from gpuinstall.plan.requirement import marker_holds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from packaging.requirements import Requirement
 
-    from gpuinstall.doctor.check import DoctorEvidence
-    from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
-    from gpuinstall.machine import Machine
+    from gpuinstall.doctor.evidence import DoctorEvidence
+    from gpuinstall.environments.packages import InstalledPackage
 
 TORCH = "torch"
 ARM = {"arm64": "aarch64"}
 COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
-SYSTEMS = {
-    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
-    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
-}
-CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+_OF_PYTHON = re.compile(r"\.(?:cpython-|cp)(3)(\d+)")
+
+
+def environment_moved(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """A folder that was moved or copied: its scripts still lead to where it was made."""
+    activated = evidence.contents.activated
+    if activated and activated.resolve() != evidence.venv.resolve():
+        message = f"{evidence.venv} was moved or copied: its activate script leads to {activated}"
+        why = "the scripts of an environment hold its path, so another Python or none is started by them"
+        yield Finding("environment-moved", message, None, why, fixes=(evidence.install(),), where="environment")
 
 
 def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
     """A folder torch without a torch, of which no record knows."""
-    if evidence.contents.hollow and TORCH not in evidence.contents.packages:
-        title = f"{evidence.contents.hollow} holds no torch"
-        fix = f"gpuinstall install{evidence.words.get('into', '')}"
-        yield _fault("torch-damaged", title, "its __init__.py is not there, and no record says what it was", (fix,))
+    if evidence.contents.hollow and not evidence.torch:
+        message = f"{evidence.contents.hollow} holds no torch"
+        why = "its __init__.py is not there, and no record says what it was"
+        yield Finding("torch-damaged", message, None, why, fixes=(evidence.install(),), where="environment")
 
 
 def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages that torch needs, or that need it, of which files are gone or cut."""
     for package in _packages(evidence):
-        if package.lost:
-            count = f"{len(package.lost)} of its {package.files} files"
-            title = f"{package.name} {package.version} has lost all or part of {count}: {package.lost[0]}"
-            why = "something removed or cut them after the installation"
-            yield _fault("files-lost", title, why, evidence.repair.reinstall([package]))
+        if lost := package.lost:
+            count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files are missing or cut"
+            message = f"{package.name} {package.version} is damaged: {count}: {lost[0]}"
+            why, fixes = "something removed or cut them after the installation", evidence.repair.reinstall(package)
+            yield Finding("files-lost", message, None, why, fixes=fixes, where="environment")
 
 
 def made_for_elsewhere(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages whose compiled files are for another Python or another processor."""
     python, arch = evidence.contents.python, ARM.get(evidence.machine.arch, evidence.machine.arch)
     for package in _packages(evidence):
-        of_python = bool(package.pythons) and python is not None and python not in package.pythons
-        of_processor = package.processor not in (None, arch)
-        if of_python or of_processor:
-            other = (
-                f"Python {' and '.join(sorted(package.pythons))}" if of_python else f"{package.processor} processors"
-            )
-            here = f"Python {python}" if of_python else arch
-            title = f"{package.name} {package.version} is compiled for {other}, and this is {here}"
-            why = "the environment was copied or moved here, or its Python was exchanged"
-            yield _fault("made-for-elsewhere", title, why, evidence.repair.reinstall([package]))
+        paths = [file.path for file in package.files]
+        pythons = {f"{match[1]}.{match[2]}" for path in paths if (match := _OF_PYTHON.search(path))}
+        libraries = (package.record.parent / path for path in paths if path.endswith(".so"))
+        processor = next(filter(None, map(processor_of, libraries)), arch)
+        if pythons and python and python not in pythons:
+            kinds = f"Python {' and '.join(sorted(pythons))}, and this is Python {python}"
+        elif processor != arch:
+            kinds = f"{processor} processors, and this is {arch}"
+        else:
+            continue
+        message = f"{package.name} {package.version} is compiled for {kinds}"
+        why = "the environment was copied or moved here, or its Python was exchanged"
+        fixes = evidence.repair.reinstall(package)
+        yield Finding("made-for-elsewhere", message, None, why, fixes=fixes, where="environment")
 
 
 def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
-    """What torch and its companions require, and is not there or is there in another version."""
-    unmet = [(name, asked) for name, asked in _required(evidence) if not _is_met(asked, evidence)]
-    for needed, group in groupby(sorted(unmet, key=_needed), key=_needed):
-        name, asked = max(group, key=lambda each: len(str(each[1].specifier)))  # the narrowest
-        if needed == TORCH:
-            yield _other_torch(evidence, name, asked)
-            continue
-        there = evidence.contents.packages.get(needed)
-        state = f"{there.version} is there" if there else "it is not there"
-        title = f"{name} {evidence.contents.packages[name].version} needs {needed}{asked.specifier}, and {state}"
-        why = "something removed or changed it after the installation"
-        yield _fault("requirement-unmet", title, why, evidence.repair.install({needed: asked}))
+    """What torch and its companions require, and is not there or is there in another version.
+
+    Of torch itself only what companions require: what else was compiled for another one has its own check.
+    """
+    packages = evidence.contents.by_name
+    unmet: list[tuple[str, str, Requirement]] = []
+    for name, requirement in _requirements(evidence):
+        required = canonicalize_name(requirement.name)
+        there = packages.get(required)
+        elsewhere = required == TORCH and not (there and name in COMPANIONS)
+        if not (elsewhere or (there and requirement.specifier.contains(there.version, prereleases=True))):
+            unmet.append((required, name, requirement))
+    for required, rows in groupby(sorted(unmet, key=lambda row: row[0]), key=lambda row: row[0]):
+        _, name, requirement = max(rows, key=lambda row: len(str(row[2].specifier)))  # the narrowest
+        there = packages.get(required)
+        state = f"{there.version} is installed" if there else "it is not installed"
+        message = f"{name} {packages[name].version} requires {required}{requirement.specifier}, and {state}"
+        if required == TORCH:
+            entry, why = COMPANIONS[name], "it is compiled for that torch"
+            fixes: tuple[Advice, ...] = (evidence.install(TORCH, name, note="both out of one resolution"),)
+            yield Finding(f"{name}-mismatch", message, entry, why, fixes=fixes, where="environment")
+        else:
+            why, fixes = "something removed or changed it after the installation", evidence.repair.install(requirement)
+            yield Finding("requirement-unmet", message, None, why, fixes=fixes, where="environment")
 
 
 def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Folders that a broken uninstall left behind."""
-    found = evidence.contents.leftovers
-    if found:
-        names = ", ".join(path.name for path in found)
-        why = "an update did not finish: these files are used by nobody"
-        fix = " ".join(("rm -r", *map(quoted, found)))
-        message = f"a broken uninstall has left {names}"
-        yield Finding("leftovers", message, "F97", why, fixes=(fix,), where="environment", blocking=False)
+    if paths := evidence.contents.leftovers:
+        message = f"an uninstall that did not finish left {', '.join(path.name for path in paths)}"
+        fixes = evidence.repair.fixes(Advice("rm", ("-r", *map(str, paths))))
+        why = "nothing uses these files"
+        yield Finding("leftovers", message, "F97", why, fixes=fixes, where="environment", blocking=False)
 
 
-def _other_torch(evidence: DoctorEvidence, name: str, asked: Requirement) -> Finding:
-    packages = evidence.contents.packages
-    title = f"{name} {packages[name].version} needs torch{asked.specifier}, and {packages[TORCH].version} is there"
-    fix = f"gpuinstall install{evidence.words.get('into', '')} torch {name}   # both out of one resolution"
-    code = f"{name}-mismatch" if name in COMPANIONS else "extension-mismatch"
-    why = "it is compiled for that torch"
-    entry, blocking = COMPANIONS.get(name, "F56"), name in COMPANIONS
-    return Finding(code, title, entry, why, fixes=(fix,), where="environment", blocking=blocking)
+def _packages(evidence: DoctorEvidence) -> Iterator[InstalledPackage]:
+    """The packages of the family, and all that they require, directly or not."""
+    packages = evidence.contents.by_name
+    names = {TORCH, *evidence.catalog.family} | {canonicalize_name(asked.name) for _, asked in _requirements(evidence)}
+    yield from (packages[name] for name in sorted(names & packages.keys()))
 
 
-def _packages(evidence: DoctorEvidence) -> Iterator[PackageContents]:
-    names = _reached_from(_roots(evidence), evidence.contents, evidence.machine)
-    yield from (evidence.contents.packages[name] for name in sorted(names))
-
-
-def _required(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
-    """What is required; of torch itself only by companions, as what was compiled for another one has its own check."""
-    for name, asked in _requirements_from(_roots(evidence), evidence.contents, evidence.machine):
-        if _of_torch(asked) and (name not in COMPANIONS or TORCH not in evidence.contents.packages):
-            continue
-        yield name, asked
-
-
-def _requirements_from(
-    roots: Iterable[str], contents: EnvironmentContents, machine: Machine
-) -> Iterator[tuple[str, Requirement]]:
-    """Follow what ``roots`` require, directly or not: each requirement with the name of the package that has it."""
-    variables = _variables(contents, machine)
-    waiting = [(name, frozenset[str]()) for name in roots if name in contents.packages]
-    seen = set(waiting)
+def _requirements(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
+    """Follow what the family requires, directly or not: each requirement with the name of the package that has it."""
+    packages, python = evidence.contents.by_name, evidence.contents.python or "3.12"
+    waiting = [(name, frozenset[str]()) for name in sorted({TORCH, *evidence.catalog.family}) if name in packages]
+    followed = set(waiting)
     while waiting:
         name, extras = waiting.pop()
-        for asked in contents.packages[name].requires:
-            if not _counts(asked, variables, extras):
+        for requirement in packages[name].requires:
+            marker = requirement.marker
+            if marker and not any(marker_holds(marker, evidence.machine, python, extra) for extra in ("", *extras)):
                 continue
-            yield name, asked
-            further = (canonicalize_name(asked.name), frozenset(asked.extras))
-            if further[0] in contents.packages and further not in seen:
-                seen.add(further)
+            yield name, requirement
+            further = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+            if further[0] in packages and further not in followed:
+                followed.add(further)
                 waiting.append(further)
-
-
-def _reached_from(roots: Iterable[str], contents: EnvironmentContents, machine: Machine) -> frozenset[str]:
-    """Name the packages that are there of ``roots`` and of all that they require."""
-    roots = list(roots)
-    required = {canonicalize_name(asked.name) for _, asked in _requirements_from(roots, contents, machine)}
-    return frozenset((required | set(roots)) & contents.packages.keys())
-
-
-def _roots(evidence: DoctorEvidence) -> Iterable[str]:
-    return (TORCH, *sorted(evidence.catalog.family - {TORCH}))
-
-
-def _of_torch(asked: Requirement) -> bool:
-    return canonicalize_name(asked.name) == TORCH
-
-
-def _needed(unmet: tuple[str, Requirement]) -> str:
-    return canonicalize_name(unmet[1].name)
-
-
-def _is_met(asked: Requirement, evidence: DoctorEvidence) -> bool:
-    there = evidence.contents.packages.get(canonicalize_name(asked.name))
-    return there is not None and asked.specifier.contains(there.version, prereleases=True)
-
-
-def _fault(code: str, title: str, why: str, fix: Iterable[str]) -> Finding:
-    return Finding(code, title, None, why, fixes=tuple(fix), where="environment")
-
-
-def _counts(asked: Requirement, variables: Mapping[str, str], extras: frozenset[str]) -> bool:
-    if asked.marker is None:
-        return True
-    return any(asked.marker.evaluate({**variables, "extra": extra}) for extra in ("", *extras))
-
-
-def _variables(contents: EnvironmentContents, machine: Machine) -> dict[str, str]:
-    arch = {"windows": {"x86_64": "AMD64"}}.get(machine.os, {}).get(machine.arch, machine.arch)
-    python = contents.python or "3.12"
-    return {
-        **CPYTHON,
-        **SYSTEMS[machine.os],
-        "platform_machine": arch,
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-    }

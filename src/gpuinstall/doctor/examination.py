@@ -6,14 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.advice import quoted
+from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor import damage, environment, project, shell
-from gpuinstall.doctor.check import DoctorEvidence, ordered
-from gpuinstall.doctor.contents import read_contents, read_installed
-from gpuinstall.doctor.project import check_records, read_project
+from gpuinstall.doctor.contents import read_contents
+from gpuinstall.doctor.evidence import DoctorEvidence, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair
-from gpuinstall.doctor.shell import read_shell
-from gpuinstall.environments.advice import advice_words
+from gpuinstall.environments.advice import advice_words, renewing_arguments
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
@@ -22,12 +20,12 @@ from gpuinstall.finding import Finding
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.verify import verify_environment
-from gpuinstall.verify.verdict import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from gpuinstall.finding import Where
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify import Verdict
 
 CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
+    damage.environment_moved,
     damage.torch_hollow,
     damage.files_lost,
     damage.made_for_elsewhere,
@@ -59,7 +58,13 @@ CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
     shell.toolkit_differs,
     project.uv_undoes_build,
     project.stale_locks,
+    project.locks_apart,
+    project.changed_by_hand,
+    project.request_unmet,
 )
+ORDER: tuple[Where, ...] = ("machine", "environment", "project")
+DAMAGE = {"torch-damaged", "files-lost", "made-for-elsewhere", "requirement-unmet"}
+"""What explains every check that fails: the files are made again when it is repaired."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class ExaminedEnvironment:
 
     venv: Path
     verdict: Verdict | None
+    packages: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Write the environment as the doctor's document holds it."""
@@ -76,12 +82,23 @@ class ExaminedEnvironment:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was examined and what was found, the first thing to fix first; ``environment`` None: there is none."""
+    """What was examined and what is wrong, the first thing to fix first; ``environment`` None: there is none.
+
+    ``locks`` is the number of the locks that were read.
+    """
 
     machine: Machine
     preflight: Preflight
     environment: ExaminedEnvironment | None
     findings: tuple[Finding, ...]
+    locks: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """8 where nothing of the machine can be used, 5 where only the environment is at fault, else 0."""
+        if self.machine.with_problems(self.preflight.problems).refusing:
+            return 8
+        return 5 if any(finding.blocking and finding.where != "machine" for finding in self.findings) else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Write the doctor's document."""
@@ -111,90 +128,89 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
     machine = read_machine(reporter)
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
-    seen = look(_evidence(folder, venv, machine, sources, is_there=is_there))
-    examined, failed = _verified(venv, machine, reporter) if is_there else (None, ())
-    findings = (*machine.problems, *proof.problems, *merged(seen, failed))
-    verdict, declared = examined.verdict if examined else None, read_project(folder).requirements
-    further = (*check_records(folder, venv, declared), *unproven(verdict))
-    missing = [_environment_missing(venv)] if named and not is_there else []
-    return Examination(machine, proof, examined, ordered((*findings, *further, *missing)))
+    evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
+    findings, examined = run_checks(evidence), None
+    if is_there:
+        verdict, failed = _verify(venv, machine, evidence, reporter)
+        examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
+        findings = (*merge_failures(findings, failed), *(unproven_devices(verdict) if verdict else ()))
+    elif named:
+        fix = Advice(OURS, ("install", "--venv", str(venv)))
+        missing = Finding(
+            "environment-missing", f"there is no environment at {venv}", fixes=(fix,), where="environment"
+        )
+        findings = (*findings, missing)
+    problems = (*machine.problems, *proof.problems)
+    return Examination(machine, proof, examined, ordered((*problems, *findings)), len(evidence.project.locks))
 
 
-def look(evidence: DoctorEvidence) -> tuple[Finding, ...]:
-    """Make every check. Pure, but for the locks, which are read."""
-    return tuple(finding for check in CHECKS for finding in check(evidence))
-
-
-def merged(seen: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Let what the packages and variables show stand for the failed checks that it explains.
-
-    Where files are damaged, that explains every check: they are made again when it is repaired.
-    """
-    causes = {finding.id for finding in failed if finding.id}
-    kept = tuple(
-        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
-        for finding in seen
-    )
-    explained = {finding.id for finding in kept if finding.where == "environment"}
-    if any(finding.blocking and finding.id is None for finding in kept if finding.where == "environment"):
-        return kept
-    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
-
-
-def unproven(verdict: Verdict | None) -> Iterator[Finding]:
-    """Devices that no kernel could be tried on."""
-    for device in verdict.devices if verdict else ():
-        if device.status == "unproven":
-            title = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
-            why = "no kernel has shown that this environment works there"
-            fixes = ("gpuinstall verify   # where the GPUs are, and free",)
-            yield Finding("unproven", title, None, why, fixes=fixes, where="environment", blocking=False)
-
-
-def _evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
+def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
     """Read what the checks are given; of the GPUs those that the environment was made for."""
     catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
     gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
     return DoctorEvidence(
         replace(machine, gpus=gpus),
-        read_installed(venv),
         read_shell(os.environ if is_there else {}),
         read_project(folder),
         catalog,
+        venv,
         contents,
-        read_repair(venv, contents, sources, catalog.family),
+        read_repair(venv, contents.version("torch"), sources, catalog.family),
         advice_words(interpreter(venv)) if is_there else {},
+        renewing_arguments(venv),
     )
 
 
-def _verified(venv: Path, machine: Machine, reporter: Reporter) -> tuple[ExaminedEnvironment, tuple[Finding, ...]]:
-    """Run kernels in an environment, and read the checks that failed as findings."""
-    python = interpreter(venv)
+def run_checks(evidence: DoctorEvidence) -> tuple[Finding, ...]:
+    """Make every check."""
+    return tuple(finding for check in CHECKS for finding in check(evidence))
+
+
+def merge_failures(findings: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Let what the packages and variables show stand for the failed checks that it explains."""
+    causes = {finding.id for finding in failed if finding.id}
+    kept = tuple(
+        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
+        for finding in findings
+    )
+    if any(finding.code in DAMAGE for finding in kept):
+        return kept
+    explained = {finding.id for finding in kept if finding.where == "environment"}
+    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
+    once = {(finding.where, finding.code, finding.message): finding for finding in findings}
+    return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
+
+
+def unproven_devices(verdict: Verdict) -> Iterator[Finding]:
+    """Devices that no kernel could be tried on."""
+    for device in verdict.devices:
+        if device.status == "unproven":
+            message = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
+            why = "no kernel has shown that this environment works there"
+            fixes = ("gpuinstall verify   # where the GPUs are, and free",)
+            yield Finding("unproven", message, None, why, fixes=fixes, where="environment", blocking=False)
+
+
+def _verify(
+    venv: Path, machine: Machine, evidence: DoctorEvidence, reporter: Reporter
+) -> tuple[Verdict | None, tuple[Finding, ...]]:
+    """Run kernels in an environment; give the checks that failed as findings."""
+    origin = read_origin(venv, machine)
+    say_stranger(venv, reporter)
     try:
-        origin = read_origin(venv, machine)
-        say_stranger(venv, reporter)
         verdict = verify_environment(
-            python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
+            interpreter(venv), machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
         )
     except UsageError as error:
-        fix = f"gpuinstall install{advice_words(python).get('into', '')}"
-        broken = replace(error.finding, fixes=(fix,), where="environment")
-        return ExaminedEnvironment(venv, None), (broken,)
-    return ExaminedEnvironment(venv, verdict), tuple(_failed(verdict, venv))
-
-
-def _failed(verdict: Verdict, venv: Path) -> Iterator[Finding]:
-    """Read the checks that failed as findings."""
-    for device in verdict.devices:
-        for fault in device.faults:
-            if MACHINE in fault.names:
-                continue  # a finding already
-            title = f"{device.name}: {', '.join(fault.names)}: {fault.message}"
-            fixes = fault.fix or (f"gpuinstall verify --verbose --venv {quoted(venv)}",)
-            yield Finding("kernel-failed", title, fault.cause, fault.title, fixes=fixes, where="environment")
-
-
-def _environment_missing(venv: Path) -> Finding:
-    title = f"there is no environment at {venv}"
-    fix = f"gpuinstall install --venv {quoted(venv)}"
-    return Finding("environment-missing", title, fixes=(fix,), where="environment")
+        return None, (replace(error.finding, fixes=(evidence.install(),), where="environment"),)
+    more = (Advice(OURS, ("verify", "--verbose", "--venv", str(venv))),)
+    return verdict, tuple(
+        replace(fault, message=f"{device.name}: {fault.message}", fixes=fault.fixes or more)
+        for device in verdict.devices
+        for fault in device.faults
+        if fault.where != "machine"  # which is a finding already
+    )

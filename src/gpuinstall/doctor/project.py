@@ -4,55 +4,33 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.advice import OURS, Advice
+from gpuinstall.doctor.evidence import toml_table
 from gpuinstall.environments.environment import installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.failures.problems import finding_for
-from gpuinstall.files import parse_toml, read_document
 from gpuinstall.finding import Finding
 from gpuinstall.lock.compare import held_apart
 from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
 from gpuinstall.lock.inputs import changed_inputs, command_again
 from gpuinstall.lock.lock import read_lock
+from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.doctor.check import DoctorEvidence
-    from gpuinstall.finding import Where
+    from gpuinstall.doctor.evidence import DoctorEvidence
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 
-PIP = "pip"
-"""Lies in an environment and belongs to no lock."""
-
-
-@dataclass(frozen=True)
-class ProjectFolder:
-    """A folder's pyproject.toml, empty where there is none, and its locks."""
-
-    pyproject: Mapping[str, Any]
-    locks: tuple[Path, ...] = ()
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """What ``[tool.gpuinstall]`` asks for."""
-        asked = _table(self.pyproject, "tool", "gpuinstall").get("requirements")
-        return tuple(map(str, asked)) if isinstance(asked, list) else ()
-
-
-def read_project(folder: Path) -> ProjectFolder:
-    """Read a project folder; what cannot be parsed is left to the tools that own it."""
-    try:
-        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-    except (OSError, ValueError):
-        pyproject = {}
-    return ProjectFolder(pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
+MOST_NAMES = 6
+"""As many packages are named in a line; of the others their number is."""
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -62,13 +40,13 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     if not local.startswith("cu") or not _asks_for_torch(pyproject) or _names_index(pyproject):
         return
     group = f"torch-{local}"
-    title = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
+    message = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
     why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
-    if group in _table(pyproject, "dependency-groups"):
+    if group in toml_table(pyproject, "dependency-groups"):
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
         context = context.near("grouped")
     context = context.knowing(group=group)
-    yield finding_for("uv-undoes-build", title, context, why=why, entry="F44", where="project", blocking=False)
+    yield finding_for("uv-undoes-build", message, context, why=why, entry="F44", where="project", blocking=False)
 
 
 def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -84,83 +62,101 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         misfits += [found] if isinstance(found, Misfit) else []
     if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
-        title = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
-        yield _note(f"lock-{reason.code}", title, None, "gpuinstall lock", where="project")
+        message = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
+        yield _stale(f"lock-{reason.code}", message, evidence.project.folder)
 
 
-def check_records(folder: Path, venv: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
-    """Compare an environment with its lock, and the locks of ``folder`` with each other."""
-    yield from changed_by_hand(venv)
+def request_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
+    """What the project around an environment asks for, and the environment lacks."""
+    folder, installed = evidence.project.folder, installed_packages(evidence.venv)
+    if folder is None or evidence.venv.parent != folder or not installed:
+        return
     with suppress(LockError, UsageError):  # what cannot be read is a finding of its own
-        yield from locks_apart(folder, declared)
+        recorded = evidence.project.declare(recorded_request(folder, read_own_lock(evidence.venv)))
+        python, lacking = evidence.contents.python or "3.12", []
+        for requirement in map(parse_requirement, recorded.requirements):
+            version = installed.get(requirement.name)
+            if requirement.marker and not marker_holds(requirement.marker, evidence.machine, python):
+                continue
+            if requirement.url is None and (version is None or not requirement.allows(version)):
+                state = "is not installed" if version is None else f"is installed as {version}"
+                lacking.append(f"{requirement.text} {state}")
+        if lacking:
+            message = f"the environment lacks what its project asks for: {', '.join(lacking)}"
+            yield Finding("request-unmet", message, fixes=(evidence.install(),), where="environment", blocking=False)
 
 
-def changed_by_hand(venv: Path) -> Iterator[Finding]:
+def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages that were put in, taken out or exchanged since an environment of ours was made."""
-    lock = read_own_lock(venv)
+    lock = read_own_lock(evidence.venv)
     if lock is None:
         return
-    installed = {name: version for name, version in installed_packages(venv).items() if name != PIP}
-    locked = {name: installed.get(name, "") for name in lock.names} | lock.versions
-    said = [_said(one, lock.versions) for one in unlocked_packages(installed, locked)]
-    said += [f"{name} is gone" for name in sorted(lock.names - installed.keys())]
-    if said:
-        title = f"the environment is not as it was locked: {', '.join(said)}"
-        added = " ".join(sorted(installed.keys() - lock.names))
-        fix = f"gpuinstall install --replace {added}   # keeps what was added" if added else ""
-        fix += "\n" * bool(added) + "gpuinstall install --replace   # as it was locked"
-        yield _note("changed-by-hand", title, "something other than gpuinstall changed it", fix, where="environment")
+    installed = {package.name: package for package in evidence.contents.packages if package.name != "pip"}
+    versions = {name: package.version for name, package in installed.items()}
+    locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
+    changes = []
+    for change in unlocked_packages(versions, locked):
+        name = change.partition(" ")[0]
+        changes.append(f"{change} ({f'locked: {lock.versions[name]}' if name in lock.versions else 'not locked'})")
+    changes += [f"{name} is gone" for name in sorted(lock.names - installed.keys())]
+    if not changes:
+        return
+    more = f" and {len(changes) - MOST_NAMES} more" if len(changes) > MOST_NAMES else ""
+    message = f"the environment is not as it was locked: {', '.join(changes[:MOST_NAMES])}{more}"
+    required = {normalised(other.name) for package in installed.values() for other in package.requires}
+    added = sorted(installed.keys() - lock.names - required)
+    fixes = [evidence.install(note="as it was locked")]
+    if added:
+        pinned = (f"{name}=={versions[name]}" for name in added)
+        fixes += [evidence.install(*pinned, note="keeps what was added")]
+    why = "something other than gpuinstall changed it"
+    yield Finding("changed-by-hand", message, None, why, fixes=tuple(fixes), where="environment", blocking=False)
 
 
-def locks_apart(folder: Path, declared: tuple[str, ...]) -> Iterator[Finding]:
+def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Locks that were not made together: for other requests, or with other versions; and files that have changed."""
-    locks = [lock for lock in read_locks(folder) if lock.evidence]
-    recorded = recorded_request(folder)
-    asked = recorded.declaring(declared) if declared else recorded
+    folder = evidence.project.folder
+    if folder is None:
+        return
+    try:
+        locks = [lock for lock in read_locks(folder) if lock.evidence]
+        recorded = evidence.project.declare(recorded_request(folder))
+    except (LockError, UsageError):  # what cannot be read is a finding of its own
+        return
     for lock in locks:
-        if title := asked.unlike(lock):
-            yield _note("lock-stale", title, None, "gpuinstall lock", where="project")
-    for reason in changed_inputs(asked.files, folder):
-        fix = command_again({reason.code}, asked.files, asked.requirements)
-        yield _note("lock-stale", f"a lock is stale: {reason.message}", None, fix, where="project")
+        if message := recorded.unlike(lock):
+            yield _stale("lock-stale", message, folder)
+    for reason in changed_inputs(recorded.files, folder):
+        command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
+        fixes = (replace(command, place=folder),) if command else ()
+        message = f"a lock is stale: {reason.message}"
+        yield Finding("lock-stale", message, fixes=fixes, where="project", blocking=False)
     if apart := held_apart(locks):
-        title = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
-        yield _note("locks-disagree", title, "they were not made together", "gpuinstall lock", where="project")
+        message = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
+        yield replace(_stale("locks-disagree", message, folder), why="they were not made together")
 
 
-def _note(code: str, message: str, why: str | None, fix: str, *, where: Where) -> Finding:
-    return Finding(code, message, None, why, fixes=tuple(fix.splitlines()), where=where, blocking=False)
+def _stale(code: str, message: str, folder: Path | None) -> Finding:
+    """A fault of locks that making them again repairs."""
+    return Finding(code, message, fixes=(Advice(OURS, ("lock",), folder),), where="project", blocking=False)
 
 
 def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
-    asked = _table(pyproject, "project").get("dependencies", ())
-    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in asked}
+    listed = toml_table(pyproject, "project").get("dependencies", ())
+    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in listed}
     return not names.isdisjoint(FAMILY)
 
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:
     """Say whether a plain ``uv sync`` takes torch from an index that the project names."""
-    own = _table(pyproject, "tool", "uv")
+    own = toml_table(pyproject, "tool", "uv")
     default = any(index.get("default") for index in _tables(own.get("index")))
     groups = own.get("default-groups", ["dev"])
     return default or any(
         "extra" not in source and ("group" not in source or groups == "all" or source["group"] in groups)
-        for source in _tables(_table(own, "sources").get("torch"))
+        for source in _tables(toml_table(own, "sources").get("torch"))
     )
 
 
-def _tables(found: object) -> list[Mapping[str, Any]]:
-    return [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
-
-
-def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    for name in names:
-        found = document.get(name, {})
-        document = found if isinstance(found, dict) else {}
-    return document
-
-
-def _said(package: str, locked: Mapping[str, str]) -> str:
-    """Write ``numpy 1.26.4`` with what the lock says of it."""
-    name = package.partition(" ")[0]
-    return f"{package} (locked: {locked[name]})" if name in locked else f"{package} (not locked)"
+def _tables(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]

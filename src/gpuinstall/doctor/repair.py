@@ -3,171 +3,143 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
+
 from gpuinstall import process
-from gpuinstall.advice import quoted
+from gpuinstall.advice import OURS, Advice
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter, packages_folders
 from gpuinstall.files import remove_path
 from gpuinstall.uv import uv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from packaging.requirements import Requirement
 
-    from gpuinstall.doctor.contents import EnvironmentContents, PackageContents
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.finding import Finding
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
 
-OPERATORS = frozenset(("&&", "||", "|", ";"))
-
 
 @dataclass(frozen=True)
 class RepairSource:
-    """Where an environment's packages come from: its own ``lock``, else the indexes of what was chosen by hand.
+    """Where the packages of ``venv`` come from: its own ``lock``, else the indexes of what was chosen by hand.
 
     ``torch`` are the words that lead uv to torch and its family, whose names are ``family``.
     """
 
-    python: Path = Path("python")
+    venv: Path = Path(".venv")
     lock: Path | None = None
     torch: tuple[str, ...] = ()
     family: frozenset[str] = frozenset()
 
-    def reinstall(self, packages: Iterable[PackageContents]) -> tuple[str, ...]:
-        """Install packages again that are there, and nothing else."""
-        found = list(packages)
+    def reinstall(self, package: InstalledPackage) -> tuple[Advice, ...]:
+        """Install a package again that is there, and nothing else."""
+        again = ("--reinstall-package", package.name)
         if self.lock:
-            return (self._from_lock(package.name for package in found),)
-        return tuple(
-            self._line("--no-deps", *self._where(package.name), "--reinstall-package", package.name, _pin(package))
-            for package in found
-        )
+            return self._with_uv("-r", str(self.lock), *again)
+        pinned = f"{package.name}=={package.version}"
+        return self._with_uv("--no-deps", *self._where(package.name), *again, pinned)
 
-    def install(self, missing: Mapping[str, Requirement]) -> tuple[str, ...]:
+    def install(self, requirement: Requirement) -> tuple[Advice, ...]:
         """Install what is required and not there, or there in another version."""
+        name = canonicalize_name(requirement.name)
         if self.lock:
-            return (self._from_lock(missing),)
-        return tuple(self._line(*self._where(name), f"{name}{asked.specifier}") for name, asked in missing.items())
+            return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
+        return self._with_uv(*self._where(name), f"{name}{requirement.specifier}")
 
-    def _from_lock(self, names: Iterable[str]) -> str:
-        again = (word for name in names for word in ("--reinstall-package", name))
-        return self._line("-r", str(self.lock), *again)
+    def fixes(self, step: Advice) -> tuple[Advice, ...]:
+        """Let the doctor make a step, or people themselves."""
+        return Advice(OURS, ("doctor", "--fix", "--venv", str(self.venv))), step
+
+    def _with_uv(self, *words: str) -> tuple[Advice, ...]:
+        return self.fixes(Advice("uv", ("pip", "install", "--python", str(interpreter(self.venv)), *words)))
 
     def _where(self, name: str) -> tuple[str, ...]:
         return self.torch if name in self.family else ()
 
-    def _line(self, *words: str) -> str:
-        return " ".join(("uv pip install --python", *map(quoted, (str(self.python), *words))))
 
-
-def read_repair(venv: Path, contents: EnvironmentContents, sources: Sources, family: frozenset[str]) -> RepairSource:
-    """Find out where the packages of an environment come from."""
-    python, marker = interpreter(venv), read_marker(venv)
+def read_repair(venv: Path, version: str, sources: Sources, family: frozenset[str]) -> RepairSource:
+    """Find out where the packages of an environment with this ``version`` of torch come from."""
+    marker = read_marker(venv)
     if marker and (venv / marker.lock).is_file():
-        return RepairSource(python, lock=venv / marker.lock)
-    torch = contents.packages.get("torch")
-    return RepairSource(python, None, _torch_source(torch.version, sources) if torch else (), family)
-
-
-@dataclass(frozen=True)
-class RepairStep:
-    """One line of a fix that can be carried out: by a program, or by removing folders that nobody uses."""
-
-    line: str
-    argv: tuple[str, ...] = ()
-    leftovers: tuple[Path, ...] = ()
+        return RepairSource(venv, lock=venv / marker.lock)
+    label = version.partition("+")[2]
+    folders = [link for link in sources.find_links if any(Path(link).glob(f"torch-{version}-*.whl"))]
+    if version and folders and not sources.named:
+        return RepairSource(venv, None, ("--find-links", folders[0]), family)
+    # A torch without a label is on every index.
+    return RepairSource(venv, None, ("--index", f"{sources.torch_index}/{label}") if label else (), family)
 
 
 @dataclass(frozen=True)
 class RepairResult:
     """How a step ended; ``message`` says why it failed, and is None where it did not."""
 
-    line: str
+    step: Advice
     message: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for the doctor's document."""
-        return {"command": self.line, "status": "failed" if self.message else "done", "message": self.message}
+        return {"command": str(self.step), "status": "failed" if self.message else "done", "message": self.message}
 
 
-def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[RepairStep, ...]:
-    """Choose of each finding of the environment the first line that is a step.
+def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
+    """Choose of each finding of the environment the first fix that can be carried out.
 
-    An environment is made anew only where nothing smaller is advised.
+    An environment is made again only where nothing smaller is advised.
     """
-    lines = [(finding.fix or "").splitlines() for finding in findings if finding.where == "environment"]
-    steps = {step.line: step for each in lines if (step := next(_steps(each, venv), None))}
-    anew = [step for step in steps.values() if "gpuinstall" in step.argv]
-    smaller = [step for step in steps.values() if step not in anew]
-    return tuple(smaller if any(step.argv for step in smaller) else anew[:1] or smaller)
+    found = [finding for finding in findings if finding.where == "environment"]
+    commands = [[fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes] for finding in found]
+    first = (next((fix for fix in fixes if fix and _is_step(fix, venv)), None) for fixes in commands)
+    steps = dict.fromkeys(filter(None, first))
+    renewals = [step for step in steps if step.program == OURS]
+    smaller = [step for step in steps if step.program != OURS]
+    return tuple(smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller)
 
 
-def carry_out(
-    steps: Iterable[RepairStep], environment: Mapping[str, str], reporter: Reporter
+def run_repairs(
+    steps: Iterable[Advice], environment: Mapping[str, str], reporter: Reporter
 ) -> tuple[RepairResult, ...]:
     """Make the steps in order, up to the first that fails."""
     results: list[RepairResult] = []
     for step in steps:
-        reporter.wait(step.line)
-        results.append(_made(step, environment))
+        reporter.wait(str(step))
+        results.append(RepairResult(step, _run(step, environment)))
         if results[-1].message:
             break
     return tuple(results)
 
 
-def _torch_source(version: str, sources: Sources) -> tuple[str, ...]:
-    """Lead uv to the folder that holds this torch, else to the index of its build; one without a label is on any."""
-    label = version.partition("+")[2]
-    folders = [link for link in sources.find_links if any(Path(link).glob(f"torch-{version}-*.whl"))]
-    if folders and not sources.named:
-        return "--find-links", folders[0]
-    return ("--index", f"{sources.torch_index}/{label}") if label else ()
+def _is_step(fix: Advice, venv: Path) -> bool:
+    """Say whether a fix is one of uv in this environment, of ours for it, or removes what lies useless in it."""
+    match fix.program, fix.arguments:
+        case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
+            return python == str(interpreter(venv))
+        case "gpuinstall", ("install", *rest):
+            return str(venv) in rest
+        case "rm", ("-r", *paths):
+            folders = packages_folders(venv)
+            return all(Path(path).name.startswith("~") and Path(path).parent in folders for path in paths)
+    return False
 
 
-def _pin(package: PackageContents) -> str:
-    return f"{package.name}=={package.version}"
-
-
-def _steps(lines: Iterable[str], venv: Path) -> Iterator[RepairStep]:
-    for line in lines:
-        try:
-            words = shlex.split(line, comments=True, posix=os.name != "nt")
-        except ValueError:
-            continue
-        if OPERATORS.isdisjoint(words) and (step := _step(line.partition("   #")[0], words, venv)):
-            yield step
-
-
-def _step(line: str, words: list[str], venv: Path) -> RepairStep | None:
-    """Read a line as a step: of uv in this environment, of ours for it, or of what lies useless in it."""
-    match words:
-        case ["uv", "pip", "install" | "uninstall", "--python", python, *_] if python == str(interpreter(venv)):
-            return RepairStep(line, (str(uv()), *words[1:]))
-        case ["gpuinstall", "install", *rest] if str(venv) in rest:
-            return RepairStep(line, (sys.executable, "-m", *words))
-        case ["rm", "-r", *paths] if all(_is_leftover(Path(path), venv) for path in paths):
-            return RepairStep(line, leftovers=tuple(map(Path, paths)))
-    return None
-
-
-def _is_leftover(path: Path, venv: Path) -> bool:
-    return path.name.startswith("~") and path.parent in packages_folders(venv)
-
-
-def _made(step: RepairStep, environment: Mapping[str, str]) -> RepairResult:
-    if step.leftovers:
-        for path in step.leftovers:
+def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
+    """Make one step; say why it failed."""
+    if step.program == "rm":
+        paths = [Path(path) for path in step.arguments[1:]]
+        for path in paths:
             remove_path(path)
-        resists = next((path for path in step.leftovers if path.exists()), None)
-        return RepairResult(step.line, f"{resists} is still there" if resists else None)
-    done = process.run(step.argv, env={**os.environ} if "gpuinstall" in step.argv else environment)
-    said = done.err.strip().splitlines() or done.out.strip().splitlines() or [f"it ended with {done.status}"]
-    return RepairResult(step.line, None if done.ok else "\n".join(said[-4:]))
+        return next((f"{path} is still there" for path in paths if path.exists()), None)
+    ours = step.program == OURS
+    program = (sys.executable, "-m", OURS) if ours else (str(uv()),)
+    done = process.run([*program, *step.arguments], env=dict(os.environ) if ours else environment)
+    lines = done.err.strip().splitlines() or done.out.strip().splitlines() or [f"it ended with {done.status}"]
+    return None if done.ok else "\n".join(lines[-4:])

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.record import own_words, scrubbed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpuinstall.doctor.examination import Examination
-    from gpuinstall.finding import Finding
 
 # Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
 _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
@@ -35,9 +32,21 @@ _SECRETS = (
 )
 
 
-def report(examination: Examination, version: str) -> str:
+def render_report(examination: Examination, version: str) -> str:
     """Write the report; whatever names a person or a host is taken out."""
-    return without_secrets(scrubbed("\n".join(_lines(examination, version)), own_words()))
+    data = examination.to_dict()
+    rows = [f"# gpuinstall {version}: report\n", "## Findings\n"]
+    for finding in examination.findings:
+        mark = f" [{finding.id}]" if finding.id else ""
+        why = finding.why or finding.evidence
+        rows += [f"- **{finding.message}**{mark}{'' if finding.blocking else ' (does not block)'}"]
+        rows += [f"  - why: {why}"] if why else []
+        rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
+    if not examination.findings:
+        rows += ["none"]
+    for name in ("machine", "preflight", "environment"):
+        rows += [f"\n## {name.capitalize()}\n\n```json\n{json.dumps(data[name], indent=2)}\n```"]
+    return without_secrets(scrubbed("\n".join([*rows, ""]), own_words()))
 
 
 def without_secrets(text: str) -> str:
@@ -45,23 +54,3 @@ def without_secrets(text: str) -> str:
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text
-
-
-def _lines(examination: Examination, version: str) -> Iterator[str]:
-    data = examination.to_dict()
-    yield f"# gpuinstall {version}: report\n"
-    yield "## Findings\n"
-    yield from map(_written, examination.findings)
-    if not examination.findings:
-        yield "none"
-    for name in ("machine", "preflight", "environment"):
-        yield f"\n## {name.capitalize()}\n\n```json\n{json.dumps(data[name], indent=2)}\n```"
-    yield ""
-
-
-def _written(finding: Finding) -> str:
-    mark = f" [{finding.id}]" if finding.id else ""
-    rows = [f"- **{finding.message}**{mark}{'' if finding.blocking else ' (does not block)'}"]
-    rows += [f"  - why: {finding.why or finding.evidence}"] if finding.why or finding.evidence else []
-    rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
-    return "\n".join(rows)

@@ -5,7 +5,6 @@ Beside them lie the settings that hold the family to its locked builds when pip 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -14,14 +13,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.machine import Machine
@@ -80,7 +79,9 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     marker = read_marker(venv)
     if marker is None:
         return Origin()
-    evidence = _evidence(venv / marker.lock)
+    tool = _read_lock(venv / marker.lock).get("tool")
+    evidence = tool.get("gpuinstall") if isinstance(tool, dict) else None
+    evidence = evidence if isinstance(evidence, dict) else {}
     if evidence.get("asked") == "cpu" or (evidence.get("backend") == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
     proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
@@ -97,24 +98,14 @@ def fingerprint(machine: Machine) -> str:
 
 def installed_packages(venv: Path) -> dict[str, str]:
     """The version of each package in an environment."""
-    return {canonicalize_name(name): version for name, version in _distributions(venv)}
+    return {package.name: package.version for package in read_packages(packages_folders(venv))}
 
 
-def lost_files(venv: Path, package: str) -> list[str]:
-    """The files of a package that are gone or have another size than its RECORD says; 2,800 of torch in 25 ms.
-
-    Headers do not run, and scripts outside its folder are written anew by installers: neither is looked at.
-    """
-    lost = []
-    for record in (path for folder in packages_folders(venv) for path in folder.glob(f"{package}-*.dist-info/RECORD")):
-        try:
-            rows = [(name, int(size)) for name, _, size in csv.reader(read_document(record).splitlines()) if size]
-        except (OSError, ValueError, csv.Error):
-            return [record.name]
-        folder = str(record.parent.parent)
-        code = ((name, size) for name, size in rows if not name.endswith((".h", ".hpp", ".cuh")) and ".." not in name)
-        lost += [name for name, size in code if _size(os.path.join(folder, name)) != size]  # noqa: PTH118  it is slower
-    return lost
+def locked_versions(venv: Path, marker: Marker) -> dict[str, str]:
+    """The version of each package in an environment's own lock; empty for what comes from a folder or a repository."""
+    rows = _read_lock(venv / marker.lock).get("packages")
+    rows = rows if isinstance(rows, list) else []
+    return {str(row.get("name")): str(row.get("version") or "") for row in rows if isinstance(row, dict)}
 
 
 def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -> tuple[str, ...]:
@@ -148,12 +139,10 @@ def _is_plain(document: dict[str, Any]) -> bool:
     return plain and LOCK_NAME.fullmatch(words["lock"]) is not None and isinstance(document["verdict"], dict)
 
 
-def _evidence(lock: Path) -> dict[str, Any]:
-    try:
-        found = parse_toml(read_document(lock, lock.parent)).get("tool", {}).get("gpuinstall", {})
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _read_lock(lock: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        return parse_toml(read_document(lock, lock.parent))
+    return {}
 
 
 def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
@@ -163,23 +152,8 @@ def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
     return found if found and len(found) < len(machine.gpus) else None
 
 
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116
-    except OSError:
-        return None
-
-
 def _same(version: str, locked: str | None) -> bool:
     try:
         return locked is not None and Version(version) == Version(locked)
     except InvalidVersion:
         return version == locked
-
-
-def _distributions(venv: Path) -> Iterator[tuple[str, str]]:
-    for pattern in ("lib/python*/site-packages", "Lib/site-packages"):
-        for folder in venv.glob(pattern):
-            for entry in (*folder.glob("*.dist-info"), *folder.glob("*.egg-info")):
-                name, _, version = entry.stem.partition("-")
-                yield name, version.partition("-py")[0]

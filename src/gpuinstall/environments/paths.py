@@ -12,6 +12,7 @@ from shlex import quote
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
 
+_WORK = ".gpuinstall"
 _STAGING = "staging-"
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
@@ -59,7 +60,7 @@ class EnvironmentPaths:
     @property
     def work(self) -> Path:
         """The folder of the transactions."""
-        return self.venv.with_name(f"{self.venv.name}.gpuinstall")
+        return self.venv.with_name(f"{self.venv.name}{_WORK}")
 
     @property
     def staging(self) -> Path:
@@ -135,6 +136,12 @@ def interpreter(venv: Path) -> Path:
 def environment_of(python: Path) -> Path:
     """The environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
     return python.parent.parent if python.parent.name in ("bin", "Scripts") else python.parent
+
+
+def made_for(venv: Path) -> Path:
+    """The place that an environment is made for: its own, but for one that is being built."""
+    is_staged = venv.parent.suffix == _WORK and venv.name.startswith(_STAGING)
+    return venv.parent.with_suffix("") if is_staged else venv
 
 
 def packages_folders(venv: Path) -> list[Path]:

@@ -149,5 +149,5 @@ def environment_of(folder: RunFolder, node: str) -> Path:
 def _kernel_failed(verdict: Verdict, data: dict[str, Any]) -> VerificationError:
     device = next(device for device in verdict.devices if device.status == "failed")
     fault = device.faults[0]
-    message = f"{device.label} ({device.name}): {', '.join(fault.names)}: {fault.message}"
-    return VerificationError("kernel-failed", message, hint="\n".join(fault.fix) or None, id=fault.cause, data=data)
+    message = f"{device.label} ({device.name}): {fault.message}"
+    return VerificationError("kernel-failed", message, hint=fault.fix, id=fault.id, data=data)

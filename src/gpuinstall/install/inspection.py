@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import installed_packages, lost_files, read_marker, unlocked_packages
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.paths import interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.host import read_host
@@ -48,7 +49,9 @@ class ExistingEnvironment:
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
         if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
-            return None if lost_files(self.paths.venv, "torch") else self.lock
+            torch = [package for package in read_packages(packages_folders(self.paths.venv)) if package.name == "torch"]
+            is_whole = not any(package.lost for package in torch)
+            return self.lock if is_whole and not unlocked_packages(self.packages, self._locked) else None
         return None
 
     @property

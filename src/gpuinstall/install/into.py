@@ -12,7 +12,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
-from gpuinstall.install.proof import KernelFailedError, preflighted, prove
+from gpuinstall.install.proof import preflighted, prove
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.stage import failure
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
@@ -166,8 +166,6 @@ def _put_in(change: _Change, machine: Machine, here: Machine | None, session: Se
     except BaseException as error:
         record.undo()
         session.reporter.warn("the environment was put back as it was")
-        if isinstance(error, KernelFailedError):
-            error.hint = "the environment is as it was before; gpuinstall doctor says more"
         if isinstance(error, OSError):
             raise unwritable(change.environment.root, error) from None
         raise

@@ -35,8 +35,8 @@ class KernelFailedError(VerificationError):
             "kernel-failed",
             f"torch {fit.choice.build.name} failed on {', '.join(names)}: {check.name}",
             why=check.message,
-            id=check.cause,
-            hint="the environment was not replaced; gpuinstall doctor says more",
+            id=check.id,
+            hint="\n".join(map(str, check.fixes)) or "gpuinstall plan --all   # the other builds: --backend takes one",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.build, self.verdict = fit.choice.build, verdict
@@ -85,7 +85,7 @@ def summary(verdict: Verdict) -> str:
 
 def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
     """The catalogue with the builds that would fail as ``build`` did marked so; None where another would not help."""
-    causes = {check.cause for device in verdict.devices for check in device.checks if check.status == "failed"}
+    causes = {check.id for device in verdict.devices for check in device.checks if check.status == "failed"}
     other = {load_failures()[cause].another for cause in causes if cause}
     if "code" in other:
         return _without(catalog, build, lambda each: each.code == build.code)

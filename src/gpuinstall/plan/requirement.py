@@ -111,8 +111,8 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def marker_holds(marker: Marker, machine: Machine, python: str) -> bool:
-    """Say whether a marker holds on a machine with the CPython ``X.Y``."""
+def marker_holds(marker: Marker, machine: Machine, python: str, extra: str = "") -> bool:
+    """Say whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
     processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
     version = python.removesuffix("t")
     values = {
@@ -121,6 +121,7 @@ def marker_holds(marker: Marker, machine: Machine, python: str) -> bool:
         "platform_machine": processor,
         "python_version": version,
         "python_full_version": f"{version}.0",
+        "extra": extra,
     }
     return marker.evaluate(values)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Source
     from gpuinstall.facts.steps import MachineFacts
-    from gpuinstall.finding import Finding
+    from gpuinstall.finding import CheckResult, Finding
     from gpuinstall.machine import Driver, Gpu, Machine
     from gpuinstall.reporter import Reporter
 
@@ -84,19 +84,10 @@ class Preflight:
         }
 
 
-class HealthCheck(NamedTuple):
-    """One judgement of a GPU; ``cause`` is the failure catalogue's entry where it failed."""
-
-    name: str
-    status: Literal["passed", "failed", "skipped"]
-    message: str | None = None
-    cause: str | None = None
-
-
 class GpuHealth(NamedTuple):
     """What is known of one GPU; ``link_rate`` is the most that its link carries in one direction, in GB/s."""
 
-    checks: tuple[HealthCheck, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     link_rate: float | None = None
 
 

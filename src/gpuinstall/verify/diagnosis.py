@@ -15,10 +15,11 @@ from gpuinstall.catalog.build import Build
 from gpuinstall.environments.advice import advice_words
 from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
+from gpuinstall.finding import CheckResult
 from gpuinstall.vendors import VENDORS, rules_for
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.verify.coverage import no_code_cause
-from gpuinstall.verify.verdict import CheckResult, Device
+from gpuinstall.verify.verdict import Device
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.protocol import Rules
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
-    from gpuinstall.verify.kernel_run import CheckRecord, KernelReport
+    from gpuinstall.verify.kernel_run import KernelReport
 
 ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
@@ -90,13 +91,9 @@ class ProofContext:
         self, name: str, message: str, cause: str | None = None, *, code: str | None = None, **words: str
     ) -> CheckResult:
         """Make a failed check with its fix: that of ``code`` where given, closer than that of ``cause``."""
-        return CheckResult(name, "failed", message=message, cause=cause, fix=self._fix(message, cause, code, words))
-
-    def _fix(self, message: str, cause: str | None, code: str | None, words: dict[str, str]) -> tuple[str, ...]:
         known = code or code_told(message) or cause
-        if known is None:
-            return ()
-        return fix(known, fix_context(message, self.machine).knowing(**self.words, **words))
+        context = fix_context(message, self.machine).knowing(**self.words, **words)
+        return CheckResult(name, "failed", message=message, id=cause, fixes=fix(known, context) if known else ())
 
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
@@ -123,23 +120,23 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     return Device(target.index, target.name, (proof.failed("build", message, cause),))
 
 
-def _result(record: CheckRecord, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
+def _result(record: CheckResult, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
     if record.status != "failed":
-        return CheckResult(record.name, record.status, record.seconds, record.message)
+        return record
     message = _message(record, report, proof)
-    unknown = proof.missing or ABSENT in record.text
-    cause = None if unknown else _cause(record.name, f"{message}\n{record.text}", target, report, proof)
+    unknown = proof.missing or ABSENT in record.evidence
+    cause = None if unknown else _cause(record.name, f"{message}\n{record.evidence}", target, report, proof)
     nameless = record.name == "import" and not (cause or code_told(message))
     words = {"extension": canonicalize_name(report.program)} if report.program else {}
     failed = proof.failed(record.name, message, cause, code="torch-damaged" if nameless else None, **words)
     return replace(failed, seconds=record.seconds)
 
 
-def _message(record: CheckRecord, report: KernelReport, proof: ProofContext) -> str:
-    if ABSENT in record.text:
+def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> str:
+    if ABSENT in record.evidence:
         reason = ": its Python has 32 bits, and torch is made for 64" if proof.torch.is_32_bit else ""
         return f"{NO_TORCH}{reason}"
-    parts = [_numpy_error(record.text) or record.message or "failed"]
+    parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.missing:
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
         parts.append(f"torch has lost all or part of {count} since it was installed: {proof.missing[0]}")

@@ -6,15 +6,13 @@ A torch that answers every kernel as it should may still be another one: its fil
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import zipfile
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
+from gpuinstall.environments.packages import file_size, parse_record, read_packages
 from gpuinstall.files import open_regular
 from gpuinstall.reporter import SilentReporter
 
@@ -22,10 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    from gpuinstall.environments.packages import RecordedFile
     from gpuinstall.reporter import Meter, Reporter
-
-    Listed = dict[str, str]
-    """The digest of each file of a package, by its path, as RECORD writes it."""
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 
@@ -34,71 +30,44 @@ def altered_files(
     site: Path, family: Collection[str], wheels: Mapping[str, Path], reporter: Reporter | None = None
 ) -> Iterator[str]:
     """Name the files below ``site`` that are not what was installed; ``wheels`` are those that were locked, as here."""
-    packages = {
-        info: _read_record(info / "RECORD") for info in sorted(site.glob("*.dist-info")) if _name(info) in family
-    }
-    sizes = {_name(info): sum(map(_size, (site / path for path in listed))) for info, listed in packages.items()}
+    packages = [package for package in read_packages([site]) if package.name in family]
+    listed = {package: _digests(package.files) for package in packages}
+    sizes = {package.name: sum(max(0, file_size(site / path)) for path in listed[package]) for package in packages}
     with (reporter or SilentReporter()).progress("Files", sizes) as progress:
-        for info, listed in packages.items():
-            name = _name(info)
-            if name in wheels and not listed:
-                yield f"{info.name}/RECORD"
-            if name in wheels:
-                yield from _strange(listed, _wheel_record(wheels[name]))
-            meter = partial(progress, name)
-            yield from (path for path, digest in listed.items() if not _is(site / path, digest, meter))
-            if name == "torch":
-                yield from _added(site / "torch", site, listed)
+        for package, digests in listed.items():
+            if package.name in wheels:
+                if not digests:
+                    yield f"{package.record.name}/RECORD"
+                locked = _wheel_digests(wheels[package.name])
+                yield from (path for path, digest in locked.items() if digests.get(path, digest) != digest)
+            meter = partial(progress, package.name)
+            yield from (path for path, digest in digests.items() if _digest(site / path, meter) != digest)
+            if package.name == "torch":
+                code = (path for path in sorted((site / "torch").rglob("*")) if path.suffix in _CODE)
+                names = (path.relative_to(site).as_posix() for path in code)
+                yield from (name for name in names if name not in digests)
 
 
-def _name(info: Path) -> str:
-    """The package whose ``.dist-info`` folder it is."""
-    return canonicalize_name(info.name.partition("-")[0])
+def _digests(files: tuple[RecordedFile, ...]) -> dict[str, str]:
+    """The digest of each file by its path; what was written at the installation has none."""
+    return {file.path: file.digest for file in files if file.digest}
 
 
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
-
-
-def _strange(listed: Listed, original: Listed) -> Iterator[str]:
-    """The files that an installation lists otherwise than its wheel."""
-    return (path for path, digest in original.items() if listed.get(path, digest) != digest)
-
-
-def _added(package: Path, site: Path, listed: Listed) -> Iterator[str]:
-    """The code in a package that no list has."""
-    found = (path.relative_to(site).as_posix() for path in sorted(package.rglob("*")) if path.suffix in _CODE)
-    return (path for path in found if path not in listed)
-
-
-def _read_record(path: Path) -> Listed:
-    with suppress(OSError, ValueError, csv.Error), open_regular(path) as file:
-        return _parse(file.read().decode())
-    return {}
-
-
-def _wheel_record(wheel: Path) -> Listed:
-    with suppress(OSError, ValueError, KeyError, csv.Error, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+def _wheel_digests(wheel: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
         name = next((name for name in archive.namelist() if name.endswith(".dist-info/RECORD")), "")
-        return _parse(archive.read(name).decode())
+        return _digests(parse_record(archive.read(name).decode()))
     return {}
 
 
-def _parse(record: str) -> Listed:
-    """Read the rows with a digest; scripts, which are written anew when they are installed, lie elsewhere."""
-    rows = (row for row in csv.reader(record.splitlines()) if len(row) > 1 and row[1].startswith("sha256="))
-    return {path: digest.removeprefix("sha256=") for path, digest, *_ in rows if not path.startswith(("..", "/"))}
-
-
-def _is(path: Path, digest: str, meter: Meter) -> bool:
-    found = hashlib.sha256()
+def _digest(path: Path, meter: Meter) -> str | None:
+    """The SHA-256 of a file as RECORD writes it; None where it cannot be read."""
+    sha256 = hashlib.sha256()
     try:
         with open_regular(path) as file:
             while chunk := file.read(1 << 20):
-                found.update(chunk)
+                sha256.update(chunk)
                 meter(len(chunk))
     except OSError:
-        return False
-    return base64.urlsafe_b64encode(found.digest()).decode().rstrip("=") == digest
+        return None
+    return base64.urlsafe_b64encode(sha256.digest()).decode().rstrip("=")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gpuinstall import process
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.errors import UsageError
+from gpuinstall.finding import Finding
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ print(*{"numpy"}.union(name.partition(".")[0] for name in sys.modules))
 
 @dataclass(frozen=True)
 class FoundTorch:
-    """The torch that an interpreter would import: ``torch`` is its file, ``missing`` what it has lost since.
+    """The torch that an interpreter would import: ``torch`` is its file.
 
     ``toolkit`` is the kind and the version of the maker's toolkit that it was built with; None: of no maker it names.
     ``shadowing`` names the modules of the working folder and of PYTHONPATH that stand before others of the same name,
@@ -48,7 +49,6 @@ class FoundTorch:
     torch: str | None = None
     version: str | None = None
     toolkit: Backend | None = None
-    missing: tuple[str, ...] = ()
     shadowing: tuple[str, ...] = ()
     is_32_bit: bool = False
     path: tuple[str, ...] = ()
@@ -99,70 +99,52 @@ class Interpreter:
         return None if self.plain.torch == self.tested.torch else self.plain.torch
 
 
-@dataclass(frozen=True)
-class Interference:
-    """What a program meets that is started in this folder, and the isolated proof does not; ``code`` names the fix."""
-
-    code: str
-    message: str
-    path: str | None = None
-
-
 def inspect_interpreter(python: Path) -> Interpreter:
     """Look at an interpreter; raise UsageError where there is none that runs."""
     with ThreadPoolExecutor(2) as pool:
-        isolated, plain = (pool.submit(look, python) for look in (_look_isolated, _look_plainly))
+        isolated = pool.submit(_look, [python, "-I", "-B", LOOK])
+        # As ``python -c`` starts it, with the working folder on its path.
+        plain = pool.submit(_look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8"), "plain"])
     try:
         return Interpreter(python, isolated.result(), plain.result())
     except UsageError as error:
         return Interpreter(python, isolated.result(), isolated.result(), error.why)
 
 
-def missing_files(interpreter: Interpreter) -> tuple[str, ...]:
-    """List the files of torch that its installation recorded and that are gone or cut."""
-    return _look([interpreter.path, *interpreter.flags, LOOK, "damage"]).missing
+def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
+    """Find what a program meets that is started in this folder, and the isolated proof does not.
 
-
-def interference(interpreter: Interpreter, *, imported: bool) -> Interference | None:
-    """Find what is in the way of a program that is started here; ``imported``: in isolation, torch can be imported."""
+    ``imported`` says that in isolation torch can be imported. The evidence is the path of what lies in the way.
+    """
     if interpreter.start_error:
         home = os.environ.get("PYTHONHOME")
-        said = f"the interpreter does not start here unless isolated (python -I): {interpreter.start_error}"
+        message = f"the interpreter does not start here unless isolated (python -I): {interpreter.start_error}"
         code, more = ("python-home-set", f"; PYTHONHOME={home}") if home else ("torch-shadowed", "")
-        return Interference(code, f"{said}{more}")
+        return Finding(code, f"{message}{more}", where="environment")
     if interpreter.shadow:
         return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
-    shadowing = interpreter.plain.shadowing
-    return _taken_instead(interpreter, shadowing) if imported and shadowing else None
-
-
-def _taken_instead(interpreter: Interpreter, shadowing: Sequence[str]) -> Interference | None:
-    """Find a module that stands before one that importing torch loads; it is a stranger's perhaps, and is not run."""
-    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=SECONDS).out.split()
-    taken = next((path for path in shadowing if Path(path).name.partition(".")[0] in loaded), None)
-    if taken is None:
+    if not (imported and interpreter.plain.shadowing):
         return None
-    return _in_the_way(taken, "a program started in this folder that imports torch would import another module too")
+    # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
+    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=SECONDS).out.split()
+    taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
+    if path := next(taken, None):
+        message = "a program started in this folder that imports torch would import another module too"
+        return _in_the_way(path, message)
+    return None
 
 
-def _in_the_way(path: str, message: str) -> Interference:
+def _in_the_way(path: str, message: str) -> Finding:
     """Name the file or the package, and how it gets onto the interpreter's path."""
     top = Path(path).parent if Path(path).name == "__init__.py" else Path(path)
-    if top.parent == Path.cwd():
-        return Interference("module-in-folder", f"{message}: {top}, which lies in it", str(top))
     folders = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if top.parent in folders:
-        return Interference("torch-shadowed", f"{message}: {top}, from PYTHONPATH")
-    return Interference("user-packages-first", f"{message}: {top}, from packages of the user")
-
-
-def _look_isolated(python: Path) -> FoundTorch:
-    return _look([python, "-I", "-B", LOOK])
-
-
-def _look_plainly(python: Path) -> FoundTorch:
-    """Start it as ``python -c`` does, with the working folder on its path."""
-    return _look([python, "-B", "-c", LOOK.read_text(encoding="utf-8"), "plain"])
+    if top.parent == Path.cwd():
+        code, how = "module-in-folder", "which lies in it"
+    elif top.parent in folders:
+        code, how = "torch-shadowed", "from PYTHONPATH"
+    else:
+        code, how = "user-packages-first", "from packages of the user"
+    return Finding(code, f"{message}: {top}, {how}", evidence=str(top), where="environment")
 
 
 def _look(argv: Sequence[str | Path]) -> FoundTorch:
@@ -171,10 +153,10 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
-        found = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        lists = {key: tuple(found.get(key, ())) for key in ("missing", "shadowing", "path")}
-        toolkit = found.get("toolkit")
-        return FoundTorch(**found | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
+        answer = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
+        lists = {key: tuple(answer.get(key, ())) for key in ("shadowing", "path")}
+        toolkit = answer.get("toolkit")
+        return FoundTorch(**answer | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
     except (StopIteration, TypeError):
         raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, SECONDS)) from None
 

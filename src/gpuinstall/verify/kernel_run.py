@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children
+from gpuinstall.finding import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.verdict import CheckStatus
 
 KERNELS = Path(__file__).parent / "kernels"
 LAUNCH = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; sys.path.pop(0); main()"
@@ -35,17 +36,6 @@ KILLED = {
 
 
 @dataclass(frozen=True)
-class CheckRecord:
-    """One check as the child ran it; ``text`` is all it said about a failure."""
-
-    name: str
-    status: CheckStatus
-    seconds: float = 0.0
-    message: str | None = None
-    text: str = ""
-
-
-@dataclass(frozen=True)
 class KernelReport:
     """Everything from one child; ``measures`` are the numbers that it took.
 
@@ -54,7 +44,7 @@ class KernelReport:
     ``program`` is the module that was put to the proof beside a torch that works.
     """
 
-    records: tuple[CheckRecord, ...] = ()
+    records: tuple[CheckResult, ...] = ()
     measures: tuple[dict[str, Any], ...] = ()
     architectures: tuple[str, ...] | None = None
     architecture: str | None = None
@@ -120,9 +110,20 @@ class KernelRun:
 def read_report(finished: Finished, seconds: float) -> KernelReport:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
     lines = list(filter(None, map(json_object, finished.out.splitlines())))
-    records = [_record(line) for line in lines if "name" in line]
+    records = [
+        CheckResult(
+            line["name"],
+            "skipped" if line["status"] == "unproven" else line["status"],
+            line["seconds"],
+            line.get("message"),
+            evidence=line.get("text") or "",
+        )
+        for line in lines
+        if "name" in line
+    ]
     if not finished.ok:
-        records.append(CheckRecord(_last_begun(lines), "failed", 0.0, how_it_ended(finished, seconds), finished.err))
+        ending = how_it_ended(finished, seconds)
+        records.append(CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err))
     return KernelReport(
         records=tuple(records),
         measures=tuple(line for line in lines if "measure" in line),
@@ -135,11 +136,10 @@ def read_report(finished: Finished, seconds: float) -> KernelReport:
 
 def json_object(line: str) -> dict[str, Any] | None:
     """Read a line that a child of ours wrote; None where something else wrote it (a start-up file of the user's)."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+    with suppress(ValueError):
+        value = json.loads(line)
+        return value if isinstance(value, dict) else None
+    return None
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:
@@ -147,7 +147,9 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
     if finished.status is None or TIMEOUT in finished.err:
         return f"no end within {seconds:.0f} s"
     if finished.status < 0 or SHELL < finished.status <= SHELL + signal.NSIG:
-        return _signalled(finished.status % SHELL if finished.status > 0 else -finished.status)
+        number = finished.status % SHELL if finished.status > 0 else -finished.status
+        name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+        return f"killed by {name}" + (f": {KILLED[name]}" if name in KILLED else "")
     if finished.status > 0x80000000:
         return f"ended by Windows exception 0x{finished.status:08X}"
     lines = finished.err.strip().splitlines() or ["without a word"]
@@ -166,16 +168,3 @@ def _last_begun(lines: list[dict[str, Any]]) -> str:
     ended = {line["name"] for line in lines if "name" in line}
     begun = [line["begin"] for line in lines if "begin" in line]
     return next((name for name in reversed(begun) if name not in ended), "exit" if begun else "start")
-
-
-def _record(line: dict[str, Any]) -> CheckRecord:
-    status: CheckStatus = "skipped" if line["status"] == "unproven" else line["status"]
-    return CheckRecord(line["name"], status, line["seconds"], line.get("message"), line.get("text") or "")
-
-
-def _signalled(number: int) -> str:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    return f"killed by {name}" + (f": {KILLED[name]}" if name in KILLED else "")

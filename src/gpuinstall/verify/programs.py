@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.verify.diagnosis import check_results
 from gpuinstall.verify.kernel_run import SECONDS
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.diagnosis import ProofContext
     from gpuinstall.verify.kernel_run import KernelReport, KernelRun
     from gpuinstall.verify.verdict import Device
 
 TORCH = "torch"
-DEMANDS_TORCH = re.compile(r"^Requires-Dist: *torch(?![\w.-])(?!.*\bextra\b)", re.MULTILINE | re.IGNORECASE)
-COMPILED = re.compile(r"\.(so|pyd),", re.IGNORECASE)
-PACKAGE = re.compile(r"^(\w+)/__init__\.py,", re.MULTILINE)
+_MODULE = re.compile(r"(\w+)/__init__\.py")
 
 
 def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
@@ -36,8 +36,8 @@ def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
     ``folders`` are those on an interpreter's path. Nothing is imported: the records of the installations are read.
     """
     known = (load_catalog().family | {row.package for row in PROGRAMS}) - {TORCH}
-    records = (record for folder in folders for record in sorted(Path(folder).glob("*.dist-info")))
-    return tuple(sorted({module for record in records for module in _module(record, known)}))
+    packages = read_packages(Path(folder) for folder in folders)
+    return tuple(sorted({_module(package) for package in packages if package.name in known or _is_extension(package)}))
 
 
 def prove_programs(
@@ -57,35 +57,28 @@ def prove_programs(
         if not report.failed
     }
     modules = installed_programs(proof.torch.path) if tried else ()
-    found = list(devices)
-    for module_reports in _run_side_by_side(modules, list(tried.values()), run):
-        for (number, target), report in zip(tried.items(), module_reports, strict=True):
-            found[number] = found[number].with_checks(check_results(target, report, proof))
-    return found
-
-
-def _run_side_by_side(
-    modules: Sequence[str], targets: Sequence[DeviceTarget], run: KernelRun
-) -> Iterator[list[KernelReport]]:
-    """Run as many programs at once as the processors serve, two for each child."""
     seconds = min(run.seconds, SECONDS["quick"])
-    at_once = (os.cpu_count() or 1) // (2 * max(1, len(targets)))
+    # Two processors for each child.
+    at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
+    proven = list(devices)
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        yield from pool.map(lambda module: replace(run, program=module, seconds=seconds).run_all(targets), modules)
+        runs = [replace(run, program=module, seconds=seconds) for module in modules]
+        for results in pool.map(lambda program: program.run_all(list(tried.values())), runs):
+            for (number, target), result in zip(tried.items(), results, strict=True):
+                proven[number] = proven[number].with_checks(check_results(target, result, proof))
+    return proven
 
 
-def _module(record: Path, known: frozenset[str]) -> Iterator[str]:
-    """Name the module that a package is imported by, where it is one to prove."""
-    name = record.name.partition("-")[0]
-    package = canonicalize_name(name)
-    files = _text(record / "RECORD")
-    if package in known or (COMPILED.search(files) and DEMANDS_TORCH.search(_text(record / "METADATA"))):
-        modules = PACKAGE.findall(files) or [name]
-        yield next((module for module in modules if canonicalize_name(module) == package), modules[0])
+def _is_extension(package: InstalledPackage) -> bool:
+    """Say whether a package has compiled code and requires torch, extras left aside."""
+    return any(file.path.lower().endswith((".so", ".pyd")) for file in package.files) and any(
+        canonicalize_name(requirement.name) == TORCH and "extra" not in str(requirement.marker)
+        for requirement in package.requires
+    )
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _module(package: InstalledPackage) -> str:
+    """Name the module that a package is imported by."""
+    modules = [match[1] for file in package.files if (match := _MODULE.fullmatch(file.path))]
+    modules = modules or [package.record.name.partition("-")[0]]
+    return next((module for module in modules if canonicalize_name(module) == package.name), modules[0])

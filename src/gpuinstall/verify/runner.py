@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.finding import CheckResult
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors import VENDORS, vendor_of
-from gpuinstall.verify.coverage import confirm, known_build
+from gpuinstall.verify.coverage import build_of, confirm
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files
-from gpuinstall.verify.interpreter import inspect_interpreter, interference, missing_files
+from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import SECONDS, KernelRun
 from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.programs import prove_programs
-from gpuinstall.verify.verdict import MACHINE, CheckResult, Device, Verdict, VerifiedEnvironment
+from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.prober import GpuHealth
     from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.interpreter import FoundTorch, Interference
+    from gpuinstall.verify.interpreter import FoundTorch
     from gpuinstall.verify.kernel_run import KernelReport
 
 
@@ -71,18 +73,28 @@ def verify_environment(
     reports = _run_kernels(run, targets, reporter)
     imported = all(report.architectures is not None for report in reports)
     if torch.torch and not imported:
-        proof = replace(proof, missing=missing_files(interpreter))
+        packages = read_packages([Path(torch.torch).parent.parent])
+        proof = replace(proof, missing=next((package.lost for package in packages if package.name == "torch"), ()))
     devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
         devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
     if not for_cpu:
-        devices = confirm(_refused(devices, proof), tested.architectures, meant or known_build(proof), proof, reporter)
+        devices = confirm(_refused(devices, proof), tested.architectures, meant or build_of(proof), proof, reporter)
     if asked_cpu and machine.gpus:
-        devices = _with_idle(devices, machine, reporter)
-    if found := interference(interpreter, imported=imported):
-        devices = _interfered(devices, found, proof, reporter, fault=surroundings)
+        names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
+        message = f"the environment was made for the CPU, as asked, and does not use {names}"
+        reporter.warn(message)
+        devices = [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
+    if disturbing := interference(interpreter, imported=imported):
+        if surroundings:
+            path = disturbing.evidence or ""
+            words = {"path": quote(path), "moved": quote(f"{path}.away")}
+            check = proof.failed("surroundings", disturbing.message, "F46", code=disturbing.code, **words)
+            devices = [device.with_checks([check]) for device in devices]
+        else:
+            reporter.warn(disturbing.message)
     return Verdict(tested, tuple(devices))
 
 
@@ -160,9 +172,7 @@ def _with_files(
 
 def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) -> Device:
     return device.with_checks(
-        proof.failed(check.name, check.message or "", check.cause)
-        if check.status == "failed"
-        else CheckResult(check.name, check.status, message=check.message)
+        proof.failed(check.name, check.message or "", check.id) if check.status == "failed" else check
         for check in (health.checks if health else ())
     )
 
@@ -170,27 +180,7 @@ def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) 
 def _refused(devices: list[Device], proof: ProofContext) -> list[Device]:
     """Fail every device of a machine whose driver lets no GPU work, whatever torch says about it."""
     faults = tuple(
-        CheckResult(MACHINE, "failed", 0.0, problem.message, problem.id, (problem.fix,) if problem.fix else ())
+        CheckResult(MACHINE, "failed", 0.0, problem.message, problem.id, problem.fixes)
         for problem in proof.machine.refusing[:1]
     )
     return [replace(device, checks=(*faults, *device.checks)) for device in devices]
-
-
-def _with_idle(devices: list[Device], machine: Machine, reporter: Reporter) -> list[Device]:
-    names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
-    message = f"the environment was made for the CPU, as asked, and does not use {names}"
-    reporter.warn(message)
-    return [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
-
-
-def _interfered(
-    devices: list[Device], found: Interference, proof: ProofContext, reporter: Reporter, *, fault: bool
-) -> list[Device]:
-    """Say what disturbs programs that are started here: a fault, or a warning."""
-    if not fault:
-        reporter.warn(found.message)
-        return devices
-    path = found.path or ""
-    words = {"path": quote(path), "moved": quote(f"{path}.away")}
-    check = proof.failed("surroundings", found.message, "F46", code=found.code, **words)
-    return [device.with_checks([check]) for device in devices]

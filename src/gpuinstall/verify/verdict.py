@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.failures.table import load_failures
+from gpuinstall.finding import CheckResult, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,41 +16,7 @@ MACHINE = "machine"
 CPU = "CPU"
 NO_GPU = "no usable GPU"
 
-CheckStatus = Literal["passed", "failed", "skipped"]
 VerdictStatus = Literal["passed", "failed", "unproven"]
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """How one check on one device ended.
-
-    ``cause`` is the failure catalogue's entry where one is recognised, ``fix`` what repairs it, the surest first.
-    """
-
-    name: str
-    status: CheckStatus
-    seconds: float = 0.0
-    message: str | None = None
-    cause: str | None = None
-    fix: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it as the Verdict document holds it."""
-        return {key: value for key, value in asdict(self).items() if key != "fix"}
-
-
-class DeviceFault(NamedTuple):
-    """Checks of one device that failed for the same reason; the first of them speaks for all."""
-
-    names: tuple[str, ...]
-    message: str
-    cause: str | None
-    fix: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str | None:
-        """The failure catalogue's one line about the cause."""
-        return load_failures()[self.cause].title if self.cause else None
 
 
 @dataclass(frozen=True)
@@ -74,15 +41,23 @@ class Device:
         return self.name if self.name in {CPU, NO_GPU} else f"GPU {self.index}"
 
     @property
-    def faults(self) -> tuple[DeviceFault, ...]:
-        """The checks that failed, gathered by cause, or by message where no cause is known."""
+    def faults(self) -> tuple[Finding, ...]:
+        """The checks that failed, gathered by cause, or by message where no cause is known; the first speaks for all.
+
+        What lies in the machine itself is said to be there.
+        """
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
-                groups.setdefault(check.cause or check.message or "failed", []).append(check)
+                groups.setdefault(check.id or check.message or "failed", []).append(check)
         return tuple(
-            DeviceFault(
-                tuple(check.name for check in group), group[0].message or "failed", group[0].cause, group[0].fix
+            Finding(
+                "kernel-failed",
+                f"{', '.join(check.name for check in group)}: {group[0].message or 'failed'}",
+                id=group[0].id,
+                why=load_failures()[group[0].id].title if group[0].id else None,
+                fixes=group[0].fixes,
+                where="machine" if group[0].name == MACHINE else "environment",
             )
             for group in groups.values()
         )
@@ -112,10 +87,9 @@ class Verdict:
     @property
     def status(self) -> VerdictStatus:
         """Failed beats unproven beats passed."""
-        found = {device.status for device in self.devices}
-        if "failed" in found:
-            return "failed"
-        return "unproven" if "unproven" in found or not found else "passed"
+        statuses = {device.status for device in self.devices} or {"unproven"}
+        order: tuple[VerdictStatus, ...] = ("failed", "unproven", "passed")
+        return next(status for status in order if status in statuses)
 
     @property
     def proves_gpus(self) -> bool:
@@ -129,18 +103,18 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Verdict document."""
+        devices = [
+            {
+                "index": device.index,
+                "name": device.name,
+                "status": device.status,
+                "checks": [check.to_dict() for check in device.checks],
+            }
+            for device in self.devices
+        ]
         return {
             "schema": SCHEMA,
             "status": self.status,
             "environment": asdict(self.environment) | {"architectures": list(self.environment.architectures)},
-            "devices": [_written(device) for device in self.devices],
+            "devices": devices,
         }
-
-
-def _written(device: Device) -> dict[str, Any]:
-    return {
-        "index": device.index,
-        "name": device.name,
-        "status": device.status,
-        "checks": [check.to_dict() for check in device.checks],
-    }

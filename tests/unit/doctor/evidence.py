@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.check import DoctorEvidence
-from gpuinstall.doctor.contents import InstalledPackages
-from gpuinstall.doctor.examination import look
-from gpuinstall.doctor.project import ProjectFolder
-from gpuinstall.doctor.shell import read_shell
+from gpuinstall.doctor.contents import EnvironmentContents
+from gpuinstall.doctor.evidence import DoctorEvidence, ProjectFolder, read_shell
+from gpuinstall.doctor.examination import run_checks
+from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.machine import Machine
 from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
     from gpuinstall.finding import Finding
 
+NOWHERE = Path("absent")
 
-def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:
-    """Make every check of a machine, an environment of torch alone or with ``installed``, a shell and a project."""
+
+def holding(*packages: tuple[str, str], **parts: Any) -> EnvironmentContents:
+    """An environment of which nothing is known but the names and versions of its packages."""
+    return EnvironmentContents(tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts)
+
+
+def doctor_evidence(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> DoctorEvidence:
+    """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
     evidence = {
-        "installed": InstalledPackages((("torch", torch),) if torch else ()),
+        "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
         "shell": read_shell({}),
-        "project": ProjectFolder({}),
+        "project": ProjectFolder(),
         "catalog": frozen_catalog(),
+        "venv": NOWHERE,
         **parts,
     }
-    return list(look(DoctorEvidence(machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence)))
+    return DoctorEvidence(machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence)
+
+
+def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:
+    """Make every check."""
+    return list(run_checks(doctor_evidence(machine, torch, **parts)))

@@ -9,8 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.doctor.contents import read_contents
-from gpuinstall.doctor.repair import RepairSource, carry_out, read_repair, repair_steps
-from gpuinstall.environments.advice import advice_words
+from gpuinstall.doctor.repair import RepairSource, read_repair, repair_steps, run_repairs
+from gpuinstall.environments.advice import advice_words, renewing_arguments
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.machine import Gpu, Machine
@@ -50,12 +50,12 @@ class Site:
         demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
         (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext")
 
-    def findings(self, machine: Machine = LINUX, torch: str | None = None) -> list[Finding]:
+    def findings(self, machine: Machine = LINUX) -> list[Finding]:
         """What the doctor says of it."""
         contents = read_contents(self.venv)
-        repair = read_repair(self.venv, contents, Sources(), frozen_catalog().family)
-        words = advice_words(interpreter(self.venv))
-        return found_in(machine, torch, contents=contents, repair=repair, words=words)
+        repair = read_repair(self.venv, contents.version("torch"), Sources(), frozen_catalog().family)
+        words, renewing = advice_words(interpreter(self.venv)), renewing_arguments(self.venv)
+        return found_in(machine, venv=self.venv, contents=contents, repair=repair, words=words, renewing=renewing)
 
 
 @pytest.fixture
@@ -72,16 +72,19 @@ def test_a_whole_environment_has_no_findings(site: Site) -> None:
 
 
 def test_an_absent_environment_holds_nothing(tmp_path: Path) -> None:
-    assert read_contents(tmp_path / "absent").packages == {}
+    assert read_contents(tmp_path / "absent").packages == ()
 
 
 def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site: Site) -> None:
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
-    assert finding.message == "torch 2.14.1+cu126 has lost all or part of 1 of its 1 files: torch/__init__.py"
+    assert finding.message == "torch 2.14.1+cu126 is damaged: 1 of 1 files are missing or cut: torch/__init__.py"
     where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
-    assert finding.fix == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
+    assert list(map(str, finding.fixes)) == [
+        f"gpuinstall doctor --fix --venv {site.venv}",
+        f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126",
+    ]
 
 
 def test_a_file_that_was_cut_is_found(site: Site) -> None:
@@ -100,20 +103,20 @@ def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, aske
     next(site.folder.glob(f"{missing}-*")).rename(site.folder / "away")
     (finding,) = site.findings()
     assert finding.code == "requirement-unmet"
-    assert finding.message == f"torch 2.14.1+cu126 needs {asked}, and it is not there"
-    assert (finding.fix or "").endswith(f" {asked}")
+    assert finding.message == f"torch 2.14.1+cu126 requires {asked}, and it is not installed"
+    assert str(finding.fixes[-1]).endswith(f" {asked}")
 
 
 def test_a_requirement_in_another_version_is_named(site: Site) -> None:
     next(site.folder.glob("triton-*")).rename(site.folder / "triton-3.4.0.dist-info")
-    assert site.findings()[0].message == "torch 2.14.1+cu126 needs triton==3.5, and 3.4.0 is there"
+    assert site.findings()[0].message == "torch 2.14.1+cu126 requires triton==3.5, and 3.4.0 is installed"
 
 
 def test_extras_of_a_requirement_are_followed(site: Site) -> None:
     site.add("torchvision", "0.29.1+cu126", "cuda-toolkit[cublas]==12.6")
     site.add("cuda-toolkit", "12.6", 'nvidia-cublas ; extra == "cublas"', 'nvidia-cufft ; extra == "cufft"')
     assert [finding.message for finding in site.findings()] == [
-        "cuda-toolkit 12.6 needs nvidia-cublas, and it is not there"
+        "cuda-toolkit 12.6 requires nvidia-cublas, and it is not installed"
     ]
 
 
@@ -121,7 +124,7 @@ def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> Non
     site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
     (finding,) = site.findings()
     assert (finding.code, finding.id, finding.blocking) == ("torchaudio-mismatch", "F48", True)
-    assert finding.message == "torchaudio 2.10.0+cu126 needs torch==2.10.0, and 2.14.1+cu126 is there"
+    assert finding.message == "torchaudio 2.10.0+cu126 requires torch==2.10.0, and 2.14.1+cu126 is installed"
     assert (finding.fix or "").startswith(f"gpuinstall install --venv {site.venv} --replace torch torchaudio ")
 
 
@@ -153,7 +156,7 @@ def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
         (site.folder / name).mkdir()
     (finding,) = site.findings()
     assert (finding.id, finding.blocking) == ("F97", False)
-    results = carry_out(repair_steps([finding], site.venv), {}, SilentReporter())
+    results = run_repairs(repair_steps([finding], site.venv), {}, SilentReporter())
     assert [result.message for result in results] == [None]
     assert not list(site.folder.glob("~*"))
 
@@ -161,9 +164,9 @@ def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
 def test_a_build_without_code_for_the_card_is_found_without_running_anything(site: Site) -> None:
     card = Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1))
     machine = Machine("linux", "x86_64", "glibc", "2.36", gpus=(card,))
-    (finding,) = site.findings(machine, torch="2.14.1+cu130")
+    assert site.findings(machine) == []
+    (finding,) = found_in(machine, "2.14.1+cu130")
     assert (finding.code, finding.id) == ("no-code", "F37")
-    assert site.findings(machine, torch="2.14.1+cu126") == []
 
 
 def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> None:
@@ -172,7 +175,8 @@ def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> Non
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     lock = site.venv / "pylock.cu126.toml"
-    assert finding.fix == f"uv pip install --python {site.venv}/bin/python -r {lock} --reinstall-package torch"
+    step = f"uv pip install --python {site.venv}/bin/python -r {lock} --reinstall-package torch"
+    assert str(finding.fixes[-1]) == step
 
 
 def test_only_steps_in_this_environment_are_taken(site: Site) -> None:
@@ -200,6 +204,6 @@ def _fix(line: str) -> Finding:
 
 
 def test_what_is_missing_is_named_by_its_specifier_alone() -> None:
-    source = RepairSource(Path("/e/bin/python"))
+    source = RepairSource(Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
-    assert source.install({"numpy": asked}) == ("uv pip install --python /e/bin/python 'numpy>=2'",)
+    assert str(source.install(asked)[-1]) == "uv pip install --python /e/bin/python 'numpy>=2'"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.contents import InstalledPackages
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
 from tests.unit.doctor.evidence import found as found_in
+from tests.unit.doctor.evidence import holding
+
+if TYPE_CHECKING:
+    from gpuinstall.doctor.contents import EnvironmentContents
 
 PASCAL = Machine(
     "linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),)
@@ -25,15 +29,15 @@ SOUND = (
 )
 
 
-def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()) -> InstalledPackages:
+def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()) -> EnvironmentContents:
     changed = {name for name, _ in changes}
     kept = (pair for pair in SOUND if pair[0] not in {*changed, without})
-    return InstalledPackages((*kept, *changes), conda)
+    return holding(*kept, *changes, conda=conda)
 
 
 @pytest.mark.parametrize("machine", [PASCAL, ADA])
 def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
-    assert found_in(machine, installed=installed()) == []
+    assert found_in(machine, contents=installed()) == []
 
 
 @pytest.mark.parametrize(
@@ -61,35 +65,35 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
         (installed(conda=("pytorch-2.5.1-cpu_mkl_py312_108",)), "conda-and-pip", "F34"),
     ],
 )
-def test_each_fault_is_found_with_its_entry_and_a_command(found: InstalledPackages, code: str, identity: str) -> None:
-    (finding,) = found_in(ADA, installed=found)
+def test_each_fault_is_found_with_its_entry_and_a_command(found: EnvironmentContents, code: str, identity: str) -> None:
+    (finding,) = found_in(ADA, contents=found)
     assert (finding.code, finding.id, finding.blocking) == (code, identity, True)
     assert finding.fix
 
 
 def test_cudnn_without_code_for_the_card_is_found_only_with_such_a_card() -> None:
     lifted = installed(("nvidia-cudnn-cu12", "9.14.0.64"))
-    assert [finding.id for finding in found_in(PASCAL, installed=lifted)] == ["F55"]
-    assert found_in(ADA, installed=lifted) == []
+    assert [finding.id for finding in found_in(PASCAL, contents=lifted)] == ["F55"]
+    assert found_in(ADA, contents=lifted) == []
 
 
 def test_torchvision_no_longer_minds_from_2_14_on() -> None:
-    assert found_in(ADA, installed=installed(("torch", "2.14.1"), ("torchvision", "0.31.0"))) == []
+    assert found_in(ADA, contents=installed(("torch", "2.14.1"), ("torchvision", "0.31.0"))) == []
 
 
 def test_a_torch_from_before_numpy_2_is_older_on_linux_than_on_windows() -> None:
-    between = InstalledPackages((("torch", "2.4.0"), ("numpy", "2.0.1")))
-    assert found_in(ADA, installed=between) == []
-    assert [found.id for found in found_in(replace(ADA, os="windows"), installed=between)] == ["F66"]
+    between = holding(("torch", "2.4.0"), ("numpy", "2.0.1"))
+    assert found_in(ADA, contents=between) == []
+    assert [found.id for found in found_in(replace(ADA, os="windows"), contents=between)] == ["F66"]
 
 
 def test_a_conda_build_for_the_cpu_is_right_where_there_is_no_gpu() -> None:
-    build = InstalledPackages((("torch", "2.5.1"),), conda=("pytorch-2.5.1-py3.12_cpu_0",))
-    assert [found.id for found in found_in(ADA, installed=build)] == ["F45"]
-    assert found_in(replace(ADA, gpus=()), installed=build) == []
+    build = holding(("torch", "2.5.1"), conda=("pytorch-2.5.1-py3.12_cpu_0",))
+    assert [found.id for found in found_in(ADA, contents=build)] == ["F45"]
+    assert found_in(replace(ADA, gpus=()), contents=build) == []
 
 
 def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> None:
-    demands = (("xformers", "2.5"), ("torchvision", "2.5"), ("einops-gpu", "2.11"))
-    (note,) = found_in(ADA, installed=replace(installed(), demands=demands))
+    built = (("torch-scatter", "2.1.2+pt25cu126"), ("torch-sparse", "0.6.18+pt211cu126"))
+    (note,) = found_in(ADA, contents=installed(*built))
     assert (note.code, note.id, note.blocking) == ("extension-mismatch", "F56", False)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuinstall.doctor.check import exit_code, ordered
-from gpuinstall.doctor.examination import merged
+from gpuinstall.doctor.examination import Examination, merge_failures, ordered
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine
+from gpuinstall.vendors.prober import Preflight
 
 MACHINE = Finding("driver-missing", "no driver", "F01", fixes=("sudo apt install x",))
 NOTE = Finding("gpu-not-ours", "1 of 8", blocking=False)
 ENVIRONMENT = Finding("kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment")
 POISON = Finding("library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False)
 PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
+
+
+def exit_code(findings: list[Finding], machine: Machine) -> int:
+    return Examination(machine, Preflight(), None, tuple(findings)).exit_code
 
 
 def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
@@ -39,7 +43,7 @@ def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
 
 
 def test_a_failed_check_is_said_by_what_explains_it() -> None:
-    assert merged([POISON], (ENVIRONMENT,)) == (replace(POISON, blocking=True),)
-    assert merged([POISON], ()) == (POISON,)
+    assert merge_failures([POISON], (ENVIRONMENT,)) == (replace(POISON, blocking=True),)
+    assert merge_failures([POISON], ()) == (POISON,)
     other = replace(ENVIRONMENT, id="F37")
-    assert merged([POISON], (other,)) == (POISON, other)
+    assert merge_failures([POISON], (other,)) == (POISON, other)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.project import ProjectFolder, read_project
+from gpuinstall.advice import Advice
+from gpuinstall.doctor.evidence import ProjectFolder, read_project
 from gpuinstall.machine import Machine
 from tests.unit.doctor.evidence import found as found_in
 
@@ -114,7 +115,7 @@ def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> Non
 def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
     (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
-    assert finding.fix == "gpuinstall lock"
+    assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
     assert "pylock.cpu.toml" in finding.message
 
 
@@ -127,4 +128,4 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
     ],
 )
 def test_the_request_is_read_from_the_project(pyproject: dict[str, object], asked: tuple[str, ...]) -> None:
-    assert ProjectFolder(pyproject).requirements == asked
+    assert ProjectFolder(None, pyproject).requirements == asked

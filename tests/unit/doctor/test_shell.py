@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.shell import read_shell
+from gpuinstall.doctor.evidence import read_shell
 from tests.unit.doctor.evidence import found as found_in
 
 if TYPE_CHECKING:

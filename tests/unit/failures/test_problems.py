@@ -68,7 +68,10 @@ def _fixes(failure: Failure, machine: Machine) -> set[str]:
     """What the table, probe, verify and doctor say."""
     context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
     proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
-    said = {"\n".join(fix(failure.id, context)), "\n".join(proof.failed("linear", "failed", failure.id).fix)}
+    said = {
+        "\n".join(fix(failure.id, context)),
+        "\n".join(map(str, proof.failed("linear", "failed", failure.id).fixes)),
+    }
     said.add(str(finding_for("its-code", "x", context, why="y", entry=failure.id, where="environment").fix))
     return said | {str(finding_for(kind.code, "x", context).fix) for kind in failure.problems if kind.fix is None}
 

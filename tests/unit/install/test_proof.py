@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
+from gpuinstall.finding import CheckResult
 from gpuinstall.install.proof import catalog_without
 from gpuinstall.verify import verdict
-from gpuinstall.verify.verdict import CheckResult, Device, Verdict
+from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ CU130 = next(build for build in BUILDS if build.backend.tag == "cu130")
 
 
 def failing(cause: str | None) -> Verdict:
-    checks = (CheckResult("matmul-float32", "failed", cause=cause), CheckResult("sort", "passed", cause="F19"))
+    checks = (CheckResult("matmul-float32", "failed", id=cause), CheckResult("sort", "passed", id="F19"))
     return Verdict(verdict.VerifiedEnvironment(), (Device(0, "GPU", checks),))
 
 
@@ -57,6 +58,6 @@ def test_what_another_build_would_not_repair_is_not_tried_again(cause: str | Non
 
 def test_only_what_failed_counts() -> None:
     passed = Verdict(
-        verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), cause="F37"),)),)
+        verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), id="F37"),)),)
     )
     assert catalog_without(CATALOG, CU130, passed) is None

@@ -72,7 +72,7 @@ def test_a_build_for_the_cpu_or_for_another_makers_gpus_leaves_it_idle(
     verify: Verify, backend: str, cause: str
 ) -> None:
     (device,) = verify(backend, "anvil3").devices
-    assert [(check.name, check.cause) for check in device.checks] == [("build", cause)]
+    assert [(check.name, check.id) for check in device.checks] == [("build", cause)]
     assert str(device.checks[0].message).endswith("build of torch: Acme Anvil is not used")
 
 

@@ -2,20 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.backend import Backend
+from gpuinstall.finding import CheckResult
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
 from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.kernel_run import CheckRecord, KernelReport
+from gpuinstall.verify.kernel_run import KernelReport
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-
-if TYPE_CHECKING:
-    from gpuinstall.verify import CheckResult
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
@@ -44,7 +41,7 @@ def failed(
     context: ProofContext | None = None,
     variables: tuple[tuple[str, str], ...] = (),
 ) -> CheckResult:
-    record = CheckRecord(name, "failed", 0.1, text.splitlines()[0], text)
+    record = CheckResult(name, "failed", 0.1, text.splitlines()[0], evidence=text)
     report = KernelReport((record,), architectures=("sm_75", "sm_80", "sm_90a"), loader_variables=variables)
     (check,) = diagnose(card(capability), report, context or proof()).checks
     return check
@@ -52,8 +49,8 @@ def failed(
 
 def compared(names: tuple[str, ...], cuda: str, capability: str, *, works: bool) -> CheckResult:
     """The check that compares a build's list of architectures with a card."""
-    kernels = CheckRecord("elementwise", "passed" if works else "failed", message=NO_IMAGE)
-    records = (CheckRecord("import", "passed"), CheckRecord("device", "passed"), kernels)
+    kernels = CheckResult("elementwise", "passed" if works else "failed", message=NO_IMAGE)
+    records = (CheckResult("import", "passed"), CheckResult("device", "passed"), kernels)
     report = KernelReport(records, architectures=names, architecture=f"sm_{capability.replace('.', '')}")
     return diagnose(card(capability), report, proof(cuda=cuda)).checks[2]
 
@@ -75,7 +72,7 @@ def test_the_code_that_a_card_runs_is_named(names: tuple[str, ...], cuda: str, c
 
 def test_a_list_without_code_explains_kernels_that_failed() -> None:
     check = compared(CU130, "13.0", "6.1", works=False)
-    assert (check.status, check.cause) == ("failed", "F37")
+    assert (check.status, check.id) == ("failed", "F37")
     assert str(check.message).startswith("the build has no code for sm_61, only for sm_75")
 
 
@@ -85,12 +82,12 @@ def test_kernels_that_ran_are_believed_more_than_the_list() -> None:
 
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
 def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability: str, cause: str) -> None:
-    assert failed("elementwise", NO_IMAGE, capability).cause == cause
+    assert failed("elementwise", NO_IMAGE, capability).id == cause
 
 
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38")])
 def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> None:
-    assert compared(("sm_75", "sm_80", "sm_90a"), "12.6", capability, works=False).cause == cause
+    assert compared(("sm_75", "sm_80", "sm_90a"), "12.6", capability, works=False).id == cause
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> 
 def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
     name: str, text: str, capability: str, driver: str, cause: str | None
 ) -> None:
-    assert failed(name, text, capability, proof(driver)).cause == cause
+    assert failed(name, text, capability, proof(driver)).id == cause
 
 
 @pytest.mark.parametrize(
@@ -122,42 +119,42 @@ def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
     ],
 )
 def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(is_32_bit: bool, message: str) -> None:
-    absent = CheckRecord("import", "failed", 0.0, "ModuleNotFoundError", "No module named 'torch'")
+    absent = CheckResult("import", "failed", 0.0, "ModuleNotFoundError", evidence="No module named 'torch'")
     nothing = replace(proof(), torch=FoundTorch("3.12.1", venv=True, is_32_bit=is_32_bit))
     (check,) = diagnose(CPU, KernelReport((absent,)), nothing).checks
-    assert (check.status, check.message, check.cause) == ("failed", message, None)
-    assert check.fix == ("gpuinstall install",)
+    assert (check.status, check.message, check.id) == ("failed", message, None)
+    assert check.fixes == ("gpuinstall install",)
 
 
 def test_a_cause_has_its_commands() -> None:
     cpu = replace(proof(), torch=FoundTorch("3.12.1", venv=True, version="2.14.1+cpu"))
     (check,) = wrong_build(card("8.9"), cpu).checks
-    assert check.cause == "F33"
-    assert check.fix[0].startswith("gpuinstall install")
+    assert check.id == "F33"
+    assert str(check.fixes[0]).startswith("gpuinstall install")
 
 
 def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
     variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
     check = failed("import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables)
-    assert check.cause == "F49"
+    assert check.id == "F49"
     assert str(check.message).endswith("it passes without LD_LIBRARY_PATH=/opt/cuda/lib64")
-    assert check.fix == ("unset LD_LIBRARY_PATH",)
+    assert check.fixes == ("unset LD_LIBRARY_PATH",)
 
 
 def test_a_fault_that_nobody_knows_has_no_invented_fix() -> None:
     check = failed("sort", "the numbers differ")
-    assert (check.cause, check.fix) == (None, ())
+    assert (check.id, check.fixes) == (None, ())
 
 
 def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> None:
     lost = replace(proof(), missing=("torch/_C.so",))
-    (advice,) = failed("import", "ImportError: x", context=lost).fix
-    assert advice.startswith("gpuinstall doctor --fix --venv /data/envs/it ")
+    (advice,) = failed("import", "ImportError: x", context=lost).fixes
+    assert str(advice).startswith("gpuinstall doctor --fix --venv /data/envs/it ")
 
 
 def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
     check = failed("import", "killed by SIGKILL: the kernel does that when memory runs out")
-    assert check.fix[0].startswith("sudo dmesg")
+    assert str(check.fixes[0]).startswith("sudo dmesg")
 
 
 @pytest.mark.parametrize(
@@ -174,12 +171,12 @@ def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
 def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
     program: str, text: str, cause: str | None
 ) -> None:
-    report = KernelReport((CheckRecord(f"{program}-x", "failed", 0.1, text, text),), program=program)
+    report = KernelReport((CheckResult(f"{program}-x", "failed", 0.1, text, text),), program=program)
     (check,) = check_results(card("8.9"), report, proof())
-    assert check.cause == cause
+    assert check.id == cause
 
 
 def test_the_fix_of_an_extension_names_it() -> None:
-    record = CheckRecord("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
+    record = CheckResult("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
     (check,) = check_results(card("8.9"), KernelReport((record,), program="torch_scatter"), proof())
-    assert check.fix[0].startswith("gpuinstall install torch torch-scatter ")
+    assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.finding import CheckResult
 from gpuinstall.process import Finished
-from gpuinstall.verify.kernel_run import CheckRecord, read_report
+from gpuinstall.verify.kernel_run import read_report
 
 BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
 
@@ -19,7 +20,7 @@ def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Fini
 
 def test_a_child_that_ends_well_is_its_lines() -> None:
     found = read_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
-    assert found.records == (CheckRecord("import", "passed", 2.0, "torch"),)
+    assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert found.architecture == "sm_89"
     assert not found.failed
@@ -43,7 +44,7 @@ def test_the_check_that_has_no_end_is_the_one_it_died_in(
     status: int | None, err: str, message: str, hung: bool
 ) -> None:
     found = read_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
-    assert found.records[-1] == CheckRecord("convolution", "failed", 0.0, message, err)
+    assert found.records[-1] == CheckResult("convolution", "failed", 0.0, message, evidence=err)
     assert found.hung is hung
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.verify.verdict import CheckResult, Device, DeviceFault, Verdict, VerifiedEnvironment
+from gpuinstall.finding import CheckResult, Finding
+from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 PASSED = CheckResult("import", "passed", 0.1)
 FAILED = CheckResult("matmul-float32", "failed", 0.2, "CUDA error", "F37")
@@ -64,21 +65,22 @@ def test_the_document_is_the_contracts() -> None:
 
 def test_checks_that_failed_for_one_reason_are_one_fault() -> None:
     checks = (
-        CheckResult("elementwise", "failed", message="no kernel image (1)", cause="F37", fix=("gpuinstall install",)),
+        CheckResult("elementwise", "failed", message="no kernel image (1)", id="F37", fixes=("gpuinstall install",)),
         PASSED,
-        CheckResult("linear", "failed", message="no kernel image (2)", cause="F37"),
+        CheckResult("linear", "failed", message="no kernel image (2)", id="F37"),
         CheckResult("numpy", "failed", message="the numbers differ"),
     )
     assert Device(0, "A", checks).faults == (
-        DeviceFault(("elementwise", "linear"), "no kernel image (1)", "F37", ("gpuinstall install",)),
-        DeviceFault(("numpy",), "the numbers differ", None),
+        Finding(
+            "kernel-failed",
+            "elementwise, linear: no kernel image (1)",
+            "F37",
+            "the build has no kernels for this card: it is older than the build's oldest architecture",
+            fixes=("gpuinstall install",),
+            where="environment",
+        ),
+        Finding("kernel-failed", "numpy: the numbers differ", where="environment"),
     )
-
-
-def test_a_fault_with_a_cause_has_the_catalogues_title() -> None:
-    fault = DeviceFault(("build",), "this is the CPU build of torch", "F33")
-    assert fault.title == "the CPU build is installed on a machine with a GPU"
-    assert fault._replace(cause=None).title is None
 
 
 def test_a_device_is_named_in_a_few_letters() -> None:

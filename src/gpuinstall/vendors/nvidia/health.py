@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children, time_limit
-from gpuinstall.vendors.prober import GpuHealth, HealthCheck
+from gpuinstall.finding import CheckResult
+from gpuinstall.vendors.prober import GpuHealth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +57,7 @@ def _link_rate(card: Mapping[str, Any]) -> float | None:
     return lane * card["width"] if lane and card.get("width") else None
 
 
-def _memory(card: Mapping[str, Any]) -> HealthCheck:
+def _memory(card: Mapping[str, Any]) -> CheckResult:
     _corrected, _uncorrected, rows_pending, rows_failed = card.get("rows") or (0, 0, 0, 0)
     signs = {
         f"{card.get('uncorrected')} uncorrected memory errors": card.get("uncorrected"),
@@ -66,22 +67,22 @@ def _memory(card: Mapping[str, Any]) -> HealthCheck:
     }
     found = [text for text, sign in signs.items() if sign]
     if found:
-        return HealthCheck("ecc", "failed", "; ".join(found), "F09")
+        return CheckResult("ecc", "failed", message="; ".join(found), id="F09")
     if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
-        return HealthCheck("ecc", "skipped", "this card does not count memory errors")
-    return HealthCheck("ecc", "passed")
+        return CheckResult("ecc", "skipped", message="this card does not count memory errors")
+    return CheckResult("ecc", "passed")
 
 
-def _clocks(card: Mapping[str, Any]) -> HealthCheck:
+def _clocks(card: Mapping[str, Any]) -> CheckResult:
     if card.get("slowed") is None:
-        return HealthCheck("clocks", "skipped", "this driver does not say what slows the clocks")
+        return CheckResult("clocks", "skipped", message="this driver does not say what slows the clocks")
     reasons = [text for bit, text in SLOWED.items() if card["slowed"] & bit]
-    return HealthCheck("clocks", "passed", f"slowed by {' and '.join(reasons)}" if reasons else None)
+    return CheckResult("clocks", "passed", message=f"slowed by {' and '.join(reasons)}" if reasons else None)
 
 
-def _link(card: Mapping[str, Any]) -> HealthCheck:
+def _link(card: Mapping[str, Any]) -> CheckResult:
     width, widest = card.get("width"), card.get("widest")
     if not width or not widest:
-        return HealthCheck("pcie-link", "skipped", "this card has no PCI Express link of its own to measure")
+        return CheckResult("pcie-link", "skipped", message="this card has no PCI Express link of its own to measure")
     narrow = f"x{width}, where card and slot could have x{widest}"
-    return HealthCheck("pcie-link", "passed", narrow if width < widest else f"x{width}")
+    return CheckResult("pcie-link", "passed", message=narrow if width < widest else f"x{width}")

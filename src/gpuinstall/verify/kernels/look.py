@@ -1,8 +1,7 @@
 """Says which torch this interpreter would import, without importing it. One JSON object on stdout, a script by itself.
 
-With the argument ``damage`` it also names the files of torch's own list (RECORD) that are gone or cut; with ``plain``
-the modules of the working folder and of PYTHONPATH that stand before others of the same name. None of those is
-imported here: until all imports are made, these folders are off the path.
+With the argument ``plain`` it also names the modules of the working folder and of PYTHONPATH that stand before others
+of the same name. None of those is imported here: until all imports are made, these folders are off the path.
 """
 
 # ruff: noqa: E402, PTH100  before anything else is imported, the path is set
@@ -47,8 +46,6 @@ def main() -> None:
     found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
     if origin:
         found.update(_version(Path(origin).with_name("version.py")))
-    if sys.argv[1:] == ["damage"]:
-        found["missing"] = _missing()
     print(json.dumps(found))  # noqa: T201  the answer
 
 
@@ -101,23 +98,6 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
 def _number(version: str) -> str | None:
     found = re.match(r"[0-9]+\.[0-9]+", version)
     return found and found[0]
-
-
-def _missing() -> list[str]:
-    from importlib import metadata
-
-    try:
-        files = metadata.files("torch") or []
-    except metadata.PackageNotFoundError:
-        return []
-    return [str(file) for file in files if file.suffix != ".pyc" and not _is_whole(Path(str(file.locate())), file.size)]
-
-
-def _is_whole(path: Path, size: int | None) -> bool:
-    try:
-        return path.stat().st_size >= (size or 0)
-    except OSError:
-        return False
 
 
 main()

@@ -32,7 +32,7 @@ def test_a_sound_card_passes() -> None:
 )
 def test_faulty_memory_fails_with_its_cause(facts: dict[str, Any], message: str) -> None:
     check = judge_health(SOUND | facts).checks[0]
-    assert (check.status, check.message, check.cause) == ("failed", message, "F09")
+    assert (check.status, check.message, check.id) == ("failed", message, "F09")
 
 
 def test_a_slowed_or_narrow_card_passes_with_a_word() -> None:

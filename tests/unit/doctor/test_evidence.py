@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.contents import InstalledPackages, asks_for_executable_stack, read_installed
+from gpuinstall.doctor.contents import EnvironmentContents, asks_for_executable_stack, read_contents
+from gpuinstall.doctor.environment import extensions_differ, libraries_apart
+from tests.unit.doctor.evidence import doctor_evidence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,43 +29,51 @@ def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(tmp
     (tmp_path / "lib64").symlink_to("lib")
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "conda-meta" / "pytorch-2.5.1-cpu.json").touch()
-    found = read_installed(tmp_path)
-    assert set(found.packages) == {("jinja2", "3.1.6"), ("nvidia-cudnn-cu12", "9.10.2.21"), ("torch", "2.11.0+cu126")}
-    assert len(found.packages) == 3
-    assert found.conda == ("pytorch-2.5.1-cpu",)
-    assert found.apart == ()
+    contents = read_contents(tmp_path)
+    assert sorted((package.name, package.version) for package in contents.packages) == [
+        ("jinja2", "3.1.6"),
+        ("nvidia-cudnn-cu12", "9.10.2.21"),
+        ("torch", "2.11.0+cu126"),
+    ]
+    assert contents.conda == ("pytorch-2.5.1-cpu",)
+    assert list(libraries_apart(doctor_evidence(contents=contents))) == []
 
 
 def test_a_folder_that_is_no_environment_holds_nothing(tmp_path: Path) -> None:
-    assert read_installed(tmp_path / "absent") == InstalledPackages(())
+    assert read_contents(tmp_path / "absent") == EnvironmentContents()
 
 
 @pytest.mark.parametrize(
-    ("name", "metadata", "demands"),
+    ("name", "metadata", "minor"),
     [
-        ("xformers-0.0.29", "Requires-Dist: numpy\nRequires-Dist: torch==2.5.1", (("xformers", "2.5"),)),
-        ("vllm-0.11.0", 'Requires-Dist: torch ==2.8.* ; sys_platform == "linux"', (("vllm", "2.8"),)),
-        ("torch_scatter-2.1.2+pt26cu124", "", (("torch-scatter", "2.6"),)),
-        ("torch_scatter-2.1.2+pt210cu128", "", (("torch-scatter", "2.10"),)),
-        ("flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE", "", (("flash-attn", "2.8"),)),
-        ("flash_attn-2.8.3+cu128torch280", "", ()),
-        ("accelerate-1.2.0", "Requires-Dist: torch>=2.0.0", ()),
-        ("lightning-2.5", "Requires-Dist: torchmetrics==2.1.0", ()),
-        ("torchvision-0.26.0+cu126", "", ()),
+        ("xformers-0.0.29", "Requires-Dist: numpy\nRequires-Dist: torch==2.5.1", "2.5"),
+        ("vllm-0.11.0", 'Requires-Dist: torch ==2.8.* ; sys_platform == "linux"', "2.8"),
+        ("torch_scatter-2.1.2+pt26cu124", "", "2.6"),
+        ("torch_scatter-2.1.2+pt210cu128", "", "2.10"),
+        ("flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE", "", "2.8"),
+        ("flash_attn-2.8.3+cu128torch280", "", None),
+        ("accelerate-1.2.0", "Requires-Dist: torch>=2.0.0", None),
+        ("lightning-2.5", "Requires-Dist: torchmetrics==2.1.0", None),
+        ("torchvision-0.26.0+cu126", "", None),
     ],
 )
 def test_the_torch_that_a_package_was_built_for_is_read(
-    tmp_path: Path, name: str, metadata: str, demands: tuple[tuple[str, str], ...]
+    tmp_path: Path, name: str, metadata: str, minor: str | None
 ) -> None:
+    record(tmp_path, "torch-2.40.0")
     record(tmp_path, name, metadata)
-    assert read_installed(tmp_path).demands == demands
+    findings = list(extensions_differ(doctor_evidence(contents=read_contents(tmp_path))))
+    assert [finding.message.partition(" was built for ")[2] for finding in findings] == (
+        [f"torch {minor}, not 2.40.0"] if minor else []
+    )
 
 
 def test_cuda_libraries_in_another_folder_than_torch_are_seen(tmp_path: Path) -> None:
     record(tmp_path, "torch-2.11.0", lib="lib64")
     for name in ("nvidia_cudnn_cu12-9.10.2.21", "nvidia_ml_py-13.580.82", "numpy-2.3.1"):
         record(tmp_path, name)
-    assert read_installed(tmp_path).apart == ("nvidia-cudnn-cu12",)
+    (finding,) = libraries_apart(doctor_evidence(contents=read_contents(tmp_path)))
+    assert finding.message.startswith("nvidia-cudnn-cu12 lies in another folder")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here to make a library")
@@ -77,7 +87,7 @@ def test_a_library_that_asks_for_an_executable_stack_is_told_from_one_that_does_
     source = tmp_path / "empty.c"
     source.write_text("int nothing(void) { return 0; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-z,{flag}", "-o", library, source], check=True)
-    assert read_installed(tmp_path).executable_stack is asks
+    assert read_contents(tmp_path).executable_stack is asks
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""The packages of an environment, by the records that their installers left: nothing is imported or run."""
+
+from __future__ import annotations
+
+import csv
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from gpuinstall.files import DOCUMENT_BYTES, open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_VERSION = re.compile(r"[\w.+!]*")
+_OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
+
+
+class RecordedFile(NamedTuple):
+    """A row of RECORD: the path below the folder of the packages, the SHA-256 as it is written there, the bytes."""
+
+    path: str
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """One package: its name in its plain form, its version, and the folder of its record (``.dist-info``)."""
+
+    name: str
+    version: str
+    record: Path
+
+    @cached_property
+    def files(self) -> tuple[RecordedFile, ...]:
+        """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
+        return parse_record(_text(self.record / "RECORD"))
+
+    @cached_property
+    def lost(self) -> tuple[str, ...]:
+        """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
+        folder = self.record.parent
+        return tuple(
+            file.path
+            for file in self.files
+            if file.size and not file.path.endswith(".pyc") and file_size(folder / file.path) < file.size
+        )
+
+    @cached_property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What it says that it requires, extras and other systems included."""
+        head = _text(self.record / "METADATA").partition("\n\n")[0]
+        return tuple(_parsed(re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE)))
+
+
+def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
+    """List the packages in ``folders`` (site-packages); one that lies there twice is named twice."""
+    packages = []
+    for folder in folders:
+        for record in sorted((*folder.glob("*.dist-info"), *folder.glob("*.egg-info"))):
+            name, _, version = record.stem.partition("-")
+            packages.append(InstalledPackage(canonicalize_name(name), version.partition("-py")[0], record))
+    return tuple(
+        package for package in packages if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version)
+    )
+
+
+def parse_record(text: str) -> tuple[RecordedFile, ...]:
+    """Read the rows of a RECORD; up to the first that is malformed."""
+    rows: list[RecordedFile] = []
+    with suppress(csv.Error, ValueError):  # a row that is cut ends the list
+        for path, digest, size in csv.reader(text.splitlines()):
+            if not _OUTSIDE.match(path):
+                rows.append(RecordedFile(path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0))
+    return tuple(rows)
+
+
+def file_size(path: Path) -> int:
+    """The size of a file in bytes; -1 where there is none."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return -1
+
+
+def _parsed(texts: Iterable[str]) -> Iterator[Requirement]:
+    for text in texts:
+        with suppress(InvalidRequirement):
+            yield Requirement(text)
+
+
+def _text(file: Path) -> str:
+    try:
+        with open_regular(file) as opened:
+            return opened.read(DOCUMENT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,109 @@
+"""What ``gpuinstall doctor`` says of environments that gpuinstall made itself, and whether its advice helps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+NO_KERNEL = "CUDA error: no kernel image is available for execution"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(RTX_4090)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def findings(workshop: Workshop) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(workshop.run("doctor", "--json").out)["data"]["findings"]
+    return found
+
+
+def last_line(workshop: Workshop) -> str:
+    return workshop.run("doctor").out.splitlines()[-1]
+
+
+def site(workshop: Workshop) -> Path:
+    return next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
+
+
+def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"sort": NO_KERNEL}}}))
+    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+    assert workshop.run("install").status == 5
+    done = workshop.run("doctor")
+    assert "no environment" in done.out.splitlines()[-1]
+    assert "healthy" not in done.out
+
+
+def test_healthy_says_what_was_looked_at(workshop: Workshop) -> None:
+    workshop.document("install")
+    assert last_line(workshop).startswith("healthy: ")
+
+
+def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(workshop: Workshop) -> None:
+    workshop.document("install")
+    moved = workshop.folder.with_name("elsewhere")
+    workshop.folder.rename(moved)
+    there = Workshop(moved, workshop.caches, workshop.variables)
+    (finding,) = findings(there)
+    assert finding["code"] == "environment-moved"
+    assert str(workshop.folder) in finding["title"]
+    pasted(there, finding)
+    assert findings(there) == []
+
+
+def test_what_the_project_asks_for_and_the_environment_lacks_is_named_and_installed_by_the_advice(
+    workshop: Workshop,
+) -> None:
+    workshop.document("install")
+    (workshop.folder / "pyproject.toml").write_text('[tool.gpuinstall]\nrequirements = ["torch", "torchvision"]\n')
+    (finding,) = [finding for finding in findings(workshop) if finding["code"] == "request-unmet"]
+    assert "torchvision" in finding["title"]
+    pasted(workshop, finding)
+    assert findings(workshop) == []
+
+
+def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop: Workshop) -> None:
+    workshop.document("install")
+    library = site(workshop) / "torch" / "version.py"
+    library.unlink()
+    (finding,) = findings(workshop)
+    assert finding["code"] == "files-lost"
+    pasted(workshop, finding)
+    assert library.is_file()
+    assert findings(workshop) == []
+
+
+def test_an_environment_with_another_torchvision_is_made_again_by_the_advice(workshop: Workshop) -> None:
+    workshop.document("install", "torch", "torchvision")
+    record = next(site(workshop).glob("torchvision-*.dist-info"))
+    record.rename(record.with_name(record.name.replace("cu126", "cpu")))
+    finding = next(finding for finding in findings(workshop) if finding["code"] == "torchvision-mismatch")
+    pasted(workshop, finding)
+    assert findings(workshop) == []
+
+
+def pasted(workshop: Workshop, finding: dict[str, Any]) -> None:
+    """Run the first command of a finding as a shell would read it, where no uv is on PATH."""
+    program, *arguments = shlex.split(finding["fix"].splitlines()[0], comments=True)
+    assert program == "gpuinstall"
+    done = workshop.run(*arguments, *(("--yes",) if "--fix" in arguments else ()))
+    assert done.status == 0, done.err

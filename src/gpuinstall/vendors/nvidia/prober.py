@@ -155,7 +155,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
-    def run_preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
         """Run a kernel on each usable GPU."""
         from gpuinstall.vendors.nvidia.preflight import run_preflight
 

@@ -129,11 +129,11 @@ def last_line(examination: Examination) -> str:
     for finding in examination.findings:
         if finding.blocking or finding.fix:
             return f"first: {(finding.fix or finding.message).splitlines()[0].partition(NOTE)[0]}"
-    gpus = len(examination.machine.gpus)
-    parts = [f"the driver and {gpus} GPU{'s' * (gpus > 1)}"] if gpus else []
+    proven = len(examination.preflight.cards) - len(examination.preflight.with_outcome("unproven"))
+    parts = [f"the driver and {proven} GPU{'s' * (proven > 1)}"] if proven else []
     if examination.environment is None:
-        parts += ["no environment here: gpuinstall install makes one"]
-        return f"nothing is wrong with {'; '.join(parts)}" if gpus else parts[0]
+        missing = "no environment here: gpuinstall install makes one"
+        return f"nothing is wrong with {parts[0]}; {missing}" if parts else missing
     packages, locks = examination.environment.packages, examination.locks
     parts += [f"torch and {packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
     parts += [f"{locks} lock{'s' * (locks > 1)}"] if locks else []

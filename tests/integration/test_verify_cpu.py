@@ -84,10 +84,10 @@ def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: Path, tmp_path: Path) -> None:
+def test_every_measurement_of_the_cpu_is_taken_saved_and_compared(torch: Path, tmp_path: Path) -> None:
     once = DeviceBench(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
     (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
-    words = ["--save", "now.json", "--chart", "now.svg", "--against", "before.json", "--json"]
+    words = ["--save", "now.json", "--against", "before.json", "--json"]
     argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", *words]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     data = json.loads(process.run(argv, env=alone, cwd=tmp_path).out)["data"]
@@ -99,7 +99,6 @@ def test_every_measurement_of_the_cpu_is_taken_saved_drawn_and_compared(torch: P
     assert device.measurements[-1].settings is not None
     assert [change["name"] for change in data["changes"]] == ["product-float32"]
     assert json.loads((tmp_path / "now.json").read_text()) == data["bench"]
-    assert (tmp_path / "now.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.heavy

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.advice import OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.verify_view import draw_chart, show_bench, show_changes, show_verdict
+from gpuinstall.cli.verify_view import show_bench, show_changes, show_verdict
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import parse_json, write_text
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 @click.option("--python", metavar="PATH", help="The interpreter of the environment: any, ours or not.")
 @options.venv
 @click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
-@click.option("--require-gpu", is_flag=True, help="Fail where kernels ran on no GPU: for CI, for nodes.")
+@click.option("--require-gpu", is_flag=True, help="Fail where no kernel ran on a GPU: for CI, for nodes.")
 @click.option("--bench", is_flag=True, help="Measure how fast it is, beside what the card is published to reach.")
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
 @click.option("--save", metavar="FILE", help="With --bench: write the run for a later --against.")
-@click.option("--chart", metavar="FILE", help="With --bench: draw the run as an SVG.")
 @framed("verify")
 def command(
     terminal: Terminal,
@@ -45,7 +45,6 @@ def command(
     bench: bool,
     against: str | None,
     save: str | None,
-    chart: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.environment import read_origin
@@ -54,14 +53,19 @@ def command(
     from gpuinstall.verify import verify_environment
     from gpuinstall.verify.bench import bench_environment
 
-    if (against or save or chart) and not bench:
-        raise UsageError("usage", "--against, --save and --chart belong to --bench", hint="gpuinstall verify --bench")
+    if (against or save) and not bench:
+        raise UsageError("usage", "--against and --save belong to --bench", hint="gpuinstall verify --bench")
     earlier = _read_bench(Path(against)) if against else None
-    _demand_folders(save, chart)
+    if save and (not Path(save).absolute().parent.is_dir() or Path(save).is_dir()):
+        # Refused before the minutes of measuring that could not be written after them.
+        raise UsageError("file-unwritable", f"{save} cannot be written: its folder is missing, or it is one")
     target = _interpreter(python, Path(venv))
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
-    _say_left_out(terminal, machine, origin.gpus)
+    left_out = [gpu for gpu in machine.gpus if origin.gpus is not None and gpu.index not in origin.gpus]
+    if left_out:
+        names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in left_out)
+        terminal.warn(f"this environment was made without {names}")
     if not python:
         say_stranger(target.parent.parent, terminal)
     verdict = verify_environment(
@@ -75,12 +79,16 @@ def command(
         reporter=terminal,
     )
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
-        raise _no_gpu_proven(verdict)
+        devices = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
+        hint = Advice(OURS, ("probe",), note="shows what this machine was given")
+        message = "no kernel ran on a GPU"
+        raise VerificationError("no-gpu-proven", message, evidence=devices, hint=hint, data=verdict.to_dict())
     outcome = _outcome(verdict, machine, target)
     if not bench or verdict.status == "failed":
         return outcome
     run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
-    _keep(run, save, chart)
+    if save:
+        write_text(Path(save), json.dumps(run.to_dict(), indent=2) + "\n")
     return _with_bench(outcome, run, earlier)
 
 
@@ -95,12 +103,6 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         hint = "gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # tries another, or with --python PATH"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
-
-
-def _no_gpu_proven(verdict: Verdict) -> VerificationError:
-    seen = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
-    hint = "gpuinstall probe   says what this machine was given"
-    return VerificationError("no-gpu-proven", "kernels ran on no GPU", evidence=seen, hint=hint, data=verdict.to_dict())
 
 
 def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
@@ -121,12 +123,6 @@ def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
             found = {file: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
         return {file.package: path for file, path in here.items() if found[file] == file.sha256}
     return {}
-
-
-def _say_left_out(terminal: Terminal, machine: Machine, gpus: tuple[int, ...] | None) -> None:
-    left_out = [f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus if gpus is not None and gpu.index not in gpus]
-    if left_out:
-        terminal.warn(f"this environment was made without {', '.join(left_out)}")
 
 
 def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
@@ -172,17 +168,3 @@ def _read_bench(path: Path) -> Bench:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise UsageError("bench-malformed", f"{path} is not a JSON file written by --save") from None
-
-
-def _demand_folders(*paths: str | None) -> None:
-    """Refuse before the minutes of measuring what could not be written after them."""
-    for path in filter(None, paths):
-        if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-            raise UsageError("file-unwritable", f"{path} cannot be written: its folder is missing, or it is one")
-
-
-def _keep(run: Bench, save: str | None, chart: str | None) -> None:
-    texts = ((save, json.dumps(run.to_dict(), indent=2) + "\n"), (chart, draw_chart(run)))
-    for path, text in texts:
-        if path:
-            write_text(Path(path), text)

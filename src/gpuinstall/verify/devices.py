@@ -55,16 +55,21 @@ def device_targets(
     machine: Machine, *, kind: str | None, gpus: tuple[int, ...] | None, environ: Mapping[str, str]
 ) -> tuple[DeviceTarget, ...]:
     """List every GPU asked for, as devices of a torch of this ``kind``; those of other makers where it serves none."""
-    broken = {index: each.message for each in machine.problems if each.blocking for index in each.gpus}
-    found = [
-        _unless(target, broken.get(target.index) or _withheld(target, ordinal, environ))
+    broken = {index: problem.message for problem in machine.problems if problem.blocking for index in problem.gpus}
+    targets = [
+        target if reason is None else replace(target, device="none", visible=(), unproven=reason)
         for vendor in VENDORS
         for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind))
         if gpus is None or gpu.index in gpus
         for target in _parts(gpu, vendor, ordinal)
+        for reason in (broken.get(gpu.index) or _withheld(gpu, vendor, ordinal, target.visible[0], environ),)
     ]
-    served = [target for target in found if target.vendor and VENDORS[target.vendor].kind == kind]
-    return tuple(served or found) or (_nowhere(machine),)
+    served = [target for target in targets if target.vendor and VENDORS[target.vendor].kind == kind]
+    if targets:
+        return tuple(served or targets)
+    if machine.refusing:  # its driver cannot show the GPU
+        return (DeviceTarget(0, "GPU", "none", unproven=machine.refusing[0].message),)
+    return (DeviceTarget(0, NO_GPU, "none", unproven="there is no GPU here that torch could use"),)
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
@@ -94,15 +99,8 @@ def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
     """
     guessed = (name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture)
     served = next(guessed, next(iter(VENDORS)))
-    found = (gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or served) == vendor)
-    return sorted(found, key=lambda gpu: gpu.index)
-
-
-def _nowhere(machine: Machine) -> DeviceTarget:
-    """Tell a machine without a GPU from one whose GPU its driver cannot show."""
-    if not machine.refusing:
-        return DeviceTarget(0, NO_GPU, "none", unproven="there is no GPU here that torch could use")
-    return DeviceTarget(0, "GPU", "none", unproven=machine.refusing[0].message)
+    gpus = (gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or served) == vendor)
+    return sorted(gpus, key=lambda gpu: gpu.index)
 
 
 def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
@@ -114,18 +112,7 @@ def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
         yield DeviceTarget(gpu.index, f"{name} MIG {part.profile or part.uuid}", device, (part.uuid,), gpu, vendor)
 
 
-def _unless(target: DeviceTarget, reason: str | None) -> DeviceTarget:
-    """Leave a device alone where there is a reason to."""
-    return target if reason is None else replace(target, device="none", visible=(), unproven=reason)
-
-
-def _withheld(target: DeviceTarget, ordinal: int, environ: Mapping[str, str]) -> str | None:
+def _withheld(gpu: Gpu, vendor: str, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
     """Say that this process may not use a device."""
-    if target.gpu is None:
-        return None
-    reasons = (
-        prober.withheld(target.gpu, ordinal, target.visible[0], environ)
-        for prober in PROBERS
-        if prober.vendor == target.vendor
-    )
-    return next(reasons, None)
+    probers = (prober for prober in PROBERS if prober.vendor == vendor)
+    return next((prober.withheld(gpu, ordinal, name, environ) for prober in probers), None)

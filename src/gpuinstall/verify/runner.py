@@ -55,17 +55,21 @@ def verify_environment(
 
     ``asked_cpu`` says that the environment was made for the CPU, ``meant`` which build it was made of, where that is
     known, ``wheels`` are the locked ones that lie here, which ``deep`` compares the files with.
-    With ``surroundings`` it is a fault that a program
-    started in this folder would import another torch, else a warning. ``seconds`` is the time for each device.
+    With ``surroundings`` it is a fault that a program started in this folder would import another torch, else a
+    warning. ``seconds`` is the time for each device.
     Raise UsageError where ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch, ours=read_marker(python.parent.parent) is not None)
-    for_cpu = asked_cpu or _is_for_cpu(proof)
+    has_gpus = bool(machine.gpus or machine.refusing)  # be they usable or not
+    for_cpu = asked_cpu or _is_for_cpu(proof, has_gpus=has_gpus)
     targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
-    if not for_cpu and _is_for_others(proof, targets):
+    # Where the driver hides the GPUs, torch may be for those of any maker.
+    others = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
+    kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor} or others
+    if not for_cpu and has_gpus and torch.kind is not None and torch.kind not in kinds:
         devices = _refused([wrong_build(target, proof) for target in targets], proof)
         return Verdict(_tested(torch, ()), tuple(devices))
     work = "deep" if deep else "quick"
@@ -98,25 +102,14 @@ def verify_environment(
     return Verdict(tested, tuple(devices))
 
 
-def _is_for_cpu(proof: ProofContext) -> bool:
+def _is_for_cpu(proof: ProofContext, *, has_gpus: bool) -> bool:
     """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is.
 
     Not where that build serves the GPU that is there too.
     """
     if any(VENDORS[maker].kind == CPU.kind for gpu in proof.machine.gpus if (maker := vendor_of(gpu, proof.machine))):
         return False
-    return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(proof.machine))
-
-
-def _is_for_others(proof: ProofContext, targets: Sequence[DeviceTarget]) -> bool:
-    """Say whether torch was built for another maker's GPUs than those that are here, or for the CPU."""
-    kind = proof.torch.kind
-    return kind is not None and _has_gpus(proof.machine) and kind not in _kinds(targets)
-
-
-def _has_gpus(machine: Machine) -> bool:
-    """Say whether the machine has GPUs, be they usable or not."""
-    return bool(machine.gpus or machine.refusing)
+    return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not has_gpus)
 
 
 def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
@@ -128,13 +121,6 @@ def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Repo
         parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first
     with reporter.progress("Kernels", parts, "checks") as progress:
         return run.run_all(targets, progress)
-
-
-def _kinds(targets: Sequence[DeviceTarget]) -> set[str]:
-    """What torch has to be built for; where the driver hides the GPUs, for those of any maker."""
-    return {VENDORS[target.vendor].kind for target in targets if target.vendor} or {
-        vendor.kind for vendor in VENDORS.values() if vendor.kind != CPU.kind
-    }
 
 
 def _tested(torch: FoundTorch, reports: Sequence[KernelReport]) -> VerifiedEnvironment:

@@ -115,11 +115,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The user-mode driver: its release, and the newest CUDA that it serves."""
+    """The user-mode driver: its release, and the newest CUDA that it serves.
+
+    ``compat``: that CUDA is the one of NVIDIA's forward-compatibility package, by which programs are to be started.
+    """
 
     version: DriverVersion | None = None
     cuda: CudaVersion | None = None
     found_via: str | None = None
+    compat: bool = False
 
     @classmethod
     def read(cls, fields: Fields) -> Driver:
@@ -128,11 +132,13 @@ class Driver:
             version=fields.parsed("version", DriverVersion.parse),
             cuda=fields.parsed("cuda", CudaVersion.parse),
             found_via=fields.text("found_via"),
+            compat=bool(fields.flag("compat")),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Write it."""
-        return {"version": _text(self.version), "cuda": _text(self.cuda), "found_via": self.found_via}
+        body = {"version": _text(self.version), "cuda": _text(self.cuda), "found_via": self.found_via}
+        return {**body, **({"compat": True} if self.compat else {})}
 
 
 @dataclass(frozen=True)

@@ -16,24 +16,42 @@ if TYPE_CHECKING:
     from gpuinstall.support import Support
 
 _CUDA = re.compile(r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?")
+_COMPAT = re.compile(r"(\S+)(?: with|,| \+)? cuda[ -]compat[ -](\d{2})[.-](\d)")
+_VGPU = re.compile(r"(?:nvidia )?(?:grid|vgpu)(?: software)?[ -]?(\d{2})(?:\.\d{1,2})?|(1[4-9]|2\d)\.\d{1,2}")
+"""A release of vGPU software: named so, or a number that no CUDA has (13 is the newest)."""
 _DRIVER = re.compile(r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?")
 _ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
 
 
 def machine_in_words(
-    gpus: tuple[str, ...], driver: str | None = None, os: str | None = None, arch: str | None = None
+    gpus: tuple[str, ...],
+    driver: str | None = None,
+    os: str | None = None,
+    arch: str | None = None,
+    glibc: str | None = None,
 ) -> Machine:
     """Make a machine of the names of its GPUs and its driver; raise UsageError for a name that nothing has.
 
-    Nothing else is known of it: not its memory, its Pythons or its glibc. Neither macOS nor the GPUs of makers whose
-    builds ask for no driver need one.
+    Nothing else is known of it: not its memory, its Pythons or, unless it is given, its glibc. Neither macOS nor the
+    GPUs of makers whose builds ask for no driver need one. ``550.54 with cuda-compat 13.0`` is a driver whose libcuda
+    NVIDIA's forward-compatibility package replaces.
     """
     system, processor = platform_in_words(gpus, driver, os, arch)
     cards = tuple(gpu_in_words(name, index) for index, name in enumerate(gpus))
     if driver is None and system != "macos" and not all(card.architecture for card in cards):
         raise _driver_missing(Machine(system, processor, gpus=cards))
-    version = Driver(driver_in_words(driver), found_via="words") if driver else None
-    return Machine(system, processor, driver=version, gpus=cards)
+    if glibc and (system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc)):
+        raise UsageError("glibc-malformed", f"{glibc!r} is not the glibc of a {system} machine", hint="--glibc 2.35")
+    libc = "glibc" if glibc else None
+    return Machine(system, processor, libc, glibc, driver=_driver(driver) if driver else None, gpus=cards)
+
+
+def _driver(text: str) -> Driver:
+    """Read a driver, and the forward-compatibility package above it where that is named."""
+    compat = _COMPAT.fullmatch(text.strip().lower())
+    if compat is None:
+        return Driver(driver_in_words(text), found_via="words")
+    return Driver(driver_in_words(compat[1]), CudaVersion(int(compat[2]), int(compat[3])), "words", compat=True)
 
 
 def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
@@ -49,6 +67,13 @@ def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None,
 def driver_in_words(text: str) -> DriverVersion:
     """Read a driver's version, as packages and Windows write it too; raise UsageError where it is none."""
     said = text.strip().lower()
+    if (release := _VGPU.fullmatch(said)) and (
+        branch := load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
+    ):
+        message = f"{text!r} is a release of NVIDIA's vGPU software, whose drivers are numbered otherwise"
+        hint = f"its driver is of branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
+        raise UsageError("driver-malformed", message, hint=hint)
+    said = re.sub(r"\s*\((?:grid|vgpu)[^)]*\)$", "", said)
     if cuda := _CUDA.fullmatch(said):
         raise _cuda_for_a_driver(text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0)))
     plain = _DRIVER.fullmatch(said)

@@ -69,6 +69,34 @@ def test_a_cuda_version_that_no_driver_serves_yet_is_one_too() -> None:
     assert "--driver" not in (refused("RTX 4090", driver="cuda 99.0").hint or "")
 
 
+@pytest.mark.parametrize(
+    ("said", "branch"), [("16.2", 535), ("vGPU 17.3", 550), ("grid 18", 570), ("NVIDIA vGPU software 15.1", 525)]
+)
+def test_a_release_of_vgpu_software_is_told_from_a_driver_and_from_a_cuda(said: str, branch: int) -> None:
+    error = refused("A100", driver=said)
+
+    assert "vGPU software" in error.message
+    assert f"--driver {branch}" in (error.hint or "")
+
+
+def test_a_driver_with_its_vgpu_release_behind_it_is_that_driver() -> None:
+    assert str(driver_in_words("550.90.07 (vGPU 17.3)")) == "550.90.07"
+
+
+@pytest.mark.parametrize("said", ["535.183.01 with cuda-compat 13.0", "535.183.01 + cuda-compat-13-0"])
+def test_the_forward_compatibility_package_above_a_driver_may_be_named(said: str) -> None:
+    driver = machine_in_words(("A100",), said).driver
+
+    assert driver is not None
+    assert (str(driver.version), str(driver.cuda), driver.compat) == ("535.183.01", "13.0", True)
+
+
+def test_a_glibc_may_be_given_where_there_is_one() -> None:
+    assert machine_in_words(("A100",), "580", glibc="2.35").glibc == "2.35"
+    with pytest.raises(UsageError, match="not the glibc of a windows machine"):
+        machine_in_words(("A100",), "580", "windows", glibc="2.35")
+
+
 @pytest.mark.parametrize("said", ["banana", "-", "580.", "12.4.x.y"])
 def test_what_is_no_driver_says_what_to_give(said: str) -> None:
     error = refused("RTX 5090", driver=said)

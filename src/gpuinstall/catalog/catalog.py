@@ -51,7 +51,7 @@ class Companion(NamedTuple):
 
     ``pythons`` None: one wheel for all of them. ``unlabelled`` are the platforms whose files carry no ``+tag``;
     ``backends`` are the only ones that it loads in (None: it is built for all of torch's), ``unverified`` those of
-    them, by platform, that nobody has seen.
+    them, by platform, that nobody has seen; ``excluded`` are the patch releases of Python that its metadata forbids.
     """
 
     platforms: frozenset[str]
@@ -59,6 +59,7 @@ class Companion(NamedTuple):
     unlabelled: frozenset[str] = frozenset()
     backends: frozenset[Backend] | None = None
     unverified: Mapping[str, frozenset[Backend]] = MappingProxyType({})
+    excluded: frozenset[str] = frozenset()
 
     def loads_in(self, build: Build) -> bool:
         """Say whether it has wheels that load beside a build, seen or not."""

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 
 class Floor(NamedTuple):
-    """The oldest driver for something, on Linux and on Windows (whose numbers count in WSL too)."""
+    """The oldest driver for something, on Linux and on Windows (whose numbers count in WSL too).
+
+    Where it is unknown, ``after`` is the newest that is known not to be it, and these are assumed.
+    """
 
     linux: DriverVersion
     windows: DriverVersion
+    after: str | None = None
 
 
 class Generation(NamedTuple):
@@ -69,7 +73,8 @@ class JetsonChip(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Drivers:
-    """The tables. ``branches`` ascend; ``floors`` are by CUDA major.
+    """The tables. ``branches`` ascend; ``vgpu`` are by the release of vGPU software, ``floors`` by CUDA major;
+    ``no_compat`` are words in the names of GPUs for which the forward-compatibility package is not made.
 
     ``first_drivers`` are those that know a chip first, where an older one serves some CUDA; ``tegra`` chips run no code
     of their desktop relatives (before the toolkit named); ``families`` says who runs code with the suffix ``f``;
@@ -82,6 +87,8 @@ class Drivers:
     """
 
     branches: tuple[tuple[int, CudaVersion], ...]
+    vgpu: Mapping[int, int]
+    no_compat: frozenset[str]
     floors: Mapping[int, Floor]
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
@@ -129,6 +136,8 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
     partial, modules = table["partially_supported"], table["kernel_modules"]
     return Drivers(
         branches=tuple((row["branch"], CudaVersion.parse(row["cuda"])) for row in table["branches"]),
+        no_compat=frozenset(table["no_compat"]["words"].split()),
+        vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
         partially_supported=PartialSupport(partial["first"], partial["last"], CudaVersion.parse(partial["cuda"])),
         generations=tuple(_generation(row) for row in table["architectures"]),
@@ -169,7 +178,7 @@ def _cudnn_last(row: Mapping[str, Any]) -> CudnnLast:
 
 
 def _floor(row: Mapping[str, Any]) -> Floor:
-    return Floor(DriverVersion.parse(row["linux"]), DriverVersion.parse(row["windows"]))
+    return Floor(DriverVersion.parse(row["linux"]), DriverVersion.parse(row["windows"]), row.get("after"))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

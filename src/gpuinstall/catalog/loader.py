@@ -82,6 +82,7 @@ def _companion(row: _Row, platforms: str) -> Companion:
         pythons=None if pythons == "any" else frozenset(pythons.split()),
         unlabelled=frozenset(row.get("unlabelled", "").split()),
         backends=_backends(row["backends"]) if "backends" in row else None,
+        excluded=frozenset(row.get("excluded", "").split()),
         unverified={platform: _backends(tags) for platform, tags in row.get("unverified", {}).items()},
     )
 

@@ -58,6 +58,7 @@ _MACHINE_WORDS = (
     click.option(
         "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64, or the GPU's own)."
     ),
+    click.option("--glibc", metavar="X.Y", help="Its C library (unknown: 2.28 for programs)."),
 )
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
@@ -86,6 +87,7 @@ class MachineOptions(NamedTuple):
     driver: str | None = None
     os: str | None = None
     arch: str | None = None
+    glibc: str | None = None
 
 
 class RequestOptions(NamedTuple):
@@ -151,7 +153,7 @@ def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machi
 
 def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine | None:
     """Read another machine than this one, where one is named; raise UsageError where it is malformed."""
-    details = selected.driver or selected.os or selected.arch
+    details = selected.driver or selected.os or selected.arch or selected.glibc
     if selected.machine is not None and (selected.gpu or details):
         raise UsageError("machine-twice", "--machine describes a machine, and so do --gpu, --driver, --os and --arch")
     if selected.machine is not None:
@@ -159,7 +161,7 @@ def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
     if selected.gpu:
         from gpuinstall.words import machine_in_words
 
-        return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch)
+        return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch, selected.glibc)
     if details:
         raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
     return None

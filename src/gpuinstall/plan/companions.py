@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.requirement import parse_specifier
 from gpuinstall.plan.values import Reason
 
@@ -43,6 +44,9 @@ def shared_pythons(build: Build, context: PlanContext) -> tuple[str, ...]:
         if wheels and None not in wheels:
             every = frozenset[str]().union(*filter(None, wheels))
             pythons = tuple(python for python in pythons if python in every)
+        excluded = [_wheels(requirement.name, version, context.catalog).excluded for version in suiting]
+        if excluded and (barred := context.newest_patches & frozenset.intersection(*excluded)):
+            pythons = tuple(python for python in pythons if python not in set(map(minor_version, barred)))
     return pythons
 
 

@@ -42,6 +42,12 @@ class PlanContext:
         return self.catalog.builds_for(self.machine.os, self.machine.arch)
 
     @cached_property
+    def newest_patches(self) -> frozenset[str]:
+        """The machine's newest Python of each ``X.Y``, which is the one that an environment is made of."""
+        newest = {minor_version(python): python for python in sorted(self.machine.pythons or (), key=number)}
+        return frozenset(newest.values())
+
+    @cached_property
     def has_makers_builds(self) -> bool:
         """Say whether any build for this platform is of the kind that serves the maker's GPUs."""
         return any(build.backend.kind == self.rules.kind for build in self.builds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
 from gpuinstall.plan.values import Reason, Refusal, Run
-from gpuinstall.vendors import vendor_of
+from gpuinstall.vendors import is_planned_for, vendor_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[Lef
     if fault := rules.platform_fault():
         return refused(context, NO_BUILD_FITS, (fault.reason,), fault.fix)
     if not (usable or left_out):
-        return None
+        return _of_others(context) if context.demand.backends else None
     no_driver = rules.driver_fault(context.gpus)
     if no_driver is None and not (left_out and not any(rules.ever_served(gpu) for gpu in usable)):
         return None
@@ -135,6 +135,17 @@ def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[Lef
     if usable and no_driver:
         return refused(context, ONLY_REPAIR_HELPS, (no_driver.reason,), no_driver.fix)
     return _to_repair(context, left_out, never)
+
+
+def _of_others(context: PlanContext) -> Refusal | None:
+    """Refuse the build of one maker for a machine whose GPUs are another's; one without any may stand for a third."""
+    others = [gpu for gpu in context.machine.gpus if is_planned_for(gpu, context.machine)]
+    if not others:
+        return None
+    backends, here = " and ".join(sorted(backend.tag for backend in context.demand.backends)), others[0].label
+    message = f"{backends} is for {context.rules.name} GPUs, and this machine has {here}"
+    fix = "leave --backend out for the build that runs here, or name the machine that is meant: --machine, --gpu"
+    return refused(context, NO_BUILD_FITS, (Reason("backend-of-another-maker", message),), fix)
 
 
 def never_made(gpu: Gpu, context: PlanContext) -> Reason:

@@ -30,6 +30,9 @@ _PROCESSORS = {
 }
 _CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 
+_REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
+"""Whose repositories are not called as their packages are."""
+
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
 _FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
@@ -190,7 +193,9 @@ def _name_in(address: str) -> str:
     last = re.split(r"[/\\]", plain.rstrip("/\\"))[-1].partition("@")[0]
     if file := re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last):
         return file[1]
-    return re.sub(r"\.git$", "", last) if re.match(r"[A-Za-z0-9]", last) else ""
+    name = re.sub(r"\.git$", "", last) if re.match(r"[A-Za-z0-9]", last) else ""
+    repository = "/".join(re.split(r"[/\\:]", plain.partition("@")[0].rstrip("/"))[-2:])
+    return _REPOSITORIES.get(repository.removesuffix(".git").lower(), name)
 
 
 def _brackets(extras: Collection[str]) -> str:

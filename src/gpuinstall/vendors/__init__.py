@@ -111,9 +111,15 @@ def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
     Who asks for the CPU's build asks for no maker.
     """
     asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
-    present = [vendor for name, vendor in VENDORS.items() if any(_is_of(gpu, name, machine) for gpu in machine.gpus)]
+    present = [
+        vendor
+        for name, vendor in VENDORS.items()
+        if any(vendor_of(gpu, machine) == name and is_planned_for(gpu, machine) for gpu in machine.gpus)
+    ]
     return (asked or present or list(VENDORS.values()))[0]
 
 
-def _is_of(gpu: Gpu, name: str, machine: Machine) -> bool:
-    return vendor_of(gpu, machine) == name and not (VENDORS[name].by_architecture and gpu.architecture is None)
+def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
+    """Say whether builds are chosen for a GPU: its maker is one of these, and tells enough of it."""
+    vendor = VENDORS.get(vendor_of(gpu, machine) or "")
+    return vendor is not None and not (vendor.by_architecture and gpu.architecture is None)

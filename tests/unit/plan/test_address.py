@@ -22,6 +22,19 @@ from gpuinstall.plan.requirement import parse_requirement
         ("torch-2.15.0-cp312-cp312-win_amd64.whl", "torch", "torch-2.15.0-cp312-cp312-win_amd64.whl", False),
         ("git+https://git.example/a/Tool.git", "tool", "git+https://git.example/a/Tool.git", False),
         ("git+ssh://git@git.example/tool@main#egg=x", "x", "git+ssh://git@git.example/tool@main#egg=x", False),
+        (
+            "git+https://git.example/pytorch/pytorch@v2.9.1",
+            "torch",
+            "git+https://git.example/pytorch/pytorch@v2.9.1",
+            False,
+        ),
+        (
+            "git+https://git.example/pytorch/vision.git",
+            "torchvision",
+            "git+https://git.example/pytorch/vision.git",
+            False,
+        ),
+        ("git+https://git.example/ours/vision", "vision", "git+https://git.example/ours/vision", False),
         ("https://files.example/a-1.tar.gz", "a", "https://files.example/a-1.tar.gz", False),
         (
             "Thing @ git+https://git.example/t@main#subdirectory=s",

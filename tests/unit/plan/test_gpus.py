@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
-from gpuinstall.machine import Machine, MigDevice
+from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
 from gpuinstall.vendors import rules_for
+from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
@@ -206,3 +209,29 @@ def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> 
     assert told["2.7.1+cu118"][0] == "no-cudnn-code"
     assert "only up to sm_90" in told["2.7.1+cu118"][1]
     assert plan(machine("RTX 5090", driver="576.02", os="windows"), backend="cu118").exit_code == 3
+
+
+def test_the_forward_compatibility_package_lets_a_data_centre_gpu_run_a_newer_cuda() -> None:
+    compat = Driver(DriverVersion.parse("535.183.01"), CudaVersion(13, 0), compat=True)
+    made = choose(replace(machine("A100"), driver=compat), Request(), frozen_catalog())
+
+    assert made.choice
+    assert made.choice.build.backend.tag == "cu130"
+    assert [warning.code for warning in made.warnings] == ["forward-compatibility"]
+
+
+@pytest.mark.parametrize(("card", "os"), [("RTX 4090", "linux"), ("A100", "windows")])
+def test_it_is_for_no_other_gpu_and_no_other_system(card: str, os: str) -> None:
+    compat = Driver(DriverVersion.parse("535.183.01"), CudaVersion(13, 0), compat=True)
+    made = choose(replace(machine(card, os=os), driver=compat), Request(), frozen_catalog())
+
+    assert (made.exit_code, made.reasons[0].code) == (8, "forward-compatibility-unsupported")
+
+
+def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said() -> None:
+    rubin = Gpu(0, "NVIDIA R200", compute_capability=ComputeCapability(10, 7))
+    made = choose(machine(rubin, driver="580.95.05"), Request(), load_catalog())
+
+    assert made.reasons[0].code == "driver-older-than-gpu"
+    assert "newer than 595.45.04" in made.reasons[0].message
+    assert "610" not in f"{made.reasons[0].message} {made.fix}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
@@ -96,3 +97,14 @@ def test_a_companion_is_taken_in_the_version_that_has_wheels_for_the_python() ->
 
     assert made.choice is not None
     assert made.choice.requirements == ("torch==2.14.0+cu130", "torchvision==0.29.2+cu130")
+
+
+def test_a_python_that_a_companion_s_metadata_forbids_is_not_taken_for_it() -> None:
+    def python(*requirements: str, here: tuple[str, ...]) -> str | None:
+        made = choose(machine("RTX 4090", pythons=here), Request(requirements), load_catalog())
+        return made.choice.python if made.choice else None
+
+    assert python("torch", here=("3.13.1", "3.14.1")) == "3.14"
+    assert python("torch", "torchvision", here=("3.13.1", "3.14.1")) == "3.13"
+    assert python("torch", "torchvision", here=("3.13.1", "3.14.2")) == "3.14"
+    assert python("torch", "torchvision", here=("3.14.0", "3.14.1")) == "3.13"

@@ -47,11 +47,12 @@ def test_alone_it_is_refused_by_its_own_name() -> None:
     assert "Acme Anvil (anvil1)" in made.reasons[0].message
 
 
-def test_its_tag_may_be_asked_for_and_another_makers_build_is_not_exchanged_for_it() -> None:
+def test_its_tag_may_be_asked_for_and_another_makers_build_is_refused_beside_it() -> None:
     assert Backend.parse("acme1") == Backend("acme", "1")
     assert plan("anvil3", request=Request(backend="acme1")).status == "ok"
     assert plan("anvil3", request=Request(("torch==2.10.0+acme1",))).status == "ok"
-    assert plan("anvil3", request=Request(backend="cu126")).status == "ok"
+    assert plan("anvil3", request=Request(backend="cu126")).reasons[0].code == "backend-of-another-maker"
+    assert plan(request=Request(backend="cu126")).status == "ok"
 
 
 def test_a_request_that_its_builds_do_not_serve_is_refused() -> None:

@@ -148,7 +148,8 @@ def _unfit(span: DriverSpan, driver: DriverVersion) -> tuple[str, str] | None:
     if span.last is not None and driver.branch > span.last:
         return "driver-dropped-gpu", f"branch {span.last} is the last that drives it"
     if span.first is not None and driver.parts < span.first.parts:
-        return "driver-older-than-gpu", f"{span.first} is the first driver that knows it"
+        first = f"{span.first} is the first driver that knows it"
+        return "driver-older-than-gpu", f"the first driver for it is newer than {span.after}" if span.after else first
     return None
 
 

@@ -16,10 +16,14 @@ JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 
 
 class DriverSpan(NamedTuple):
-    """The first driver that knows a chip, and the last branch that still drives it (None: no such bound is known)."""
+    """The first driver that knows a chip, and the last branch that still drives it (None: no such bound is known).
+
+    Where the first is only assumed, ``after`` is the newest that is known not to be it.
+    """
 
     first: DriverVersion | None = None
     last: int | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def drivers_of(capability: ComputeCapability, system: str) -> DriverSpan:
     """Say which drivers drive a chip."""
     generation, floor = drivers().generation(capability), drivers().first_drivers.get(capability)
     first = floor and (floor.windows if system == "windows" else floor.linux)
-    return DriverSpan(first, generation.last_branch if generation else None)
+    return DriverSpan(first, generation.last_branch if generation else None, floor.after if floor else None)
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:

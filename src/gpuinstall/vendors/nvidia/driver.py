@@ -24,7 +24,8 @@ class MachineDriver:
     tables: Drivers
 
     def __str__(self) -> str:
-        return f"driver {self.version}" if self.version else f"a driver for CUDA {self.cuda}"
+        name = f"driver {self.version}" if self.version else f"a driver for CUDA {self.cuda}"
+        return f"{name} with cuda-compat {self.cuda}" if self.is_compat else name
 
     @property
     def version(self) -> DriverVersion | None:
@@ -38,6 +39,19 @@ class MachineDriver:
             return self.machine.driver.cuda
         row = self.tables.branch(self.version) if self.version else None
         return row[1] if row else None
+
+    @property
+    def is_compat(self) -> bool:
+        """Say whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
+        return self.machine.driver is not None and self.machine.driver.compat
+
+    def compat_refusal(self, label: str) -> Unusable | None:
+        """Say why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
+        words = {*label.lower().split()} & {*self.tables.no_compat}
+        if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
+            return None
+        message = f"cuda-compat is for data-centre GPUs on Linux, and not for {label} on {self.machine.os}"
+        return Unusable(Reason("forward-compatibility-unsupported", message), "plan with the driver alone: --driver")
 
     @cached_property
     def branch(self) -> int | None:
@@ -72,7 +86,7 @@ class MachineDriver:
         floor = self.floors.get(toolkit[0])
         if floor is None:
             return self.cuda is not None and self.cuda >= toolkit
-        if self.version is None and self.cuda is not None:
+        if (self.version is None or self.is_compat) and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
         return self._reaches(floor)
 
@@ -94,9 +108,14 @@ class MachineDriver:
             message = f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does"
             return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
         if first and not self._reaches(first):
-            message = f"{self} does not know {label}: it is older than the GPU, {first} is the first that drives it"
+            after = self.tables.first_drivers[chip].after
+            known = (
+                f"the first that drives it is newer than {after}" if after else f"{first} is the first that drives it"
+            )
+            message = f"{self} does not know {label}: it is older than the GPU, {known}"
             enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
-            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {enough} or newer")
+            newest = "the newest that NVIDIA has" if after else f"{enough} or newer"
+            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {newest}")
         return None
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:

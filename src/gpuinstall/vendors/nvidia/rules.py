@@ -67,7 +67,7 @@ class NvidiaRules(Rules):
         if chip is None:
             message = f"the compute capability of {gpu.label} is not known: its driver tells it"
             return Unusable(Reason("unknown-gpu", message), "install a driver that drives it, then try again")
-        return self._driver.ignores(chip, gpu.label, self._majors(chip))
+        return self._driver.compat_refusal(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of its SASS, ``sm_89``."""
@@ -165,7 +165,15 @@ class NvidiaRules(Rules):
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
         found = (self._partially_supported(build), self._old_compiler(build, gpus), *self._newer_than_catalog(gpus))
-        return tuple(reason for reason in found if reason is not None)
+        return (*self._compat(), *(reason for reason in found if reason is not None))
+
+    def _compat(self) -> tuple[Reason, ...]:
+        """Say under which conditions the forward-compatibility package works."""
+        if not self._driver.is_compat:
+            return ()
+        limits = "every program must load its libcuda (LD_LIBRARY_PATH), without interoperation with graphics"
+        message = f"{self._driver}: {limits}; which drivers it works above is in NVIDIA's table alone, verify decides"
+        return (Reason("forward-compatibility", message),)
 
     def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
         """Say what nobody had seen when the tables were made, and what it is judged by."""

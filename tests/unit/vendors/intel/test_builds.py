@@ -10,11 +10,11 @@ from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 
-# By minor: the chips that the documentation of a release names, by the beginning of their architecture's version.
+# By minor: the chips that the documentation of a release, or its makers, name, by the beginning of their version.
 CLIENT = "12.55 12.56 12.57 12.71 12.74 20.1 20.2 20.4"
 NAMED = {
     "2.5": ("12.60", ""),
-    "2.6": ("12.60", ""),
+    "2.6": ("12.60 12.55 12.56 12.57 20.1 20.2 20.4", "12.55 12.56 12.57 20.1 20.2 20.4"),
     **dict.fromkeys(("2.7", "2.8", "2.9"), (f"12.60 {CLIENT}", CLIENT)),
     **{f"2.{minor}": (f"12.60 {CLIENT} 30", f"{CLIENT} 30") for minor in range(10, 16)},
 }

@@ -64,6 +64,16 @@ class KernelModules(NamedTuple):
     open_only_from: ComputeCapability
 
 
+class Unification(NamedTuple):
+    """The toolkit from which on a Tegra chip runs the code of its desktop relatives, and one with which it was seen to.
+
+    None: it runs none of it.
+    """
+
+    toolkit: CudaVersion
+    ran: CudaVersion
+
+
 class JetsonChip(NamedTuple):
     """A Tegra chip: the family of its modules, and what its GPU can execute."""
 
@@ -93,7 +103,7 @@ class Drivers:
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
-    tegra: Mapping[ComputeCapability, CudaVersion | None]
+    tegra: Mapping[ComputeCapability, Unification | None]
     families: Mapping[ComputeCapability, frozenset[ComputeCapability]]
     compilers: Mapping[ComputeCapability, CudaVersion]
     cudnn: tuple[tuple[tuple[int, ...], ComputeCapability], ...]
@@ -143,8 +153,7 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
         generations=tuple(_generation(row) for row in table["architectures"]),
         first_drivers={capability(row["capability"]): _floor(row) for row in table["first_drivers"]},
         tegra={
-            capability(row["capability"]): CudaVersion.parse(row["unified"]) if "unified" in row else None
-            for row in table["tegra"]
+            capability(row["capability"]): _unification(row) if "unified" in row else None for row in table["tegra"]
         },
         families={
             capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in table["families"]
@@ -170,6 +179,10 @@ def _generation(row: Mapping[str, Any]) -> Generation:
         last=ComputeCapability.parse(row["to"]),
         last_branch=row.get("last"),
     )
+
+
+def _unification(row: Mapping[str, Any]) -> Unification:
+    return Unification(CudaVersion.parse(row["unified"]), CudaVersion.parse(row.get("ran", row["unified"])))
 
 
 def _cudnn_last(row: Mapping[str, Any]) -> CudnnLast:

@@ -144,7 +144,7 @@ def _of_others(context: PlanContext) -> Refusal | None:
         return None
     backends, here = " and ".join(sorted(backend.tag for backend in context.demand.backends)), others[0].label
     message = f"{backends} is for {context.rules.name} GPUs, and this machine has {here}"
-    fix = "leave --backend out for the build that runs here, or name the machine that is meant: --machine, --gpu"
+    fix = "leave the backend out for the build that runs here, or name the machine that is meant: --machine, --gpu"
     return refused(context, NO_BUILD_FITS, (Reason("backend-of-another-maker", message),), fix)
 
 

@@ -19,7 +19,7 @@ from gpuinstall.request import Request
 from gpuinstall.vendors import rules_for
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.frozen import frozen_catalog
-from tests.unit.plan.machines import card, machine
+from tests.unit.plan.machines import card, jetson, machine
 
 MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
 
@@ -235,3 +235,14 @@ def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said() -> None:
     assert made.reasons[0].code == "driver-older-than-gpu"
     assert "newer than 595.45.04" in made.reasons[0].message
     assert "610" not in f"{made.reasons[0].message} {made.fix}"
+
+
+def test_orin_with_jetpack_7_gets_the_code_that_torch_counts_for_it_and_else_what_was_seen_to_run() -> None:
+    orin = jetson("Orin", "38.2")
+    newest, older = (choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1"))
+
+    assert newest.choice
+    assert (newest.choice.build.backend.tag, newest.warnings) == ("cu132", ())
+    assert older.choice
+    assert older.choice.build.name == "2.9.1+cu130"
+    assert [warning.code for warning in older.warnings] == ["code-of-a-relative"]

@@ -80,7 +80,7 @@ def _runs(code: Sass, chip: ComputeCapability, toolkit: Toolkit, drivers: Driver
     if chip not in drivers.tegra:
         return True
     unified = drivers.tegra[chip]
-    return unified is not None and toolkit is not None and toolkit >= unified
+    return unified is not None and toolkit is not None and toolkit >= unified.ran
 
 
 def _ptx_for(

@@ -138,13 +138,14 @@ class NvidiaRules(Rules):
         return {"driver": str(floor.windows if build.os == "windows" else floor.linux)} if floor else {}
 
     def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
-        """Prefer SASS alone, then run-time compilers that know the chips, then the toolkit.
+        """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
 
         The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
         """
         toolkit = build.toolkit or (0, 0)
         above = self._driver.cuda is not None and toolkit > self._driver.cuda
         return (
+            self._not_unified(build, gpus) is not None,
             any(code.how == "ptx" for code in codes if isinstance(code, Code)),
             self._old_compiler(build, gpus) is not None,
             above,
@@ -153,19 +154,21 @@ class NvidiaRules(Rules):
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
         """Say what the better build has, in the order of ``preference``."""
-        ptx, compiler, above, _ = (theirs and not ours for ours, theirs in zip(better, other, strict=True))
+        foreign, ptx, compiler, above, _ = (theirs and not ours for ours, theirs in zip(better, other, strict=True))
+        if foreign:
+            return "torch counts its code for this Jetson"
         if ptx:
             return "it needs no PTX compiled at first use"
         if compiler:
             return "its run-time compilers know the GPU"
         if above:
             return f"its toolkit is not above the driver's CUDA {self._driver.cuda}"
-        return f"its toolkit is {'closer to the driver' if other[2] else 'newer'}"
+        return f"its toolkit is {'closer to the driver' if other[3] else 'newer'}"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
-        found = (self._partially_supported(build), self._old_compiler(build, gpus), *self._newer_than_catalog(gpus))
-        return (*self._compat(), *(reason for reason in found if reason is not None))
+        found = (self._partially_supported(build), self._not_unified(build, gpus), self._old_compiler(build, gpus))
+        return (*self._compat(), *filter(None, found), *self._newer_than_catalog(gpus))
 
     def _compat(self) -> tuple[Reason, ...]:
         """Say under which conditions the forward-compatibility package works."""
@@ -195,6 +198,17 @@ class NvidiaRules(Rules):
         builds, safe = f"CUDA {CudaVersion(*build.toolkit)} builds", partial.last + 1
         message = f"{driver} runs {builds}, but some kernels (optimizers) may fail (F19): {safe} is safe"
         return Reason("driver-barely-new-enough", message)
+
+    def _not_unified(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
+        """Warn of code that a Jetson was seen to run, and that torch does not count for it."""
+        for gpu in gpus:
+            unified = self.catalog.drivers.tegra.get(_chip(gpu) or ComputeCapability(0, 0))
+            if unified and build.toolkit and build.toolkit < unified.toolkit:
+                message = (
+                    f"torch counts no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older"
+                )
+                return Reason("code-of-a-relative", f"{message}: a user saw such a build run, verify decides")
+        return None
 
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:

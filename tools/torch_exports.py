@@ -7,10 +7,13 @@ library of the device too (another 320 MB and more). Every minor release in FOLD
 
 from __future__ import annotations
 
+import json
+import lzma
 import mmap
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,16 +26,16 @@ from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.wheels import HttpRanges, Limits, WheelReader
 from gpuinstall.wheels.elf import read_elf
-from gpuinstall.wheels.torch_abi import exports, ordinary_names, stable_names
+from gpuinstall.wheels.torch_abi import OF_DEVICE, Exports, hashed, ordinary_names, stable_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.session import Session
 
 TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
 COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")
-OF_DEVICE = ("libtorch_cuda",)
+DEVICE = ("libtorch_cuda",)
 LIMITS = Limits(bytes=1 << 30, inflated=8 << 30, requests=400)
 """libtorch_cuda has up to 680 MB packed, and 1.5 GB inflated."""
 
@@ -44,7 +47,7 @@ def main(words: Sequence[str]) -> None:
     with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
         for word in words[1:]:
             version = word.removesuffix("+")
-            for part, libraries in (("common", COMMON), *([("device", OF_DEVICE)] if word.endswith("+") else [])):
+            for part, libraries in (("common", COMMON), *([("device", DEVICE)] if word.endswith("+") else [])):
                 file = folder / f"{version}-{part}.txt"
                 if not file.exists():
                     file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
@@ -58,8 +61,40 @@ def main(words: Sequence[str]) -> None:
             of_device.read_bytes().split(b"\n") if of_device.exists() else None,
         )
     table = exports(names)
-    TABLE.write_bytes(table.pack())
+    TABLE.write_bytes(packed(table))
     sys.stdout.write(f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n")
+
+
+def exports(names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]]) -> Exports:
+    """Make the table of the names that each minor release exports: those of any build, and of its device's library.
+
+    The second is None where that was not read.
+    """
+    masks: dict[int, int] = defaultdict(int)
+    for number, (common, of_device) in enumerate(names.values()):
+        for name in {*common, *(of_device or ())}:
+            masks[hashed(name)] |= 1 << number
+    usual = {hashed(name) for common, _ in names.values() for name in common}
+    device_only = {hashed(name) for _, of_device in names.values() for name in of_device or ()}
+    for number in device_only - usual:
+        masks[number] |= OF_DEVICE
+    whole = frozenset(minor for minor, (_, of_device) in names.items() if of_device is not None)
+    return Exports(tuple(names), whole, masks)
+
+
+def packed(table: Exports) -> bytes:
+    """Write the table as the file holds it."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for name, mask in sorted(table.masks.items()):
+        groups[mask].append(name)
+    hashes = b"".join(name.to_bytes(4, "big") for group in groups.values() for name in group)
+    head = {
+        "minors": table.minors,
+        "whole": sorted(table.whole),
+        "groups": [[mask, len(group)] for mask, group in groups.items()],
+    }
+    columns = b"".join(hashes[column::4] for column in range(4))
+    return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 
 
 def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]:

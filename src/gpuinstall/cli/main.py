@@ -30,6 +30,7 @@ COMMANDS = {
     "probe": "See your GPUs, driver and system as gpuinstall sees them.",
     "plan": "See which build you would get, and why; nothing is changed.",
     "table": "See which PyTorch runs on which GPU with which driver.",
+    "extensions": "See which prebuilt flash-attn and its like load here, and why not the others.",
     "page": "Write a page that answers the same for anyone, in a browser.",
     "lock": "Write down the exact files for each kind of machine of your team.",
     "sync": "Get exactly what a lock says, the one that fits this machine.",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend, known_backend
@@ -24,6 +25,7 @@ from gpuinstall.wheels import (
     CompanionCode,
     FileRanges,
     HttpRanges,
+    Needs,
     WheelError,
     WheelReader,
     load_members,
@@ -90,12 +92,18 @@ class Reader:
     def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
         """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
 
+        by_itself = not load_members().is_by_cuda(wheel.package)
+
         def read(opened: WheelReader) -> LearnedRow:
-            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
-            may_have_code = _may_have_code(wheel.package, requires)
+            metadata = opened.metadata()
+            requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
+            named = canonicalize_version(metadata["Version"] or "", strip_trailing_zero=False)
+            if named and named != canonicalize_version(wheel.version, strip_trailing_zero=False):
+                raise WheelError("wheel-malformed", f"METADATA names version {named}, so that pip refuses the file")
+            needs = read_needs(opened) if by_itself else Needs()
+            may_have_code = needs.is_for_gpus or _may_have_code(wheel.package, requires)
             code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
-            by_cuda = {code.member} if code.member and load_members().is_by_cuda(wheel.package) else None
-            needs = read_needs(opened, by_cuda)
+            needs = needs if by_itself else read_needs(opened, {code.member or ""})
             torch = needs.torch
             return replace(
                 _row(wheel, backend, platform, opened),
@@ -112,7 +120,6 @@ class Reader:
                 torch_judged=torch.judged,
             )
 
-        by_itself = not load_members().is_by_cuda(wheel.package)
         row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
         return replace(row, backend=backend.tag)
 

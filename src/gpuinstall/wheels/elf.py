@@ -31,7 +31,7 @@ _TYPES, _BINDINGS, _WEAK = frozenset({0, 1, 2, 3, 4, 6, 10}), frozenset({0, 1, 2
 _MOST_SEGMENTS, _MOST_ENTRIES, _MOST_SYMBOLS = 128, 4096, 1 << 19
 """libtorch_cpu has some 130,000 symbols, the most of any library in a wheel that was read."""
 _MOST_STRINGS = 64 << 20
-_LONGEST_BEGINNING = 8 << 20
+_LONGEST_BEGINNING = 4 << 20
 _FEWEST = 16
 """How many sound rows make a table of symbols that nothing points to."""
 _SHORTEST_TRIED = 256

@@ -29,7 +29,7 @@ _MOST = 32
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
-_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
+OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OF_WINDOWS = re.compile(r"cudart64_(\d\d)")
 
 
@@ -132,6 +132,11 @@ class Needs:
     torch: TorchNeeds = TorchNeeds()
     unread: tuple[str, ...] = ()
 
+    @property
+    def is_for_gpus(self) -> bool:
+        """Say whether it is linked to what code for GPUs is linked to."""
+        return self.cuda is not None or self.torch.kind in {"stable", "ordinary"}
+
 
 def own_cuda(needs: Needs, opened: Collection[str], of_code: str | None) -> str | None:
     """The CUDA that a file was made with: of the libraries it needs, and as exact as its GPU code (``of_code``) says.
@@ -204,7 +209,7 @@ def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:
     if ordinary and machines != {X86_64}:
         return TorchNeeds("ordinary")
     if not ordinary and (unread or not stable):
-        linked = any(_OF_TORCH.match(need) for elf in elves for need in elf.needs)
+        linked = any(OF_TORCH.match(need) for elf in elves for need in elf.needs)
         return TorchNeeds("unknown" if unread or linked else "none")
     every = load_exports().missing(ordinary | stable)
     judged, missing = tuple(every), {minor: names for minor, names in every.items() if names}

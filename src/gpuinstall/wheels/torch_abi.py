@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -26,7 +25,7 @@ _ORDINARY = re.compile(
 """C++ names in torch's namespaces, which stand first in a mangled name, and what its Python module gives."""
 _STABLE = re.compile(rb"(?:aoti_torch|torch)_[a-z]")
 _DEVICE = b"4cuda"
-_OF_DEVICE = 1 << 62
+OF_DEVICE = 1 << 62
 """The bit of a name that only the device's own library exports, which was not read of every build."""
 FIRST_STABLE = "2.9"
 """The oldest torch for which its authors promise the stable interface (docs/source/notes/libtorch_stable_abi.md)."""
@@ -52,56 +51,25 @@ class Exports:
 
     def missing(self, names: Collection[bytes]) -> dict[str, tuple[str, ...]]:
         """The names that each minor release does not export, sorted."""
-        masks = {name: self.masks.get(_hash(name), 0) for name in names}
+        masks = {name: self.masks.get(hashed(name), 0) for name in names}
         return {
             minor: tuple(sorted(name.decode() for name, mask in masks.items() if not self._has(number, name, mask)))
             for number, minor in enumerate(self.minors)
         }
 
     def _has(self, number: int, name: bytes, mask: int) -> bool:
-        unread = self.minors[number] not in self.whole and (mask & _OF_DEVICE or (not mask and _DEVICE in name))
+        unread = self.minors[number] not in self.whole and (mask & OF_DEVICE or (not mask and _DEVICE in name))
         return bool(mask >> number & 1 or unread)
-
-    def pack(self) -> bytes:
-        """Write them as the file holds them."""
-        groups: dict[int, list[int]] = defaultdict(list)
-        for name, mask in sorted(self.masks.items()):
-            groups[mask].append(name)
-        hashes = b"".join(name.to_bytes(4, "big") for group in groups.values() for name in group)
-        head = {
-            "minors": self.minors,
-            "whole": sorted(self.whole),
-            "groups": [[mask, len(group)] for mask, group in groups.items()],
-        }
-        columns = b"".join(hashes[column::4] for column in range(4))
-        return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 
     @classmethod
     def unpack(cls, data: bytes) -> Exports:
-        """Read what ``pack`` wrote."""
+        """Read the file."""
         text, _, packed = data.partition(b"\n")
         head, columns = json.loads(text), lzma.decompress(packed)
         count = len(columns) // 4
         hashes = map(int.from_bytes, zip(*(columns[column * count :][:count] for column in range(4)), strict=True))
         masks = {next(hashes): mask for mask, length in head["groups"] for _ in range(length)}
         return cls(tuple(head["minors"]), frozenset(head["whole"]), masks)
-
-
-def exports(names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]]) -> Exports:
-    """Make the table of the names that each minor release exports: those of any build, and of its device's library.
-
-    The second is None where that was not read.
-    """
-    masks: dict[int, int] = defaultdict(int)
-    for number, (common, of_device) in enumerate(names.values()):
-        for name in {*common, *(of_device or ())}:
-            masks[_hash(name)] |= 1 << number
-    usual = {_hash(name) for common, _ in names.values() for name in common}
-    of_devices = {_hash(name) for _, of_device in names.values() for name in of_device or ()}
-    for hashed in of_devices - usual:
-        masks[hashed] |= _OF_DEVICE
-    whole = frozenset(minor for minor, (_, of_device) in names.items() if of_device is not None)
-    return Exports(tuple(names), whole, masks)
 
 
 @cache
@@ -112,5 +80,6 @@ def load_exports() -> Exports:
     return Exports.unpack(Path(__file__).with_name("torch_exports.bin").read_bytes())
 
 
-def _hash(name: bytes) -> int:
+def hashed(name: bytes) -> int:
+    """What stands for a name in the table."""
     return int.from_bytes(blake2b(name, digest_size=4).digest(), "big")

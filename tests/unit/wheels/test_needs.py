@@ -8,10 +8,11 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.torch_exports import exports, packed
 
 from gpuinstall.wheels import Limits, Needs, TorchNeeds, WheelError, WheelReader, own_cuda, read_needs
 from gpuinstall.wheels.needs import load_libraries
-from gpuinstall.wheels.torch_abi import Exports, exports, load_exports, ordinary_names
+from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive, filler
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
@@ -222,7 +223,7 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
 
 def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
     table = exports({"2.1": ([b"_ZN2at1aEv"], None), "2.2": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])})
-    again = Exports.unpack(table.pack())
+    again = Exports.unpack(packed(table))
 
     assert again == table
     assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv"]) == {
@@ -236,7 +237,7 @@ def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:
 
     assert table.minors[0] == "2.8"
     assert len(table.masks) > 40_000
-    assert len(table.pack()) < 150_000
+    assert len(packed(table)) < 150_000
 
 
 def test_the_namespaces_of_torch_are_told_from_names_that_mention_them() -> None:

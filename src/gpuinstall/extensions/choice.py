@@ -1,0 +1,228 @@
+"""The joint choice of an extension's file and torch's build: rule 13 of the choice. Pure, but for what ``read`` does.
+
+A file and a build are judged first by what names say, for nothing, then by what the file itself says, read by range.
+Both may reject, and neither proves: after the installation the same is looked at on the disk, and a kernel runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.learned.row import misfit
+from gpuinstall.vendors.protocol import Reason
+from gpuinstall.versions import ComputeCapability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from packaging.tags import Tag
+
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.extensions.rows import Extension, ExtensionFile
+    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.machine import Gpu
+    from gpuinstall.vendors.protocol import Rules
+
+    Read = Callable[[ExtensionFile, Build], LearnedRow]
+    """Reads what a file says of itself; raises InstallationError where it cannot."""
+    Pair = tuple[ExtensionFile, int]
+    """A file, and the number of a build among those that run here."""
+
+MOST_READ = 24
+"""How many files of an extension to read, from 0.6 to 16 MB each, before saying that the rest was not looked at."""
+_BY_NAME = ("other-platform", "other-cuda", "other-torch")
+_STAGES = (
+    *_BY_NAME,
+    "not-read",
+    "torch-unknown",
+    "torch-pinned",
+    "torch-abi",
+    "cuda-of-code",
+    "glibc-too-old",
+    "no-code",
+)
+"""What speaks against files; the further down, the closer one came."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an extension has to run in: the ``builds`` of torch that run on the GPUs, the best first, and their place.
+
+    ``tags`` are those of the wheels that fit Python and platform, ``glibc`` is the machine's, None where not known.
+    """
+
+    builds: Sequence[Build]
+    gpus: Sequence[tuple[Rules, Gpu]]
+    tags: Collection[Tag]
+    glibc: str | None = None
+
+
+class ExtensionFit(NamedTuple):
+    """A file, the build of torch that it loads beside, and what the file says of itself."""
+
+    file: ExtensionFile
+    build: Build
+    row: LearnedRow
+
+
+class ExtensionRejection(NamedTuple):
+    """A file that was passed over, and why beside the build that it came closest to."""
+
+    file: ExtensionFile
+    build: Build
+    reason: Reason
+
+
+class ExtensionChoice(NamedTuple):
+    """The best pair, None where there is none; what was passed over, the newest first; why nothing can fit, if so."""
+
+    fit: ExtensionFit | None
+    rejected: tuple[ExtensionRejection, ...] = ()
+    refusal: Reason | None = None
+
+
+def choose_extension(
+    extension: Extension, files: Iterable[ExtensionFile], here: Surroundings, read: Read
+) -> ExtensionChoice:
+    """Choose the newest version of an extension that has a file for a build that runs here, then the newest torch.
+
+    A file is read only where its name speaks for it, and no more once one fits, nor beyond ``MOST_READ``.
+    """
+    if refusal := _too_low(extension, here):
+        return ExtensionChoice(None, (), refusal)
+    rejected: dict[str, ExtensionRejection] = {}
+
+    def reject(file: ExtensionFile, build: Build, reason: Reason) -> None:
+        """Keep of each file the reason of the build that it came closest to."""
+        known = rejected.get(file.wheel.url)
+        if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
+            rejected[file.wheel.url] = ExtensionRejection(file, build, reason)
+
+    pairs: list[Pair] = []
+    for file in sorted(files, key=_age, reverse=True):
+        for number, build in enumerate(here.builds):
+            if reason := against_name(file, build, here):
+                reject(file, build, reason)
+            else:
+                pairs.append((file, number))
+    read_so_far: set[str] = set()
+    for file, number in _preferred(pairs, here):
+        build = here.builds[number]
+        read_so_far.add(file.wheel.url)
+        if len(read_so_far) > MOST_READ:
+            reject(file, build, Reason("not-read", f"was not read: {MOST_READ} newer files do not run here"))
+            break
+        verdict = judge_file(file, build, here, read)
+        if isinstance(verdict, ExtensionFit):
+            others = (rejection for url, rejection in rejected.items() if url != file.wheel.url)
+            return ExtensionChoice(verdict, tuple(others))
+        reject(file, build, verdict)
+    return ExtensionChoice(None, tuple(rejected.values()))
+
+
+def judge_file(file: ExtensionFile, build: Build, here: Surroundings, read: Read) -> ExtensionFit | Reason:
+    """Read a file and judge it beside a build."""
+    try:
+        row = read(file, build)
+    except InstallationError as error:
+        return Reason("not-read", f"cannot be read: {error.message}")
+    return against_code(file, row, build, here) or ExtensionFit(file, build, row)
+
+
+def against_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
+    """Say why a file is not for a build, by what its name says."""
+    if here.tags and file.wheel.tags.isdisjoint(here.tags):
+        tags = sorted(map(str, file.wheel.tags))
+        return Reason("other-platform", f"is for {tags[0]}{' and others' if len(tags) > 1 else ''}")
+    if file.cpu and build.toolkit:
+        return Reason("other-cuda", "is for the CPU alone")
+    if file.cuda and (build.toolkit is None or _major(file.cuda) != build.toolkit[0]):
+        return Reason("other-cuda", f"is for {_kind(build)} {file.cuda}, not for torch {build.name}")
+    if file.torch and file.torch != _minor(build):
+        return Reason("other-torch", f"is for torch {file.torch}, not {build.torch}")
+    return None
+
+
+def against_code(file: ExtensionFile, row: LearnedRow, build: Build, here: Surroundings) -> Reason | None:
+    """Say why a file does not run beside a build, by what its METADATA and its code say."""
+    if reason := _against_torch(file, row, build):
+        return reason
+    if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
+        named = f"its name says {_kind(build)} {file.cuda}, and " if file.cuda else ""
+        return Reason("cuda-of-code", f"{named}its code needs {_kind(build)} {row.toolkit[0]}, not {build.toolkit[0]}")
+    if here.glibc and row.glibc and Version(row.glibc) > Version(here.glibc):
+        return Reason("glibc-too-old", f"its code needs glibc {row.glibc}, and this system has {here.glibc}")
+    why = misfit(row, build, here.gpus)
+    return Reason("no-code", why) if why else None
+
+
+def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason | None:
+    """Take what both METADATA and symbols allow; where the symbols cannot be judged, something has to name torch."""
+    needs, torch = row.of_torch, f"torch {build.torch}"
+    said = f"its name says torch {file.torch}, and " if file.torch else ""
+    pins = list(_torch_pins(row.requires))
+    if wrong := next((pin for pin in pins if not pin.specifier.contains(build.torch)), None):
+        return Reason("torch-pinned", f"{said}its METADATA wants {wrong}, not {torch}")
+    loads = needs.verdict(_minor(build))
+    if loads is None and not file.torch and not pins:
+        return Reason("torch-unknown", f"nothing says that its code is for {torch}")
+    if loads is not False:
+        return None
+    if needs.kind == "stable":
+        return Reason("torch-abi", f"{said}its code needs torch {needs.oldest or 'newer than is known'}, not {torch}")
+    fits = f"torch {' and '.join(needs.fits)}" if needs.fits else "no torch that is known"
+    return Reason("torch-abi", f"{said}its code fits {fits}: {torch} lacks a symbol that it uses")
+
+
+def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
+    for text in requires:
+        with suppress(InvalidRequirement):
+            pin = Requirement(text)
+            if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
+                yield pin
+
+
+def _age(file: ExtensionFile) -> tuple[bool, Version]:
+    return not file.wheel.version.is_prerelease, Version(file.wheel.version.public)
+
+
+def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
+    """Sort pairs: the newest version, the best build, the first source, torch's very CUDA, a name that says a glibc."""
+
+    def merits(pair: Pair) -> tuple[object, ...]:
+        file, number = pair
+        other = file.cuda != ".".join(map(str, here.builds[number].toolkit or ()))
+        vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
+        return number, file.source.rank, other, vague, file.wheel.filename
+
+    return sorted(sorted(pairs, key=merits), key=lambda pair: _age(pair[0]), reverse=True)
+
+
+def _too_low(extension: Extension, here: Surroundings) -> Reason | None:
+    """Say which GPU is too old for an extension, whoever builds it."""
+    lowest = ComputeCapability.parse(extension.lowest or "0.0")
+    for _, gpu in here.gpus:
+        if gpu.compute_capability and gpu.compute_capability < lowest:
+            has = f"{gpu.label} has {gpu.compute_capability}"
+            return Reason(
+                "no-code", f"{extension.name} is written for compute capability {lowest} and newer, and {has}"
+            )
+    return None
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _minor(build: Build) -> str:
+    return "{}.{}".format(*build.torch.release)
+
+
+def _kind(build: Build) -> str:
+    return build.backend.kind.upper()

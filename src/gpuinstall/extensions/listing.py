@@ -1,0 +1,63 @@
+"""What the sources of an extension list for the builds of torch that run on a machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.extensions.rows import Extension, ExtensionFile, load_extensions
+from gpuinstall.threads import side_by_side
+from gpuinstall.web import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuinstall.catalog.build import Build, Wheel
+    from gpuinstall.extensions.rows import ExtensionSource
+    from gpuinstall.sources import Sources
+    from gpuinstall.web import Client
+
+AT_ONCE = 8
+
+
+class ExtensionListing(NamedTuple):
+    """The files of an extension, and the hosts that did not answer."""
+
+    files: tuple[ExtensionFile, ...]
+    silent: tuple[str, ...] = ()
+
+
+def list_files(extension: Extension, builds: Iterable[Build], sources: Sources, client: Client) -> ExtensionListing:
+    """Ask every source that may have an extension, and no other; a page that is not there lists nothing.
+
+    Raise InstallationError where one refuses us or talks nonsense.
+    """
+    files: dict[str, ExtensionFile] = {}
+    silent: list[str] = []
+    for source in extension.sources:
+        try:
+            wheels = list(_wheels(source, extension.name, builds, sources, client))
+        except UnreachableError as error:
+            silent.append(error.host)
+            continue
+        named = (wheel for wheel in wheels if wheel.package == extension.name)
+        files = {wheel.url: load_extensions().file(wheel, source) for wheel in named} | files
+    return ExtensionListing(tuple(files.values()), tuple(silent))
+
+
+def _wheels(
+    source: ExtensionSource, name: str, builds: Iterable[Build], sources: Sources, client: Client
+) -> Iterator[Wheel]:
+    if source.url is None:
+        yield from default_wheels(sources, client, name)
+        return
+    addresses = {
+        source.url.replace("{minor}", "{}.{}".format(*build.torch.release))
+        .replace("{backend}", build.backend.tag)
+        .replace("{name}", name): None
+        for build in builds
+    }
+    for page in side_by_side(client.page, addresses, AT_ONCE):
+        if page:
+            yield from parse_page(page.text, page.content_type, page.url, source=source.id)

@@ -1,0 +1,85 @@
+"""Which sources may have an extension, and how their files are named: the rows of ``extensions.toml``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.catalog.build import Wheel
+
+
+class ExtensionSource(NamedTuple):
+    """A place of prebuilt files; ``url`` is the form of its pages' addresses, None for the default index."""
+
+    id: str
+    rank: int
+    hashed: bool
+    url: str | None = None
+
+
+class Extension(NamedTuple):
+    """A package and all the places that its files may come from; the file says what the rest means."""
+
+    name: str
+    sources: tuple[ExtensionSource, ...]
+    lowest: str | None = None
+    optional_for: frozenset[str] = frozenset()
+    proof: str | None = None
+
+
+class ExtensionFile(NamedTuple):
+    """A file of a source; ``cuda`` (``12``, ``12.8``) and ``torch`` (``2.11``) are what its name says, if anything."""
+
+    wheel: Wheel
+    source: ExtensionSource
+    cuda: str | None = None
+    torch: str | None = None
+    cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """The table: the extensions by name, and the forms in which a version names CUDA and torch."""
+
+    rows: Mapping[str, Extension]
+    sources: Mapping[str, ExtensionSource]
+    forms: tuple[re.Pattern[str], ...]
+
+    def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
+        """Say of a file what its version names behind the ``+``."""
+        matches = (form.fullmatch(wheel.version.local or "") for form in self.forms)
+        named: dict[str, Any] = next((match.groupdict() for match in matches if match), {})
+        cuda, torch = named.get("cuda"), named.get("torch")
+        if cuda and len(cuda) == 3:
+            cuda = f"{cuda[:2]}.{cuda[2]}"
+        if torch and "." not in torch:
+            torch = f"{torch[0]}.{torch[1:]}"
+        return ExtensionFile(wheel, source, cuda, torch, bool(named.get("cpu")))
+
+
+@cache
+def load_extensions() -> Extensions:
+    """Load the table as shipped."""
+    from pathlib import Path
+
+    import tomli
+
+    table = tomli.loads(Path(__file__).with_name("extensions.toml").read_text("utf-8"))
+    keys = ("id", "rank", "hashed", "url")
+    sources = {row["id"]: ExtensionSource(**{key: row.get(key) for key in keys}) for row in table["sources"]}
+    rows = {
+        row["name"]: Extension(
+            row["name"],
+            tuple(sources[name] for name in row["sources"]),
+            row.get("lowest"),
+            frozenset(row.get("optional_for", ())),
+            row.get("proof"),
+        )
+        for row in table["extensions"]
+    }
+    return Extensions(rows, sources, tuple(map(re.compile, table["local"]["forms"])))

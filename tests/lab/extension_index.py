@@ -1,0 +1,89 @@
+"""A stand-in of Astral's index: JSON without negotiation, a page for each channel and package, files by their hash.
+
+Channels are the tags of PyTorch's backends; ``/simple/v1+html/`` has the same as HTML; a file lies at
+``/artifacts/<sha256>/<name>``, its METADATA beside it. The names say CUDA and torch in one of two forms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.unit.wheels.made import archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class ExtensionIndex:
+    """What it lists, by channel and package; ``addresses`` are those that were asked for."""
+
+    files: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
+    addresses: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def add(
+        self,
+        channel: str,
+        package: str,
+        local: str,
+        library: Path | None,
+        *,
+        version: str = "2.8.3",
+        requires: str | None = None,
+        named: str | None = None,
+        tag: str = "cp312-cp312-manylinux_2_28_x86_64",
+    ) -> str:
+        """List a wheel of one library; ``requires`` is what its METADATA says of torch, ``named`` another version."""
+        module, full = package.replace("-", "_"), f"{version}+{local}" if local else version
+        record = f"{module}-{full}.dist-info"
+        demand = f"Requires-Dist: {requires}\n" if requires else ""
+        metadata = f"Metadata-Version: 2.4\nName: {package}\nVersion: {named or full}\n{demand}"
+        held = {
+            f"{record}/METADATA": metadata.encode(),
+            f"{record}/WHEEL": b"Wheel-Version: 1.0\n",
+            f"{module}/__init__.py": b"",
+        }
+        name = f"{module}-{full}-{tag}.whl"
+        wheel = archive(held | ({f"{module}/_C.so": library.read_bytes()} if library else {}))
+        self.files.setdefault((channel, package), {})[name] = wheel
+        return name
+
+    def respond(self, path: str, _headers: dict[str, str]) -> Answer:
+        """Answer as the index does: the form goes by the address, whatever is accepted."""
+        self.addresses.append(path)
+        parts = unquote(path).strip("/").split("/")
+        if parts[0] == "artifacts":
+            wheels = {_digest(data): data for files in self.files.values() for data in files.values()}
+            data = wheels.get(parts[1])
+            return NOT_FOUND if data is None or path.endswith(".metadata") else Answer(body=data)
+        files = self.files.get((parts[-2], parts[-1]))
+        if files is None:
+            return NOT_FOUND
+        if "v1+html" in parts:
+            links = [f'<a href="{_address(*file)}#sha256={_digest(file[1])}">x</a>' for file in files.items()]
+            return Answer(body="".join(links).encode(), content_type="application/vnd.pypi.simple.v1+html")
+        page = {"meta": {"api-version": "1.4"}, "name": parts[-1], "files": [_entry(*file) for file in files.items()]}
+        return Answer(body=json.dumps(page).encode(), content_type="application/vnd.pypi.simple.v1+json")
+
+    def host(self) -> Host:
+        """Serve it on loopback."""
+        return Host("extensions", self.respond)
+
+
+def _entry(name: str, data: bytes) -> dict[str, object]:
+    url, digest = _address(name, data), _digest(data)
+    return {"filename": name, "url": url, "hashes": {"sha256": digest}, "size": len(data), "requires-python": ">=3.9"}
+
+
+def _address(name: str, data: bytes) -> str:
+    return f"/artifacts/{_digest(data)}/{quote(name)}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,122 @@
+"""The libraries of an environment, linked without loading any: compiled here, laid out as packages are installed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels.linking import link_faults, read_installed, system_libraries
+from tests.lab.environments import copied, cpu_torch, packages
+from tests.lab.native import native_library
+from tests.unit.wheels.test_needs import UNTIL_2_8
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPORTED = "_ZN2at7presentEv"
+TORCH = ("libtorch_cpu.so", "libc10.so")
+
+
+def place(site: Path, package: str, path: str, **how: object) -> None:
+    """Put a library of a package into a folder of packages."""
+    native_library(site / path, **how)  # type: ignore[arg-type]
+    record = site / f"{package.replace('-', '_')}-1.0.dist-info" / "RECORD"
+    record.parent.mkdir(exist_ok=True)
+    record.write_text((record.read_text() if record.exists() else "") + f"{path},,\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A torch of CUDA 12 with what it needs."""
+    place(tmp_path, "nvidia-cuda-runtime-cu12", "nvidia/cuda_runtime/lib/libcudart.so.12", soname="libcudart.so.12")
+    place(tmp_path, "torch", "torch/lib/libc10.so", soname="libc10.so")
+    cpu = {"defines": [EXPORTED], "needs": ["libc10.so", "libcudart.so.12"], "soname": "libtorch_cpu.so"}
+    place(tmp_path, "torch", "torch/lib/libtorch_cpu.so", rpath="$ORIGIN", **cpu)
+    return tmp_path
+
+
+def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str, str | None, bool]]:
+    found = link_faults(read_installed(site), {"libc.so.6", "libm.so.6"}, glibc)
+    return [(fault.code, fault.what, fault.provider, fault.certain) for fault in found]
+
+
+def test_libraries_that_are_all_there_lack_nothing(site: Path) -> None:
+    own = {
+        "needs": [*TORCH, "libown-12345678.so.1", "libcuda.so.1", "libc.so.6"],
+        "undefined": [EXPORTED, "_ZN2at3ownEv"],
+    }
+    place(site, "some", "some.libs/libown-12345678.so.1", defines=["_ZN2at3ownEv"])
+    place(site, "some", "some/_C.so", rpath="$ORIGIN/../some.libs", **own)
+
+    assert faults(site) == []
+
+
+def test_a_missing_library_names_the_package_that_has_it(site: Path) -> None:
+    place(site, "some", "some/_C.so", needs=["libcublas.so.12", "libcudart.so.12"])
+
+    assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", True)]
+
+
+def test_a_library_that_is_opened_by_its_name_is_missed_too(site: Path) -> None:
+    place(site, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=["libcublas.so.12"])
+
+    assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", False)]
+
+
+def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site: Path) -> None:
+    place(site, "other", "other/libown.so.1")
+    place(site, "some", "some/_C.so", needs=["libown.so.1"], rpath="$ORIGIN/elsewhere")
+
+    assert faults(site) == [("missing-library", "libown.so.1", None, True)]
+
+
+def test_the_other_major_is_seen_even_where_both_are_there(site: Path) -> None:
+    place(site, "nvidia-cuda-runtime", "nvidia/cu13/lib/libcudart.so.13", soname="libcudart.so.13")
+    place(site, "onnxruntime-gpu", "onnxruntime/capi/libprovider.so", needs=["libcudart.so.13"])
+
+    assert faults(site) == [("other-cuda", "13, and torch with 12", None, True)]
+
+
+def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
+    place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
+
+    found = link_faults(read_installed(site), {"libc.so.6"})
+
+    assert [str(fault) for fault in found] == [
+        f"some/_C.so of some uses {UNTIL_2_8}, which torch here does not have",
+    ]
+
+
+def test_a_newer_glibc_than_the_systems_is_seen(site: Path) -> None:
+    place(site, "some", "some/_C.so", glibc="2.38")
+
+    assert faults(site) == [("glibc-too-old", "2.38", None, True)]
+    assert faults(site, (2, 39)) == []
+
+
+def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site: Path) -> None:
+    (site / "some-1.0.dist-info").mkdir()
+    (site / "some-1.0.dist-info" / "RECORD").write_text("some/gone.so,,\nsome/text.so,,\n../../evil.so,,\n")
+    (site / "some").mkdir()
+    (site / "some" / "text.so").write_text("INPUT(libc.so.6)")
+
+    assert faults(site) == []
+
+
+def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in_time(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    site = packages(copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv"))
+    place(site, "good", "good/_C.so", needs=TORCH, undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"])
+    place(site, "broken", "broken/_C.so", needs=[*TORCH, "libcudart.so.12"], undefined=[UNTIL_2_8])
+    started = time.monotonic()
+
+    found = link_faults(read_installed(site), system_libraries())
+
+    assert time.monotonic() - started < 2
+    assert [(fault.library.package, fault.code, fault.what) for fault in found] == [
+        ("broken", "missing-library", "libcudart.so.12"),
+        ("broken", "missing-symbol", UNTIL_2_8),
+    ]

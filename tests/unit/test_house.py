@@ -23,6 +23,7 @@ doctor -> advice backend environments errors facts failures files finding learne
 environments -> advice errors files
 errors -> finding
 export -> backend errors lock
+extensions -> catalog errors learned threads vendors versions web
 facts -> failures files process reporter
 failures -> finding
 fields ->
@@ -94,6 +95,7 @@ MAY_NAME_MAKERS = {
     "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
+    "extensions": {"cuda"},  # what the names of files say, and torch's word for what a build was made with
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
     "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows

@@ -11,11 +11,14 @@ import re
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
+
+    Loaded = list[tuple[int, int, int]]
+    """Parts of the file by the address that they are loaded to, where they begin, and their sizes."""
 
 _IDENTITY = b"\x7fELF\x02\x01"
 """64-bit, little-endian: every platform that wheels with GPU code are made for."""
@@ -40,14 +43,6 @@ _SHORTEST_TRIED = 256
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _NEED = re.compile(rb"(?<=\0)(?:lib|ld-)[\w.+-]{1,200}\.so(?:\.[\w.]{1,60})?(?=\0)", re.ASCII)
 _VERSION = re.compile(rb"(?<=\0)([A-Z][A-Z]+)_([0-9]+(?:\.[0-9]+){1,3})(?=\0)")
-
-
-class Segment(NamedTuple):
-    """Where a part of the file stands once it is loaded."""
-
-    address: int
-    start: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -95,16 +90,15 @@ def read_elf(data: bytes | mmap, *, whole: bool) -> Elf | None:
     with suppress(struct.error, ValueError, OverflowError):
         kind, machine, _, at, _, size, count = _HEADER.unpack_from(data)
         if kind in {2, _LIBRARY} and size == _SEGMENT.size and count <= _MOST_SEGMENTS:
-            return (
-                _read_linked(data, machine, at, count) if whole else _read_beginning(data, machine, at + count * size)
-            )
+            end = at + count * size
+            return _read_linked(data, machine, at, count) if whole else _read_beginning(data, machine, end)
     return None
 
 
 def _read_linked(data: bytes | mmap, machine: int, at: int, count: int) -> Elf | None:
     """Follow the entries that the loader follows."""
     segments = [_SEGMENT.unpack_from(data, at + number * _SEGMENT.size) for number in range(count)]
-    loaded = [Segment(address, start, size) for kind, start, address, size in segments if kind == _LOAD]
+    loaded = [(address, start, size) for kind, start, address, size in segments if kind == _LOAD]
     dynamic = next(((start, size) for kind, start, _, size in segments if kind == _DYNAMIC), None)
     if dynamic is None:
         return None
@@ -136,16 +130,15 @@ def _entries(data: bytes | mmap, start: int, size: int) -> Iterator[tuple[int, i
         yield tag, value
 
 
-def _place(address: int, loaded: list[Segment], size: int) -> int:
+def _place(address: int, loaded: Loaded, size: int) -> int:
     """Where in the file of ``size`` bytes an address lies; raise ValueError where nothing is loaded to it."""
-    for segment in loaded:
-        place = address - segment.address + segment.start
-        if 0 <= address - segment.address < segment.size and place < size:
-            return place
+    for first, start, length in loaded:
+        if 0 <= address - first < length and address - first + start < size:
+            return address - first + start
     raise ValueError("an address outside the file")
 
 
-def _count(data: bytes | mmap, values: dict[int, int], loaded: list[Segment]) -> int:
+def _count(data: bytes | mmap, values: dict[int, int], loaded: Loaded) -> int:
     """How many symbols there are: one kind of hash table says it, of the other the end of the last chain."""
     if _HASH in values:
         _, count = struct.unpack_from("<II", data, _place(values[_HASH], loaded, len(data)))
@@ -153,15 +146,14 @@ def _count(data: bytes | mmap, values: dict[int, int], loaded: list[Segment]) ->
         at = _place(values[_GNU_HASH], loaded, len(data)) if _GNU_HASH in values else len(data)
         buckets, first, words = struct.unpack_from("<III", data, at)
         start = at + 16 + 8 * words
-        if buckets > _MOST_SYMBOLS or first > _MOST_SYMBOLS:
+        if buckets > _MOST_SYMBOLS:
             raise ValueError("more symbols than any library has")
         last = max(struct.unpack_from(f"<{buckets}I", data, start), default=0)
-        count = last if last >= first and last else first
-        chains = start + 4 * buckets
-        while last >= first and last and count <= _MOST_SYMBOLS:
+        count, at = max(last, first), start + 4 * (buckets - first)
+        ended = last < max(first, 1)  # a library that has nothing for others has no chain
+        while not ended and count <= _MOST_SYMBOLS:
+            ended = bool(_WORD.unpack_from(data, at + 4 * count)[0] & 1)
             count += 1
-            if _WORD.unpack_from(data, chains + 4 * (count - 1 - first))[0] & 1:
-                break
     if count > _MOST_SYMBOLS:
         raise ValueError("more symbols than any library has")
     return int(count)

@@ -40,8 +40,8 @@ class InstalledLibrary(NamedTuple):
 class LinkFault(NamedTuple):
     """What a library lacks: ``code`` is missing-library, missing-symbol, other-cuda or glibc-too-old.
 
-    ``provider`` is the package that has it, as far as that is known. A library that is named by a string alone may
-    never be opened: then it is not ``certain``.
+    ``provider`` is the package that has it, as far as that is known. It is not ``certain`` to matter where a string
+    alone names the library, or where the part that needs it is one that the package does without.
     """
 
     library: InstalledLibrary
@@ -78,13 +78,11 @@ def link_faults(
     for library in libraries:
         folders = [_folder(path, library.path) for path in library.elf.paths]
         cuda = {major for need in library.elf.needs if (major := shared.cuda(need))}
-        for name, certain in [
-            *((need, True) for need in library.elf.needs),
-            *((name, False) for name in library.opened),
-        ]:
+        for name in (*library.elf.needs, *library.opened):
             known = name in preloaded or name in system or any(f"{folder}/{name}" in paths for folder in folders)
             if not (known or _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name)):
                 row, major = shared.row(name), next(iter(cuda or majors), shared.cuda(name))
+                certain = name not in library.opened and not shared.plugins.search(library.path)
                 faults.append(LinkFault(library, "missing-library", name, row and row.package_for(major), certain))
         if len(majors) == 1 and cuda - majors:
             faults.append(LinkFault(library, "other-cuda", f"{max(cuda)}, and torch with {max(majors)}"))
@@ -93,7 +91,7 @@ def link_faults(
     return faults + list(_missing_symbols(libraries))
 
 
-def read_installed(site: Path) -> list[InstalledLibrary]:
+def read_libraries(site: Path) -> list[InstalledLibrary]:
     """Read the tables of every native library in a folder of packages; one that cannot be read is left out."""
     libraries = []
     for path, package in sorted(_native_files(site)):
@@ -126,7 +124,8 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
         package = record.parent.name.partition("-")[0].replace("_", "-").lower()
         with suppress(OSError):
             files = (line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines())
-            yield from ((file, package) for file in files if _NATIVE.fullmatch(file) and not file.startswith(".."))
+            inside = (file for file in files if not file.startswith(("/", "..")))
+            yield from ((file, package) for file in inside if _NATIVE.fullmatch(file))
 
 
 def _may_open(package: str, path: str) -> bool:

@@ -56,6 +56,7 @@ class SharedLibraries(NamedTuple):
     rows: Mapping[str, SharedLibrary]
     of_the_driver: re.Pattern[str]
     of_the_system: re.Pattern[str]
+    plugins: re.Pattern[str]
     opened: re.Pattern[bytes]
 
     def row(self, library: str) -> SharedLibrary | None:
@@ -87,7 +88,8 @@ def load_libraries() -> SharedLibraries:
     }
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
     opened = re.compile(rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names)
-    return SharedLibraries(rows, re.compile(table["of_the_driver"]), re.compile(table["of_the_system"]), opened)
+    driver, system, plugins = (re.compile(table[key]) for key in ("of_the_driver", "of_the_system", "plugins"))
+    return SharedLibraries(rows, driver, system, plugins, opened)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Needs:
 
     ``libraries`` are those that the loader looks for and the wheel has not itself, without those of every Linux;
     ``opened`` are named by a string alone. ``cuda`` is the major of the former, None where there is none or two.
-    ``glibc`` and ``glibcxx`` are the highest versions of symbols. ``unread`` are the
+    ``glibc`` is the highest version of its symbols. ``unread`` are the
     wheel's own libraries that say nothing.
     """
 
@@ -128,7 +130,6 @@ class Needs:
     opened: tuple[str, ...] = ()
     cuda: int | None = None
     glibc: str | None = None
-    glibcxx: str | None = None
     torch: TorchNeeds = TorchNeeds()
     unread: tuple[str, ...] = ()
 
@@ -175,12 +176,12 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     majors = {major for need in needs if (major := shared.cuda(need)) is not None}
     outside = {need for need in needs if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))}
     unread = tuple(sorted(name for name, elf in libraries.items() if elf is None))
+    newest = max(filter(None, (elf.newest("GLIBC") for elf in elves)), default=None)
     return Needs(
         libraries=tuple(sorted(outside)),
         opened=tuple(sorted(name for name in {*opened} - needs if not _is_own(name, own))),
         cuda=majors.pop() if len(majors) == 1 else None,
-        glibc=_newest(elves, "GLIBC"),
-        glibcxx=_newest(elves, "GLIBCXX"),
+        glibc=".".join(map(str, newest)) if newest else None,
         torch=_torch_needs(elves, bool(unread)),
         unread=unread,
     )
@@ -223,11 +224,6 @@ def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:
 def _is_own(library: str, own: Collection[str]) -> bool:
     """Say whether a library is among the files; of ``libx.so.1.2.3`` the loader may know ``libx.so.1`` alone."""
     return library in own or any(name.startswith(f"{library}.") for name in own)
-
-
-def _newest(elves: Iterable[Elf], family: str) -> str | None:
-    newest = max(filter(None, (elf.newest(family) for elf in elves)), default=None)
-    return ".".join(map(str, newest)) if newest else None
 
 
 def _number(version: str) -> tuple[int, ...]:

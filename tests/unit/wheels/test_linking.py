@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels.linking import link_faults, read_installed, system_libraries
+from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.native import native_library
 from tests.unit.wheels.test_needs import UNTIL_2_8
@@ -38,7 +38,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str, str | None, bool]]:
-    found = link_faults(read_installed(site), {"libc.so.6", "libm.so.6"}, glibc)
+    found = link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"}, glibc)
     return [(fault.code, fault.what, fault.provider, fault.certain) for fault in found]
 
 
@@ -82,7 +82,7 @@ def test_the_other_major_is_seen_even_where_both_are_there(site: Path) -> None:
 def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
     place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
 
-    found = link_faults(read_installed(site), {"libc.so.6"})
+    found = link_faults(read_libraries(site), {"libc.so.6"})
 
     assert [str(fault) for fault in found] == [
         f"some/_C.so of some uses {UNTIL_2_8}, which torch here does not have",
@@ -113,7 +113,7 @@ def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in
     place(site, "broken", "broken/_C.so", needs=[*TORCH, "libcudart.so.12"], undefined=[UNTIL_2_8])
     started = time.monotonic()
 
-    found = link_faults(read_installed(site), system_libraries())
+    found = link_faults(read_libraries(site), system_libraries())
 
     assert time.monotonic() - started < 2
     assert [(fault.library.package, fault.code, fault.what) for fault in found] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,24 +11,23 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.rows import Extension, ExtensionSource, load_extensions
 from gpuinstall.plan import choose
-from gpuinstall.plan.values import error_of
+from gpuinstall.plan.values import Refusal
+from gpuinstall.project import open_project
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.build import Build
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.extensions.choice import ExtensionChoice, Surroundings
+    from gpuinstall.extensions.choice import ExtensionChoice
     from gpuinstall.extensions.rows import ExtensionFile
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.project import Project
 
 SHOWN = 3
-"""How many of the files that were passed over to show, those of this platform first."""
+"""How many of the files for this platform that were passed over to show."""
 
 
 @click.command("extensions", help="Show which prebuilt files of GPU extensions load here, beside which torch.")
@@ -58,57 +56,46 @@ def command(
     if not names:
         rows = [_shown_row(row) for row in load_extensions().rows.values()]
         return Outcome({"known": rows}, lambda screen: _show_rows(rows, screen))
-    config, meant = options.read_project_config(), options.read_selected_machine(machine, terminal)
-    request = options.build_request(options.RequestOptions(("torch",), python=python), config, machine=machine)
-    from gpuinstall.learned.store import known_catalog
-
-    plan = choose(meant, request, known_catalog())
-    if (choice := plan.choice) is None:
-        raise error_of(plan, meant) or NoBuildError("refused", "no build fits")
     wanted = [_extension(name, extension_index, named) for name in names]
-    choices = _choices(wanted, _surroundings(plan, choice, meant), terminal, torch_index or config.torch_index)
+    request = options.RequestOptions(("torch",), python=python, torch_index=torch_index)
+    with open_project(Path.cwd(), options.read_settings(request, machine, terminal), terminal) as project:
+        plan = choose(project.machine, project.request, project.catalog)
+        if isinstance(plan, Refusal):
+            raise plan.error(project.machine)
+        choices = _choices(wanted, plan, project)
     found = [_shown_choice(extension, choice, plan) for extension, choice in zip(wanted, choices, strict=True)]
     return Outcome({"extensions": found}, lambda screen: _show(found, screen, everything=everything))
 
 
-def _surroundings(plan: Plan, choice: Choice, machine: Machine) -> Surroundings:
-    """What the extensions have to run in: the builds that run on the GPUs, with those that the choice serves."""
-    from gpuinstall.catalog import load_catalog
-    from gpuinstall.extensions.choice import Surroundings
-    from gpuinstall.lock.target import Target
-    from gpuinstall.vendors import rules_for
-
-    build, served = choice.build, {run.index for run in plan.gpus if run.how != "none"}
-    rules = rules_for(machine, load_catalog(), {build.backend.kind})
-    gpus = [(rules, gpu) for gpu in machine.gpus if gpu.index in served]
-    tags = Target(build.backend.tag, build.os, build.arch).up_to(machine.glibc).tags(choice.python)
-    return Surroundings(plan.runnable or (build,), gpus, frozenset(tags), machine.glibc)
-
-
-def _choices(
-    wanted: list[Extension], here: Surroundings, terminal: Terminal, torch_index: str | None
-) -> list[ExtensionChoice]:
-    """Ask the sources of each, and read what their names speak for."""
-    from gpuinstall.extensions.choice import choose_extension
+def _choices(wanted: list[Extension], plan: Plan, project: Project) -> list[ExtensionChoice]:
+    """Ask the sources of each extension, and read what their names speak for."""
+    from gpuinstall.extensions.choice import Surroundings, choose_extension
     from gpuinstall.extensions.listing import list_files
     from gpuinstall.learned.reader import Reader
     from gpuinstall.learned.store import learned_store
-    from gpuinstall.session import open_session
-    from gpuinstall.sources import read_sources
+    from gpuinstall.lock.target import Target
+    from gpuinstall.vendors import rules_for
+
+    build, machine, session = plan.choice.build, project.machine, project.session
+    rules, served = (
+        rules_for(machine, project.catalog, {build.backend.kind}),
+        {run.index for run in plan.gpus if run.runs},
+    )
+    tags = Target(build.backend.tag, build.os, build.arch).up_to(machine.glibc).tags(plan.choice.python)
+    gpus = [(rules, gpu) for gpu in machine.gpus if gpu.index in served]
+    here = Surroundings(plan.runnable or (build,), gpus, frozenset(tags), machine.glibc)
+    sources = replace(project.sources, default_index=session.default_index)
+    reader = Reader(sources, session.client, learned_store(), project.reporter)
+
+    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
 
     choices = []
-    with open_session(read_sources(torch_index, os.environ, Path.cwd()), terminal) as session:
-        sources = replace(session.sources, default_index=session.default_index)
-        reader = Reader(sources, session.client, learned_store(), terminal)
-
-        def read(file: ExtensionFile, build: Build) -> LearnedRow:
-            return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
-
-        for extension in wanted:
-            listing = list_files(extension, here.builds, sources, session.client)
-            for host in listing.silent:
-                terminal.warn(f"{host} cannot be reached: what it has of {extension.name} is not known")
-            choices.append(choose_extension(extension, listing.files, here, read))
+    for extension in wanted:
+        listing = list_files(extension, here.builds, sources, session.client)
+        for host in listing.silent:
+            project.reporter.warn(f"{host} cannot be reached: what it has of {extension.name} is not known")
+        choices.append(choose_extension(extension, listing.files, here, read))
     return choices
 
 
@@ -146,11 +133,11 @@ def _shown_choice(extension: Extension, choice: ExtensionChoice, plan: Plan) -> 
     )
     rejected = [
         {"file": one.file.wheel.filename, "source": one.file.source.id, "torch": one.build.name} | one.reason._asdict()
-        for one in sorted(choice.rejected, key=lambda one: one.reason.code == "other-platform")
+        for one in choice.rejected
     ]
     refusal = choice.refusal._asdict() if choice.refusal else None
-    best = plan.choice.build.name if plan.choice else None
-    return {"name": extension.name, "fit": file, "refusal": refusal, "without": best, "rejected": rejected}
+    without = plan.choice.build.name
+    return {"name": extension.name, "fit": file, "refusal": refusal, "without": without, "rejected": rejected}
 
 
 def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) -> None:
@@ -165,8 +152,9 @@ def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) ->
         elif refusal or row["rejected"]:
             screen.prose(f"{row['name']}: {refusal['message'] if refusal else 'no prebuilt file runs here'}", 2)
         else:
-            screen.prose(f"{row['name']}: no prebuilt file is listed", 2)
-        for file in row["rejected"] if everything else row["rejected"][:SHOWN]:
+            screen.prose(f"{row['name']}: no source that answered lists a file of it", 2)
+        here = [file for file in row["rejected"] if file["code"] != "other-platform"]
+        for file in row["rejected"] if everything else here[:SHOWN]:
             screen.prose(f"  not {file['file']}: {file['message']}", 4)
 
 

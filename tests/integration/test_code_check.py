@@ -9,6 +9,7 @@ import pytest
 
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
+from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -43,8 +44,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engines: list[tuple[str, str, tuple[int, ...]]] = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
     engines += [("1.0", "12", (80, 90, 120)), ("2.0", "13", (80, 90, 120))]
     for version, major, numbers in engines:
-        library = f"\0libcudart.so.{major}\0".encode() + fatbin(*((2, number, 0) for number in numbers)) * 3
-        make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules={"engine/o.so": library})
+        kernels = fatbin(*((2, number, 0) for number in numbers)) * 3
+        library = native_library(folder / "made" / f"{version}.so", needs=[f"libcudart.so.{major}"], code=kernels)
+        modules = {"engine/o.so": library.read_bytes()}
+        make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules=modules)
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder

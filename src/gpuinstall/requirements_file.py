@@ -31,8 +31,8 @@ def group_path(group: str) -> str:
 
 def split_group(name: str) -> tuple[str, str]:
     """The file and the group of ``folder/pyproject.toml:dev``; the group is empty for any other file."""
-    found = re.fullmatch(rf"((?:.*[/\\\\])?{re.escape(PROJECT)}):(.+)", name)
-    return (found[1], found[2]) if found else (name, "")
+    match = re.fullmatch(rf"((?:.*[/\\\\])?{re.escape(PROJECT)}):(.+)", name)
+    return (match[1], match[2]) if match else (name, "")
 
 
 def read_inputs(name: str) -> RequirementsFile:
@@ -52,10 +52,10 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> Requirements
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
-    found, files = RequirementsFile(), (*inside, path.resolve())
+    contents, files = RequirementsFile(), (*inside, path.resolve())
     for line in lines:
-        found |= _read_line(line.partition(" #")[0].strip(), path, files)
-    return found
+        contents |= _read_line(line.partition(" #")[0].strip(), path, files)
+    return contents
 
 
 def _read_line(line: str, path: Path, inside: tuple[Path, ...]) -> RequirementsFile:
@@ -83,7 +83,7 @@ def _read_group(path: Path, group: str) -> tuple[str, ...]:
     except OSError as error:
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except ExceptionGroup as error:
-        reason = "; ".join(str(each) for each in error.exceptions)
+        reason = "; ".join(str(reason) for reason in error.exceptions)
         raise UsageError("group-unknown", f"{path} has no usable dependency group {group!r}: {reason}") from None
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UsageError("group-unknown", f"{path} has no usable dependency group {group!r}: {error}") from None

@@ -109,10 +109,7 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         return {}
     netrc = scratch / "netrc"
     netrc.touch(mode=0o600)
-    netrc.write_text("".join(map(_netrc_line, logins.items())), encoding="utf-8")
+    accounts = ((host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items())
+    lines = (f"machine {host} login {user} password {password}\n" for host, user, password in accounts)
+    netrc.write_text("".join(lines), encoding="utf-8")
     return {"NETRC": str(netrc)}
-
-
-def _netrc_line(login: tuple[str, str]) -> str:
-    user, _, password = login[1].partition(":")
-    return f"machine {login[0].partition(':')[0]} login {user} password {password}\n"

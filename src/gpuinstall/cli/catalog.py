@@ -45,19 +45,22 @@ def command() -> None:
 def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
     """List builds."""
     catalog, store = load_catalog(), learned_store()
-    found = [_shipped(build) for build in _builds(catalog, platform, backend)]
+    rows = [_shipped(build) for build in _builds(catalog, platform, backend)]
     named = platform or _here()
-    rows = [*store.builds(), *(row for row in store.companions() if row.architectures)]
-    found += [_learned(row, catalog) for row in rows if row.platform == named and backend in {None, row.backend}]
+    learned_rows = [*store.builds(), *(row for row in store.companions() if row.architectures)]
+    rows += [_learned(row, catalog) for row in learned_rows if row.platform == named and backend in {None, row.backend}]
 
     def show(screen: Terminal) -> None:
-        for torch, tags in _by_torch(found).items():
+        builds: dict[str, list[str]] = {}
+        for row in (row for row in rows if row["package"] == "torch"):
+            builds.setdefault(row["version"], []).append(f"{row['backend']}{'*' if row['learned'] else ''}")
+        for torch, tags in builds.items():
             screen.line(f"torch {torch:<10} {' '.join(tags)}")
-        for row in (row for row in found if row["learned"]):
+        for row in (row for row in rows if row["learned"]):
             _show_row(row, screen)
         screen.prose(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
 
-    return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": found}, show)
+    return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": rows}, show)
 
 
 @command.command("show", help="Show what is known of a release: its code, its CUDA, its source.")
@@ -167,14 +170,6 @@ def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
     known = next((build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ())
     missing = [name for name in known if name not in row.architectures and not name.startswith("compute_")]
     return row.to_dict() | ({"missing": missing} if missing else {})
-
-
-def _by_torch(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        if row["package"] == "torch":
-            found.setdefault(row["version"], []).append(f"{row['backend']}{'*' if row['learned'] else ''}")
-    return found
 
 
 def _show_row(row: dict[str, Any], screen: Terminal) -> None:

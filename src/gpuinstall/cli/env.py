@@ -33,13 +33,15 @@ def listed(_terminal: Terminal) -> Outcome:
     from gpuinstall.environments.records import remembered
 
     here = EnvironmentPaths.at(Path(".venv")).venv
-    found = sorted({*remembered(), *([here] if read_marker(here) else [])})
-    rows = [_row(EnvironmentPaths(venv)) for venv in found]
+    venvs = sorted({*remembered(), *([here] if read_marker(here) else [])})
+    rows = [_row(EnvironmentPaths(venv)) for venv in venvs]
 
     def show(screen: Terminal) -> None:
         for row in rows:
             screen.line(display_path(Path(row["path"])))
-            screen.prose(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {_sizes(row)}", 4)
+            previous = f", the previous one {readable(row['previous']['bytes'])}" if row["previous"] else ""
+            size = f"{readable(row['bytes'])}{previous}"
+            screen.prose(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {size}", 4)
         if not rows:
             screen.line("none; gpuinstall install makes one")
 

@@ -15,7 +15,7 @@ from gpuinstall.export.formats import FORMATS
 from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.export.formats import ExportFormat
@@ -51,8 +51,11 @@ def _add(format_: ExportFormat) -> None:
     @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
         """Export a lock."""
-        text = format_.write(_shared(_lock(path), terminal), _family())
-        return _outcome(format_.name, text, output)
+        lock = _lock(path)
+        if lock.unserved:
+            names = ", ".join(lock.unserved)
+            terminal.warn(f"{names} in {lock.name}: from a folder, so that what is written serves this machine alone")
+        return _outcome(format_.name, format_.write(lock, _family()), output)
 
 
 for each in FORMATS:
@@ -113,16 +116,12 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
         wanted = groups(map(read_lock, paths or _locks()), _family())
         with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
             after = patched(before, wanted, opened.sources.torch_index)
-        done = _choices(group.name for group in wanted)
+        done = f"choose by: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
     if after != before:
         _write(project, after)
     if REPLACED in after:
         terminal.warn(f"{project} said otherwise: what had to give way stays above as a comment")
     return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
-
-
-def _choices(names: Iterable[str]) -> str:
-    return f"choose by: {' | '.join(f'uv sync --group {name}' for name in names)}"
 
 
 def _lock(path: Path | None) -> Lock:
@@ -137,21 +136,13 @@ def _lock(path: Path | None) -> Lock:
     return read_lock(path)
 
 
-def _shared(lock: Lock, terminal: Terminal) -> Lock:
-    """Say it of a lock that nobody else can install from."""
-    if lock.unserved:
-        names = ", ".join(lock.unserved)
-        terminal.warn(f"{names} in {lock.name}: from a folder, so that what is written serves this machine alone")
-    return lock
-
-
 def _locks() -> list[Path]:
     from gpuinstall.lock.fit import locks_in
 
-    found = locks_in(Path())
-    if not found:
+    locks = locks_in(Path())
+    if not locks:
         raise LockError("lock-missing", "there is no lock in this folder", hint="gpuinstall lock")
-    return found
+    return locks
 
 
 def _family() -> Collection[str]:

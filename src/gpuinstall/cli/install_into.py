@@ -57,10 +57,10 @@ def put_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> O
 def find_interpreter(python: str | None, venv: Path) -> Path:
     """The interpreter that ``--python`` or ``--venv`` means; raise UsageError where there is none."""
     if is_path(python):
-        found = shutil.which(python or "")
-        if found is None:
+        program = shutil.which(python or "")
+        if program is None:
             raise UsageError("python-missing", f"there is no interpreter {python}", hint="check the path")
-        return Path(found).absolute()
+        return Path(program).absolute()
     folder = venv.absolute()
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
         if path.is_file():

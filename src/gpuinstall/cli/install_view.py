@@ -29,7 +29,8 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
     venv = display_path(result.paths.venv)
     terminal.field("Proof", _proof(result))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{_kept(result)}")
+    kept = ", as it was" if result.lock_change == "unchanged" else ""
+    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")
     if result.bytes:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
@@ -37,9 +38,12 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
         terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; back: gpuinstall install --rollback")
     if kernel_folder(result.paths.venv).exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
-    for name in _others(result.paths, environ):
-        terminal.field("Untouched", f"the active environment {name}")
-    terminal.field("Ready", f"{ready(result.paths.venv)}   {_spent(result)}")
+    for name in (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")):
+        if name and Path(name).resolve() != result.paths.venv:
+            terminal.field("Untouched", f"the active environment {name}")
+    fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""
+    spent = "nothing had changed" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
+    terminal.field("Ready", f"{ready(result.paths.venv)}   {spent}")
 
 
 def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
@@ -81,27 +85,9 @@ def _proof(result: InstallResult) -> str:
     names: dict[str, Counter[str]] = {}
     for device in result.verdict.get("devices", ()):
         names.setdefault(device["status"], Counter())[device["name"]] += 1
-    said = [
+    proofs = [
         f"{status}: " + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
         for status, devices in names.items()
     ]
     driver = result.machine.driver
-    return "; ".join(said) + (f" · driver {driver.version}" if driver and driver.version else "")
-
-
-def _kept(result: InstallResult) -> str:
-    return ", as it was" if result.lock_change == "unchanged" else ""
-
-
-def _spent(result: InstallResult) -> str:
-    if result.change == "none":
-        return "nothing had changed"
-    if result.change == "proven":
-        return duration(result.seconds)
-    return f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
-
-
-def _others(paths: EnvironmentPaths, environ: Mapping[str, str]) -> list[str]:
-    """The environments that are active and are not the one installed into."""
-    active = (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX"))
-    return [name for name in active if name and Path(name).resolve() != paths.venv]
+    return "; ".join(proofs) + (f" · driver {driver.version}" if driver and driver.version else "")

@@ -156,8 +156,8 @@ def _diff(old: Path, new: Path) -> Outcome:
     from gpuinstall.lock.compare import compare_locks
     from gpuinstall.lock.lock import read_lock
 
-    found = compare_locks(read_lock(old), read_lock(new))
-    return Outcome({"changes": [change.to_dict() for change in found]}, lambda screen: show_changes(screen, found))
+    changes = compare_locks(read_lock(old), read_lock(new))
+    return Outcome({"changes": [change.to_dict() for change in changes]}, lambda screen: show_changes(screen, changes))
 
 
 def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:

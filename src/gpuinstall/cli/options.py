@@ -179,7 +179,8 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
 def read_machine_document(name: str) -> Machine:
     """Read a Machine document from a file, or from stdin (``-``); raise UsageError where there is none."""
     try:
-        return Machine.from_dict(parse_json(_stdin() if name == "-" else Path(name).read_bytes()))
+        piped = sys.stdin.buffer.read() if name == "-" and sys.stdin else b""
+        return Machine.from_dict(parse_json(piped if name == "-" else Path(name).read_bytes()))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
@@ -194,10 +195,6 @@ def _split_gpus(text: str | None) -> tuple[str, ...] | None:
         return None
     names = takewhile(lambda name: name != "-1", (part.strip() for part in text.split(",")))
     return tuple(name for name in names if name)
-
-
-def _stdin() -> bytes:
-    return sys.stdin.buffer.read() if sys.stdin else b""
 
 
 def _bundled(

@@ -121,19 +121,24 @@ def show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) ->
     if plan.choice:
         terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
     if plan.rejected:
-        _show_table(plan, terminal)
+        from rich.table import Table
+
+        table = Table("torch", "backend", "why not", box=None, pad_edge=False)
+        for rejection in plan.rejected:
+            table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
+        terminal.console(terminal.out).print(table)
     if isinstance(plan, Refusal):
         terminal.fault(plan.error(machine))
 
 
 def answer(question: str, plan: Plan | Refusal) -> str:
     """Say why a backend, a torch version or a build was passed over."""
-    name = _normal(question)
+    name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())  # torch==2.13.*+CU130 is 2.13+cu130
     if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    asked = [found for found in plan.rejected if found.build.is_called(name)]
-    if asked:
-        best = next((found for found in asked if found.code not in NOT_THERE), asked[0])
+    rejected = [rejection for rejection in plan.rejected if rejection.build.is_called(name)]
+    if rejected:
+        best = next((rejection for rejection in rejected if rejection.code not in NOT_THERE), rejected[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
         return f"nothing is chosen: {plan.reasons[0].message}"
@@ -173,21 +178,7 @@ def _live(project: Project) -> Plan | Refusal:
     return resolve_locks([wanted], session)[0].plan
 
 
-def _show_table(plan: Plan | Refusal, terminal: Terminal) -> None:
-    from rich.table import Table
-
-    table = Table("torch", "backend", "why not", box=None, pad_edge=False)
-    for rejection in plan.rejected:
-        table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
-    terminal.console(terminal.out).print(table)
-
-
-def _normal(question: str) -> str:
-    """Write a question as builds are named: ``torch==2.13.*+CU130`` as ``2.13+cu130``."""
-    return re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
-
-
 def _more(plan: Plan | Refusal) -> str:
-    example = next((found.build.backend for found in plan.rejected if found.code not in NOT_THERE), None)
+    example = next((rejection.build.backend for rejection in plan.rejected if rejection.code not in NOT_THERE), None)
     rest = f", --why {example} one of them" if example else ""
     return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

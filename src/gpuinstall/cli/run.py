@@ -13,6 +13,7 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import framed
 from gpuinstall.errors import LockError, UsageError
+from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.outcome import Outcome
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.project import Project
 
 
 @click.command(
@@ -32,14 +34,12 @@ if TYPE_CHECKING:
 @framed("run")
 def command(terminal: Terminal, words: tuple[str, ...], *, venv: str) -> Outcome:
     """Run a command."""
-    from gpuinstall.environments.paths import EnvironmentPaths
-
-    paths = EnvironmentPaths.at(Path(venv))
-    _check_fitness(paths, terminal)
-    start(list(words), paths)
+    with open_project(Path.cwd(), Settings(venv=Path(venv)), terminal) as project:
+        _check_fitness(project)
+    start(list(words), project.paths)
 
 
-def _check_fitness(paths: EnvironmentPaths, terminal: Terminal) -> None:
+def _check_fitness(project: Project) -> None:
     """Raise UsageError where there is no environment of ours, LockError where it is for another machine.
 
     Where there are GPUs that it was never tried on, that is said.
@@ -49,17 +49,17 @@ def _check_fitness(paths: EnvironmentPaths, terminal: Terminal) -> None:
     from gpuinstall.lock.fit import Misfit, fit
     from gpuinstall.request import Request
 
-    found = inspect_environment(paths)
-    if found.marker is None or not found.has_python:
-        raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint="gpuinstall install")
-    machine = options.read_selected_machine(options.MachineOptions(), terminal)
-    request = Request(backend=found.marker.backend, python=found.marker.python)
-    judged = fit(found.lock, machine, request, known_catalog()) if found.lock and machine.gpus else None
+    venv, existing = project.paths.venv, inspect_environment(project.paths)
+    marker = existing.marker
+    if marker is None or not existing.has_python:
+        raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
+    machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
+    judged = fit(existing.lock, machine, request, known_catalog()) if existing.lock and machine.gpus else None
     if isinstance(judged, Misfit):
-        message = f"{paths.venv} does not fit this machine: {judged.reason.message}"
+        message = f"{venv} does not fit this machine: {judged.reason.message}"
         raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
-    if machine.gpus and found.marker.verdict.get("status") == "unproven":
-        terminal.warn("no kernel has run in this environment on a GPU yet; gpuinstall sync runs them")
+    if machine.gpus and marker.verdict.get("status") == "unproven":
+        project.reporter.warn("no kernel has run in this environment on a GPU yet; gpuinstall sync runs them")
 
 
 def start(words: list[str], paths: EnvironmentPaths) -> NoReturn:

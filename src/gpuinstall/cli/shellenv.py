@@ -17,7 +17,6 @@ from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.project import Project
     from gpuinstall.sources import Sources
 
 _UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
@@ -33,57 +32,50 @@ UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import CONSTRAINTS, read_marker
+    from gpuinstall.lock.request import LockRequest
 
     with open_project(Path.cwd(), Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
         sources, folder = project.sources, project.paths.venv
         marker, constraints = read_marker(folder), folder / CONSTRAINTS
-        backend = marker.backend if marker else _planned_backend(project)
-    said = variables(backend, sources, constraints if marker and constraints.is_file() else None)
+        if marker is None:
+            planned = LockRequest(project.machine, project.request, project.catalog)
+        backend = marker.backend if marker else planned.choice.build.backend.tag
+    values = variables(backend, sources, constraints if marker and constraints.is_file() else None)
     for omission in omissions(backend, sources):
         terminal.warn(omission)
-    text = assignments(said, shell)
-    data = {"shell": shell, "backend": backend, "variables": said, "text": text}
+    text = assignments(values, shell)
+    data = {"shell": shell, "backend": backend, "variables": values, "text": text}
     return Outcome(data, lambda screen: screen.line(text.removesuffix("\n")))
 
 
 def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:
     """What plain uv is to know; what cannot be said to it safely is left out."""
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     if backend in UV_TAGS and not sources.named:
-        said["UV_TORCH_BACKEND"] = backend
-    said |= _for_variants(backend)
+        values["UV_TORCH_BACKEND"] = backend
+    values |= _for_variants(backend)
     if sources.default_index and not _closed(sources):
-        said["UV_DEFAULT_INDEX"] = sources.default_index
+        values["UV_DEFAULT_INDEX"] = sources.default_index
     if sources.certificates:
-        said["SSL_CERT_FILE"] = sources.certificates
+        values["SSL_CERT_FILE"] = sources.certificates
     if constraints:
-        said["UV_CONSTRAINT"] = constraints.as_uri()
-    return said
+        values["UV_CONSTRAINT"] = constraints.as_uri()
+    return values
 
 
 def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     """Why something was left out."""
-    said = []
+    reasons = []
     if sources.named:
         address = f"{sources.torch_index}/{backend}"
-        said.append(
+        reasons.append(
             f"UV_TORCH_BACKEND means the official index, and yours is another: uv pip install --index {address}"
         )
     elif backend not in UV_TAGS:
-        said.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
+        reasons.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
     if _closed(sources):
-        said.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
-    return tuple(said)
-
-
-def _planned_backend(project: Project) -> str:
-    """Choose for this machine, where there is no environment yet; raise what a refusal raises."""
-    from gpuinstall.plan import Refusal, choose
-
-    plan = choose(project.machine, project.request, project.catalog)
-    if isinstance(plan, Refusal):
-        raise plan.error(project.machine)
-    return plan.choice.build.backend.tag
+        reasons.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
+    return tuple(reasons)
 
 
 def _for_variants(tag: str) -> dict[str, str]:

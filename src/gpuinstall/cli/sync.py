@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.options import InstallResult
 
 
 @click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
@@ -90,9 +89,6 @@ def command(
         declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
     if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock makes all again")
-    return Outcome(_document(result), lambda screen: show_installed(screen, result, os.environ))
-
-
-def _document(result: InstallResult) -> dict[str, Any]:
     rejected = [misfit.to_dict() for misfit in result.misfits]
-    return {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
+    data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
+    return Outcome(data, lambda screen: show_installed(screen, result, os.environ))

@@ -23,7 +23,7 @@ def gpus(_context: click.Context, _option: click.Parameter, typed: str) -> list[
 
 def backends(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Tags of backends."""
-    return _items(_tags(), typed)
+    return _items(sorted({build.backend.tag for build in _builds()}), typed)
 
 
 def targets(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -32,10 +32,6 @@ def targets(_context: click.Context, _option: click.Parameter, typed: str) -> li
 
     named = dict.fromkeys(str(Target(one.backend.tag, one.os, one.arch)) for one in _builds())
     return _items(sorted(named), typed)
-
-
-def _tags() -> list[str]:
-    return sorted({build.backend.tag for build in _builds()})
 
 
 def _builds() -> tuple[Build, ...]:

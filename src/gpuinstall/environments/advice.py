@@ -54,7 +54,7 @@ def _toolkit(venv: Path) -> dict[str, str]:
     """Read the CUDA of an environment's torch from the text of its version, which is not run."""
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):
-            found = _TOOLKIT.search(read_document(folder / "torch" / "version.py", venv))
-            if found:
-                return {"cuda": f"{found[1]}.{found[2]}", "toolkit": f"{found[1]}-{found[2]}"}
+            version = _TOOLKIT.search(read_document(folder / "torch" / "version.py", venv))
+            if version:
+                return {"cuda": f"{version[1]}.{version[2]}", "toolkit": f"{version[1]}-{version[2]}"}
     return {}

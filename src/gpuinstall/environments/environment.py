@@ -148,8 +148,8 @@ def _read_lock(lock: Path) -> dict[str, Any]:
 def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
     """Name the GPUs that the plan had, where it left others out."""
     planned = [device.get("index") for device in devices if isinstance(device, dict)]
-    found = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
-    return found if found and len(found) < len(machine.gpus) else None
+    indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
+    return indices if indices and len(indices) < len(machine.gpus) else None
 
 
 def _same(version: str, locked: str | None) -> bool:

@@ -36,7 +36,8 @@ class EnvironmentPaths:
         means a place elsewhere names it.
         """
         try:
-            place = cls(_followed(venv) if venv.is_symlink() else _absolute(venv))
+            absolute = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
+            place = cls(_followed(venv) if venv.is_symlink() else absolute)
             place._check()
         except UnicodeEncodeError:
             raise _unusable(venv, "its path is not UTF-8, which uv needs") from None
@@ -108,10 +109,6 @@ class EnvironmentPaths:
         return self.work / "lock"
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100  keeps links above
-
-
 def _followed(link: Path) -> Path:
     place = link.resolve()
     if not place.is_relative_to(link.parent.resolve()):
@@ -146,8 +143,8 @@ def made_for(venv: Path) -> Path:
 
 def packages_folders(venv: Path) -> list[Path]:
     """The folders of an environment's packages, by their real paths, each once."""
-    found = (path for pattern in _PACKAGES for path in venv.glob(pattern))
-    return sorted({path.resolve() for path in found})
+    folders = (path for pattern in _PACKAGES for path in venv.glob(pattern))
+    return sorted({path.resolve() for path in folders})
 
 
 def site_packages(venv: Path, python: str) -> Path:

@@ -114,8 +114,8 @@ def _open(paths: EnvironmentPaths) -> None:
 def _is_ours(path: Path) -> bool:
     """Say whether a regular file lies there that has no other name."""
     with suppress(OSError):
-        found = path.lstat()
-        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     return False
 
 
@@ -132,8 +132,8 @@ def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
 
 def _owner(paths: EnvironmentPaths) -> str:
     with suppress(OSError, ValueError):
-        said = re.fullmatch(r"process \d+ since [\d:]+", read_document(_owner_file(paths), paths.work))
-        return said[0] if said else "another run"
+        owner = re.fullmatch(r"process \d+ since [\d:]+", read_document(_owner_file(paths), paths.work))
+        return owner[0] if owner else "another run"
     return "another run"
 
 

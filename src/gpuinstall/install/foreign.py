@@ -65,9 +65,10 @@ class ForeignEnvironment:
 
     def files_of(self, packages: Collection[str]) -> list[Path]:
         """The files of some of its packages, as far as their installers wrote them down, below ``root``."""
+        names = [name for name, *_ in _asked(self.python)["packages"] if canonicalize_name(name) in packages]
         listed = [
             Path(os.path.normpath(file))
-            for name, _, _, files in _asked(self.python, *_spelled(self.python, packages))["packages"]
+            for name, _, _, files in _asked(self.python, *names)["packages"]
             if canonicalize_name(name) in packages
             for file in files
         ]
@@ -77,23 +78,24 @@ class ForeignEnvironment:
         """Say which of its packages ask for another version than one that is about to come."""
         for name, requirements in sorted(self.requires.items()):
             for text in requirements if name not in changed else ():
-                wanted = _applicable(text)
-                version = changed.get(canonicalize_name(wanted.name)) if wanted else None
-                if wanted and version and not wanted.specifier.contains(version, prereleases=True):
-                    yield f"{name} {self.versions[name]} asks for {wanted.name}{wanted.specifier}, and gets {version}"
+                requirement = _applicable(text)
+                version = changed.get(canonicalize_name(requirement.name)) if requirement else None
+                if requirement and version and not requirement.specifier.contains(version, prereleases=True):
+                    wanted = f"{requirement.name}{requirement.specifier}"
+                    yield f"{name} {self.versions[name]} asks for {wanted}, and gets {version}"
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
     """Look at the environment of an interpreter; raise UsageError where it is none, or the system's own."""
-    found = _asked(python)
+    answer = _asked(python)
     environment = ForeignEnvironment(
         python,
-        found["version"],
-        _kind(found),
-        Path(found["prefix"]),
-        {name: Path(path) for name, path in found["paths"].items()},
-        {canonicalize_name(name): version for name, version, _, _ in found["packages"]},
-        {canonicalize_name(name): tuple(requires) for name, _, requires, _ in found["packages"]},
+        answer["version"],
+        _kind(answer),
+        Path(answer["prefix"]),
+        {name: Path(path) for name, path in answer["paths"].items()},
+        {canonicalize_name(name): version for name, version, _, _ in answer["packages"]},
+        {canonicalize_name(name): tuple(requires) for name, _, requires, _ in answer["packages"]},
     )
     if read_marker(environment.prefix):
         message = f"{environment.prefix} was made by gpuinstall, which replaces it as a whole"
@@ -108,14 +110,14 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
     return environment
 
 
-def _kind(found: Mapping[str, Any]) -> EnvironmentKind:
-    if found["venv"]:
+def _kind(answer: Mapping[str, Any]) -> EnvironmentKind:
+    if answer["venv"]:
         return "venv"
-    if found["managed"]:
+    if answer["managed"]:
         return "system"
-    if found["conda"]:
+    if answer["conda"]:
         return "conda"
-    if found["embedded"]:
+    if answer["embedded"]:
         return "embedded"
     return "colab" if "COLAB_RELEASE_TAG" in os.environ else "system"
 
@@ -123,21 +125,16 @@ def _kind(found: Mapping[str, Any]) -> EnvironmentKind:
 def _asked(python: Path, *names: str) -> dict[str, Any]:
     try:
         done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
-        found: dict[str, Any] = parse_json(done.out)
+        answer: dict[str, Any] = parse_json(done.out)
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"
         raise UsageError("python-unusable", message, hint="--python PATH or --venv DIR names another") from None
-    return found
-
-
-def _spelled(python: Path, packages: Collection[str]) -> list[str]:
-    """The names of packages as they themselves write them."""
-    return [name for name, *_ in _asked(python)["packages"] if canonicalize_name(name) in packages]
+    return answer
 
 
 def _applicable(text: str) -> Requirement | None:
     try:
-        wanted = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    return None if wanted.marker and not wanted.marker.evaluate({"extra": ""}) else wanted
+    return None if requirement.marker and not requirement.marker.evaluate({"extra": ""}) else requirement

@@ -42,7 +42,12 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
         if marker is None:
             raise _no_previous(paths)
         if not was_made_here(paths.previous, paths.venv):
-            raise _stranger(paths)
+            raise UsageError(
+                "not-made-here",
+                f"the previous environment of {paths.venv} was not made here",
+                why="it came with the folder perhaps, and would be run as if it had passed",
+                hint="gpuinstall sync   makes one of the lock",
+            )
         swap_in(paths, paths.previous)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
     return marker
@@ -54,14 +59,14 @@ def remove(
     """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none.
 
     ``anything`` says that an environment which is not ours, or holds more than we put there, goes too. Each is moved
-    out of the way in one stroke, so that no half of it is ever found.
+    out of the way in one stroke, so that no half of it is ever removable.
     """
     check_replaceable(paths)
     with environment_lock(paths, wait, reporter):
         check_removable(paths, previous_only=previous_only, anything=anything)
         removed = find_removable(paths, previous_only=previous_only)
-        for each in removed:
-            each.path.rename(paths.staging)
+        for previous in removed:
+            previous.path.rename(paths.staging)
             remove_path(paths.staging)
     if not previous_only:
         forget(paths.venv)
@@ -72,10 +77,10 @@ def remove(
 def find_removable(paths: EnvironmentPaths, *, previous_only: bool) -> list[Previous]:
     """Find what would be removed; raise UsageError where there is nothing."""
     wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
-    found = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
-    if not found:
+    removable = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
+    if not removable:
         raise _no_previous(paths)
-    return found
+    return removable
 
 
 def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bool) -> None:
@@ -92,15 +97,6 @@ def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: b
     except UsageError as error:
         error.hint = "the same with --yes removes it with all that is in it" if is_environment else None
         raise
-
-
-def _stranger(paths: EnvironmentPaths) -> UsageError:
-    return UsageError(
-        "not-made-here",
-        f"the previous environment of {paths.venv} was not made here",
-        why="it came with the folder perhaps, and would be run as if it had passed",
-        hint="gpuinstall sync   makes one of the lock",
-    )
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:

@@ -78,8 +78,8 @@ def summary(verdict: Verdict) -> str:
     parts = []
     for device in verdict.devices:
         count = sum(check.status == "passed" for check in device.checks)
-        said = f"{count} checks" if device.status == "passed" else device.unproven or device.status
-        parts.append(f"{device.label}: {said}")
+        result = f"{count} checks" if device.status == "passed" else device.unproven or device.status
+        parts.append(f"{device.label}: {result}")
     return " · ".join(parts)
 
 

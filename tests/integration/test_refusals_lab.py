@@ -110,7 +110,7 @@ def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     assert workshop.entries() == set()
     assert error.get("page") == (entry and f"failures/{entry}.html")
     said = refused(workshop, index).err
-    assert entry is None or (f"[{entry}]" in said and f"\n  page  failures/{entry}.html\n" in said)
+    assert entry is None or f"[{entry}]" in said
 
 
 @pytest.mark.heavy

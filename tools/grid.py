@@ -1,0 +1,141 @@
+"""What is chosen and locked over a grid of machines and requests, a line each: ``python -m tools.grid > before.txt``.
+
+A change that is to leave every answer as it is runs it before and after, and compares. The catalogue is the one that
+stands still, the sources are a stand-in on loopback; ports are left out of what is printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.frozen import frozen_catalog
+from tests.lab.index import StandInIndex
+from tests.lab.releases import catalog_index
+from tests.lab.wheels import make_sdist, make_wheel
+from tests.lab.workshop import Workshop
+
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.plan import choose
+from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CARDS = ("Tesla K80", "GTX 980", "GTX 1080", "V100", "T4", "RTX 3090", "RTX 4090", "H100", "RTX 5090", "B200")
+DRIVERS = ("418.40.04", "470.256.02", "525.60.13", "535.183.01", "550.54.14", "570.86.15", "580.95.05", "610.43.02")
+REQUESTS = (
+    ("torch",),
+    ("torch", "torchvision", "torchaudio"),
+    ("torch==2.10.0",),
+    ("torch<2.8", "torchvision"),
+    ("vllm", "torch"),
+    ("torchaudio>2.9",),
+)
+LIVE = (("V100", "535.183.01"), ("RTX 4090", "535.183.01"), ("H100", "610.43.02"), ("RTX 5090", "570.86.15"), ())
+PROGRAMS = (
+    ("torch",),
+    ("torchvision",),
+    ("painter",),
+    ("painter", "singer"),
+    ("singer", "painter"),
+    ("torch==2.10.0", "painter"),
+    ("painter<2", "torchvision"),
+    ("sculptor",),
+    ("writer", "painter>=2"),
+)
+
+
+def main() -> None:
+    """Print every answer."""
+    for line in (*plans(), *live_answers()):
+        sys.stdout.write(f"{line}\n")
+
+
+def plans() -> Iterator[str]:
+    """What the rules choose of the catalogue alone."""
+    for card, driver, words, backend in product(CARDS, DRIVERS, REQUESTS, (None, "cu126", "cpu")):
+        where = f"plan {card} {driver} {' '.join(words)} {backend or ''}"
+        try:
+            plan = choose(
+                machine_in_words((card,), driver, None, None), Request(words, backend=backend), frozen_catalog()
+            )
+            yield f"{where}: {_essence(plan.to_dict())}"
+        except GpuInstallError as error:
+            yield f"{where}: {error.code}"
+
+
+def live_answers() -> Iterator[str]:
+    """What plan --live and lock come to, with a few programs on the default index."""
+    with tempfile.TemporaryDirectory() as folder:
+        catalog_index(Path(folder))
+        _supply(Path(folder) / "simple")
+        with StandInIndex(Path(folder)) as index:
+            for number, (machine, words) in enumerate(product(LIVE, PROGRAMS)):
+                workshop = _workshop(Path(folder) / f"run-{number}", index)
+                meant = (
+                    ("--gpu", machine[0], "--driver", machine[1])
+                    if machine
+                    else ("--target", "cpu", "--target", "cu126")
+                )
+                if machine:
+                    yield _answer(workshop, "plan", "--live", *words, *meant)
+                yield _answer(workshop, "lock", *words, *meant)
+                yield _answer(workshop, "lock", *words, "writer", *meant)
+
+
+def _workshop(folder: Path, index: StandInIndex) -> Workshop:
+    (folder / "project").mkdir(parents=True)
+    return Workshop(folder / "project", folder / "caches", index.environment())
+
+
+def _answer(workshop: Workshop, *words: str) -> str:
+    """The document of a command, and the locks that it left."""
+    done = workshop.run(*words, "--python", "3.12", "--json")
+    document = json.loads(done.out)
+    data = document["data"] or {}
+    told = (
+        _essence(data)
+        if "rejected" in data
+        else " ".join(error["code"] + error["message"] for error in document["errors"])
+    )
+    locks = [f"{path.name} {_digest(path.read_text('utf-8'))}" for path in sorted(workshop.folder.glob("pylock*"))]
+    warnings = sorted(line for line in done.err.splitlines() if line.startswith("warning"))
+    return _portless(f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {' '.join(warnings)}")
+
+
+def _essence(plan: dict[str, object]) -> str:
+    said = {key: plan[key] for key in ("status", "build", "reasons", "warnings", "gpus")}
+    return f"{json.dumps(said)} {_digest(json.dumps(plan['rejected']))}"
+
+
+def _digest(text: str) -> str:
+    """A digest without what differs from run to run: ports, what was built just now, and a lock's digest of itself."""
+    kept = re.sub(r"(?s)contents-digest[^\n]*|tar\.gz.*?sha256 = \S+", "", _portless(text))
+    return hashlib.sha256(kept.encode()).hexdigest()[:12]
+
+
+def _portless(text: str) -> str:
+    return re.sub(r"127\.0\.0\.1:\d+", "host", text)
+
+
+def _supply(simple: Path) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "singer", "1.0", requires=["torch"])
+    make_wheel(simple, "singer", "2.0", requires=["torch==2.10.0", "torchaudio"])
+    make_wheel(simple, "sculptor", "1.0", requires=["torch>=2.3"])
+    make_sdist(simple, "sculptor", "2.0", requires=["torch>=2.10"])
+    make_wheel(simple, "writer", "1.0")
+    make_wheel(simple, "writer", "3.0", requires_python=">=3.12")
+
+
+if __name__ == "__main__":
+    main()

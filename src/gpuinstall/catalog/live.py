@@ -46,8 +46,9 @@ def live_catalog(
     for silent in listing.silent:
         reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources serve instead")
     if sources.named and listing.index_answers and not _lists_any(listing, sources.torch_index):
+        wanted, tag = (f" for {request.backend}", request.backend) if request.backend else ("", "<backend>")
         reporter.warn(
-            f"{sources.torch_index} lists no torch: below it, <backend>/torch/ or files in <backend>/ must lie"
+            f"{sources.torch_index} lists no torch{wanted}: below it, {tag}/torch/ or files in {tag}/ must lie"
         )
     return narrow(replace(catalog, torch_index=sources.torch_index), listing, machine.os, machine.arch)
 

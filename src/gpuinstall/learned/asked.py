@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, read_listing
 from gpuinstall.catalog.narrowing import listed_builds, platforms
 from gpuinstall.errors import InstallationError
@@ -35,9 +36,9 @@ def learn(text: str, place: Place, catalog: Catalog, reader: Reader) -> list[Lea
     if asked.name == "torch":
         return _torches(asked, place, catalog, reader)
     builds = [build for build in catalog.builds_for(place.os, place.arch) if build.toolkit]
-    backend = place.backend or max(builds, key=lambda build: (build.torch, build.toolkit or (0, 0))).backend
-    listed = _listed(asked, backend, catalog, reader)
-    here = [wheel for wheel in listed if _suits(wheel, asked, place)]
+    build = max(builds, key=lambda build: (build.torch, build.toolkit or (0, 0)), default=None)
+    backend = place.backend or (build.backend if build else CPU)
+    here = [wheel for wheel in _listed(asked, backend, catalog, reader) if _suits(wheel, asked, place)]
     if not here:
         raise _missing(asked, place)
     newest = max(here, key=lambda wheel: wheel.version)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.catalog.build import DEFAULT_INDEX
-from gpuinstall.catalog.listing import default_wheels, family_wheels
+from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
@@ -18,7 +18,7 @@ from gpuinstall.lock.programs import ListedProgram, list_programs, programs_firs
 from gpuinstall.lock.request import is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_versions
-from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.lock.uv_failure import UNLISTED, Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.values import Settled
 from gpuinstall.threads import side_by_side
@@ -81,12 +81,14 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
         proposal = _propose(opened[0], torches, session)
         if isinstance(proposal, Conflict):
             return conflicts[0] if conflicts else _of_the_machine(proposal, opened[0])
-        proposal, answers = _carried_out(proposal, opened, session)
+        better, answers = _carried_out(proposal, opened, session)
+        if isinstance(better, Conflict):
+            return better
         resolved = [answer for answer in answers if isinstance(answer, Resolution)]
         if len(resolved) == len(answers):
-            return [_explained(resolution, proposal) for resolution in resolved]
+            return [_explained(resolution, better) for resolution in resolved]
         conflicts += [answer for answer in answers if isinstance(answer, Conflict)][:1]
-        torches -= {proposal.torch}
+        torches -= {better.torch}
     nothing = NoBuildError("targets-disagree", "no torch version serves all of these targets")
     return conflicts[0] if conflicts else Conflict(nothing)
 
@@ -196,7 +198,7 @@ def _of_the_machine(conflict: Conflict, request: LockRequest) -> Conflict:
 
 def _carried_out(
     proposal: Proposal, opened: Sequence[LockRequest], session: Session
-) -> tuple[Proposal, list[Resolution | Conflict]]:
+) -> tuple[Proposal | Conflict, list[Resolution | Conflict]]:
     """Resolve a proposal for every target; meanwhile it is asked whether a program could be newer."""
     with ThreadPoolExecutor(TARGETS_AT_ONCE + 1) as pool:
         improved = pool.submit(_improved, proposal, session)
@@ -206,17 +208,21 @@ def _carried_out(
             return list(pool.map(partial(_with_best_build, torch=proposal.torch, session=session), opened, bounds))
 
         answers, better = answers_to(proposal), improved.result()
-        return better, answers if better.versions == proposal.versions else answers_to(better)
+        if isinstance(better, Conflict) or better.versions == proposal.versions:
+            return better, answers
+        return better, answers_to(better)
 
 
-def _improved(proposal: Proposal, session: Session) -> Proposal:
+def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
     """Ask of each program, and of torch after them, whether it can be newer with those before it kept.
 
-    uv turns to old versions of a program where others of its demands were in the way several times.
+    uv turns to old versions of a program where others of its demands were in the way several times. A mirror that
+    lists torch and nothing that goes with it is a conflict: the programs that it leaves are years old.
     """
     if proposal.project is None:
         return proposal
     versions, project, obstacles = proposal.versions, proposal.project, dict[str, str]()
+    alone = not any(project.pages.get(companion) for companion in COMPANIONS)
     for program in (*proposal.programs, ListedProgram("torch", None, max(proposal.torches))):
         for _ in range(IMPROVEMENTS):
             held = versions.get(program.name)
@@ -224,6 +230,8 @@ def _improved(proposal: Proposal, session: Session) -> Proposal:
                 break
             answer = resolve_versions(project.within(_bound(program.name, ">", versions)), session)
             if isinstance(answer, Conflict):
+                if alone and answer.error.code == UNLISTED:
+                    return answer.against(f"{program.name} {program.newest}")
                 obstacles[program.name] = answer.why
                 break
             versions = answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,25 +27,20 @@ if TYPE_CHECKING:
 AT_ONCE = 32
 
 
+@dataclass
 class PostponedWarnings(SilentReporter):
     """Keeps warnings until it is known whether they are true."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._warnings: list[str] = []
+    reporter: Reporter
+    warnings: list[str] = field(default_factory=list)
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say what was done at once."""
-        self._reporter.step(label, text, seconds)
+        self.reporter.step(label, text, seconds)
 
     def warn(self, text: str) -> None:
         """Keep a warning."""
-        self._warnings.append(text)
-
-    def pass_on(self) -> None:
-        """Say what was kept."""
-        for text in self._warnings:
-            self._reporter.warn(text)
+        self.warnings.append(text)
 
 
 @dataclass(frozen=True)
@@ -64,14 +59,32 @@ class LiveIndex:
         """
         list(self.pages)
         warnings = PostponedWarnings(self.session.reporter)
-        narrowed = [
-            _narrowed(request, self.session, SilentReporter() if position else warnings)
-            for position, request in enumerate(self.requests)
-        ]
+        reporters = [warnings, *[SilentReporter()] * (len(self.requests) - 1)]
+        live = [self._narrowed(*each) for each in zip(self.requests, reporters, strict=True)]
         unreachable = self.reached.result()
         if unreachable is None:
-            warnings.pass_on()
-        return narrowed, unreachable
+            for text in (*warnings.warnings, *dict.fromkeys(map(self._loss, self.requests, live))):
+                if text:
+                    self.session.reporter.warn(text)
+        return live, unreachable
+
+    def _narrowed(self, request: LockRequest, reporter: Reporter) -> LockRequest:
+        from gpuinstall.learned.live import learned_catalog
+
+        session, machine, wanted = self.session, request.machine, request.request
+        sources, client = session.sources, session.client
+        catalog = learned_catalog(request.catalog, machine, wanted, reporter, sources=sources, client=client)
+        return replace(request, catalog=catalog)
+
+    def _loss(self, request: LockRequest, live: LockRequest) -> str | None:
+        """Say what a torch index that does not answer would give."""
+        silent = self.session.client.unreachable(self.session.sources.torch_index)
+        there, here = request.outcome.choice, live.outcome.choice
+        if silent is None or there is None or here is None or there.build.name == here.build.name:
+            return None
+        return (
+            f"until {silent.host} can be reached, the newest torch here is {here.build.name} and not {there.build.name}"
+        )
 
 
 @contextmanager
@@ -105,14 +118,6 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
         error.hint = f"{error.hint}; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
         return None if error.untrusted else error
     return None
-
-
-def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
-    from gpuinstall.learned.live import learned_catalog
-
-    machine, asked = request.machine, request.request
-    found = learned_catalog(request.catalog, machine, asked, reporter, sources=session.sources, client=session.client)
-    return replace(request, catalog=found)
 
 
 def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:

@@ -138,7 +138,7 @@ def parse_versions(requirements: str) -> ResolvedVersions:
     """Read annotated requirements, each with who asked for it on its line."""
     lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
     return {
-        name: (version, tuple(one.strip() for one in via.split(",") if one and "the-request" not in one))
+        name: (version, tuple(who for part in via.split(",") if re.fullmatch(r"[\w.-]+", who := part.strip())))
         for name, version, via in lines
     }
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 """Who logs in at an address that uv names."""
 
+UNLISTED = "family-unlisted"
+"""The code of one of PyTorch's packages that none of its sources has."""
+
 _LINES = 15
 """How many of the build's last lines are kept."""
 
@@ -56,6 +59,11 @@ class Conflict:
     def why(self) -> str:
         """What stands against what."""
         return self.error.why or self.error.message
+
+    def against(self, package: str) -> Conflict:
+        """The same, said to stand against a package."""
+        error, kind = self.error, type(self.error)
+        return Conflict(kind(error.code, f"{package} is out of reach: {error.message}", why=error.why, hint=error.hint))
 
 
 def explain_failure(message: str, unlisted: Collection[str] = ()) -> InstallationError | Conflict:
@@ -109,7 +117,7 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
         package = min(absent)
         error = InstallationError(
-            "family-unlisted",
+            UNLISTED,
             f"{package} is one of PyTorch's packages, and no source of torch has it",
             why=cause,
             hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",

@@ -113,6 +113,8 @@ def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
 
 def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
     listed, known = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
+    if _offered(build, requirement.name, catalog) == frozenset():
+        return f"no source here lists {requirement.name} for {build.backend}"
     if listed and not any(build.platform in _wheels(requirement.name, one, catalog).platforms for one in listed):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
     unseen = [one for one in listed if not known and _wheels(requirement.name, one, catalog).loads_in(build)]

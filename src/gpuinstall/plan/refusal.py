@@ -69,6 +69,9 @@ def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> 
     names = " and ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
     exit_code = NO_SOURCE_ANSWERS if nearest.code == "unreachable" else NO_BUILD_FITS
     reason = Reason(nearest.code, f"no build fits this machine; {nearest.build.name}: {nearest.message}")
+    if nearest.code == "unreachable":
+        silent = f"the index of torch {nearest.build.name} cannot be reached"
+        reason = Reason(nearest.code, f"{silent}, and no other source has a build that fits this machine")
     if nearest.code in rules.driver_reasons:
         exit_code = ONLY_REPAIR_HELPS
         reason = Reason(nearest.code, f"{rules.driver} is too old for every build for {names}: {nearest.message}")
@@ -136,6 +139,8 @@ def _other_side(nearest: Rejection | None, context: PlanContext) -> str:
         return context.rules.driver
     if nearest.code in context.rules.code_reasons:
         return " with ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
+    if nearest.code == "no-companion" and nearest.build.source:
+        return "what the sources list"
     sides = {"glibc-too-old": f"glibc {context.machine.glibc}", "no-python": "the Pythons at hand"}
     return sides.get(nearest.code, f"the catalogue of {context.catalog.date}")
 

@@ -1,0 +1,85 @@
+"""What is said where a source is missing: each of four sources that are, by each of four requests, in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+V100 = ("--gpu", "V100", "--driver", "535.183.01", "--python", "3.12")
+REQUESTS = {"torch": ("torch",), "torchvision": ("torchvision",), "vllm": ("vllm",), "a file": ("-r", "wanted.txt")}
+OLDER = "can be reached, the newest torch here is 2.10.0+cu128 and not 2.14.1+cu126"
+UNREACHABLE = "error: 127.0.0.1"
+NO_TRITON = "error: triton is one of PyTorch's packages, and no source of torch has it"
+NO_TORCHVISION = "no source here lists torchvision for cu132"
+REFUSED = (NO_TRITON, NO_TORCHVISION, NO_TRITON, NO_TORCHVISION)
+TABLE = {
+    "torch index down": (OLDER,) * 4,
+    "default index down": (UNREACHABLE,) * 4,
+    "a mirror with torch alone": REFUSED,
+    "a mirror that lists torch alone": REFUSED,
+}
+STATUS = {OLDER: 0, UNREACHABLE: 4, NO_TRITON: 4, NO_TORCHVISION: 3}
+
+
+@pytest.fixture(params=TABLE)
+def missing(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Workshop]:
+    """A folder with a requirements file, and sources of which one is missing."""
+    for version, requires in {"0.5": ["torch==2.3.1"], "0.20": ["torch==2.13.0", "torchvision"]}.items():
+        make_wheel(stand_in_folder / "simple", "vllm", version, requires=requires)
+    make_wheel(stand_in_folder / "simple", "vllm", "0.11", requires=["torch==2.10.0", "torchvision"])
+    if missing.startswith("a mirror"):
+        for wheel in (stand_in_folder / "whl").rglob("*.whl"):
+            if not wheel.name.startswith("torch-"):
+                wheel.unlink()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "wanted.txt").write_text("torchvision\nnumpy\n", encoding="utf-8")
+    with StandInIndex(stand_in_folder, Habits(flat=missing == "a mirror with torch alone")) as index:
+        variables = index.environment()
+        down = {"torch index down": index.torch, "default index down": index.default}.get(missing)
+        if down:
+            down.close()
+        yield Workshop(tmp_path / "project", tmp_path / "caches", variables)
+
+
+@pytest.mark.parametrize("number", range(len(REQUESTS)), ids=REQUESTS)
+def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: str, number: int) -> None:
+    sentence = TABLE[missing][number]
+    for command in ("plan", "--live"), ("lock",):
+        done = workshop.run(*command, *list(REQUESTS.values())[number], *V100)
+        assert sentence in done.err
+        assert done.status == STATUS[sentence]
+
+
+@pytest.mark.parametrize("missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True)
+def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(workshop: Workshop) -> None:
+    done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
+    assert done.status == 4
+    assert "vllm 0.20 is out of reach: torchvision is one of PyTorch's packages, and no source of torch" in done.err
+    assert workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status == 0
+
+
+@pytest.mark.parametrize("missing", ["nothing"], indirect=True)
+def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_without_torch(workshop: Workshop) -> None:
+    done = workshop.run("lock", "--target", "cu999")
+    assert done.status == 3
+    assert "lists no torch for cu999" in done.err
+    assert "lists no torch:" not in done.err
+
+
+@pytest.mark.parametrize("missing", ["nothing"], indirect=True)
+def test_a_platform_without_builds_for_gpus_can_be_asked_about_a_wheel(workshop: Workshop) -> None:
+    assert workshop.run("catalog", "learn", "vllm", "--platform", "macos-arm64").status == 0

@@ -21,19 +21,17 @@ from gpuinstall.plan.values import Reason
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from packaging.pylock import Package
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
-    from gpuinstall.vendors.protocol import Rules
 
 
 @dataclass(frozen=True)
@@ -91,16 +89,17 @@ def check_locks(
     if missing:
         raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
 
-    apart = _versions_apart(locks)
+    apart = {
+        name: Reason("versions-differ", f"the locks here disagree: {name} {', '.join(versions)}")
+        for name, versions in held_apart(locks).items()
+    }
 
     def reasons(lock: Lock) -> tuple[Reason, ...]:
-        here = (
-            *_misnamed(lock),
-            *_unnamed(lock, declared),
-            *changed_inputs({} if declared.named else lock.requirements_files, folder),
-        )
         return (
-            here
+            (
+                *_unnamed(lock, declared),
+                *changed_inputs({} if declared.named else lock.requirements_files, folder),
+            )
             or stale_here(lock, request, catalog, declared.machines)
             or tuple(reason for name, reason in apart.items() if name in lock.versions)
             or (*_tampered(lock, catalog), *(_stale_there(lock, request, catalog, session) if session else ()))
@@ -113,7 +112,10 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
     if not same_inputs(lock, request):
-        reasons.append(Reason("inputs-changed", _changed(lock, request)))
+        before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
+        now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints))}
+        moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
+        reasons.append(Reason("inputs-changed", f"the request has changed since: {', '.join(moved)}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     judged += [
@@ -121,7 +123,7 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         for machine in machines
         if (machine.os, machine.arch) == (target.os, target.arch)
     ]
-    reasons += [each.reason for each in judged if isinstance(each, Misfit)]
+    reasons += [verdict.reason for verdict in judged if isinstance(verdict, Misfit)]
     return tuple(dict.fromkeys(reasons))
 
 
@@ -150,18 +152,15 @@ def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     target = Target.parse(lock.target)
     yield from faults(lock, target)
     machine = machine_for_target(target)
-    if build := locked_build(lock, machine, catalog):
-        yield from _misdescribed(lock, build, rules_for(machine, catalog, {build.backend.kind}))
-
-
-def _misdescribed(lock: Lock, build: Build, rules: Rules) -> Iterator[Reason]:
-    """Say what a lock tells of its build that is not so."""
-    told = lock.evidence.get("torch"), lock.evidence.get("backend")
-    if told != (str(build.torch), build.backend.tag):
-        yield Reason("evidence", f"it says to hold torch {told[0]} of {told[1]}, and holds {build.name}")
+    build = locked_build(lock, machine, catalog)
+    if build is None:
+        return
+    torch, backend = lock.evidence.get("torch"), lock.evidence.get("backend")
+    if (torch, backend) != (str(build.torch), build.backend.tag):
+        yield Reason("evidence", f"it says to hold torch {torch} of {backend}, and holds {build.name}")
     floors = lock.evidence.get("floors", {})
-    said = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
-    if said != dict(rules.floors(build)):
+    written = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
+    if written != dict(rules_for(machine, catalog, {build.backend.kind}).floors(build)):
         yield Reason("evidence", f"the floors that it tells of are not those of {build.name}")
 
 
@@ -182,14 +181,6 @@ def _is_of(filename: str, package: Package) -> bool:
     except InvalidWheelFilename:
         return False
     return name == canonicalize_name(package.name) and package.version in {None, version}
-
-
-def _changed(lock: Lock, request: Request) -> str:
-    """Say what has come to the request and gone from it since a lock was made."""
-    before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
-    now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints))}
-    moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
-    return f"the request has changed since: {', '.join(moved)}"
 
 
 def _stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
@@ -227,12 +218,12 @@ def _pinned(lock: Lock, requirements: Iterable[str]) -> Iterator[str]:
 
 def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
     """Compare a lock with today's resolution: its packages, their addresses, and the hashes that are known."""
-    found = {package["name"] for package in resolution.document["packages"]}
+    today = resolution.held.keys()
     for name in sorted(resolution.versions.keys() - lock.versions.keys()):
         yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
-    for name in sorted(lock.names - found):
+    for name in sorted(lock.names - today):
         yield Reason("not-asked-for", f"{name} is in it, and nothing that it was made from leads to it")
-    for name in sorted(found & lock.versions.keys()):
+    for name in sorted(today & lock.versions.keys()):
         listed = {file.url for file in resolution.files if file.package == name}
         known = {resolution.hashes.known.get(url) for url in listed} - {None}
         strange = {file.url for file in lock.files if file.package == name} - listed
@@ -242,21 +233,11 @@ def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
             yield Reason("other-address", f"{name} does not come from where its source has it, but from {min(strange)}")
 
 
-def _versions_apart(locks: Sequence[Lock]) -> dict[str, Reason]:
-    """The packages that the locks of a folder hold in different versions although they could have the same."""
-    found = held_apart(locks).items()
-    return {
-        name: Reason("versions-differ", f"the locks here disagree: {name} {', '.join(held)}") for name, held in found
-    }
-
-
 def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
-    if declared.every and lock.name not in {Target.parse(text).filename for text in declared.targets}:
-        yield Reason("no-target", "no target names it any more; gpuinstall lock --prune removes it")
-
-
-def _misnamed(lock: Lock) -> Iterator[Reason]:
+    """Say that a lock's file is not named after a target, or after one that nobody names any more."""
     try:
         Target.parse(lock.target)
     except UsageError as error:
         yield Reason("misnamed", f"its file is not named after what it is for: {error.message}")
+    if declared.every and lock.name not in {Target.parse(text).filename for text in declared.targets}:
+        yield Reason("no-target", "no target names it any more; gpuinstall lock --prune removes it")

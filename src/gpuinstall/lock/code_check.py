@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
@@ -78,15 +79,10 @@ class CodeCheck:
     def exclusions(self) -> list[Exclusion]:
         """Say what has to give way for every package to have code; raise NoBuildError where nothing can."""
         deciding = [fault for fault in self.faults if fault.decides]
-        found = [(fault, self._exclusion(fault)) for fault in deciding]
-        helping = [exclusion for _, exclusion in found if exclusion]
-        if found and not helping:
-            raise NoBuildError(
-                "no-code-in-package",
-                str(deciding[0]),
-                why="no older version of it that is listed runs there either",
-                hint=HINT,
-            )
+        helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault))]
+        if deciding and not helping:
+            why = "no older version of it that is listed runs there either"
+            raise NoBuildError("no-code-in-package", str(deciding[0]), why=why, hint=HINT)
         return helping
 
     def remarks(self) -> list[Reason]:
@@ -95,106 +91,92 @@ class CodeCheck:
 
     @cached_property
     def faults(self) -> list[MissingCode]:
-        """The packages that have GPU code, and none for one of the GPUs."""
-        if not (self._gpus and self._session.code_check and self._may_differ()):
+        """The packages that have GPU code, and none for one of the GPUs.
+
+        Where torch's family alone was asked for, the catalogue answers for it with the build of torch.
+        """
+        learned = self._build.learned is not None
+        if not (self._gpus and self._session.code_check and (learned or not self._requested <= PAIRED)):
             return []
-        wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
+        answered = frozenset[str]() if learned else PAIRED
+        files = (file for file in self._resolution.files if file.package not in answered)
+        wheels = [wheel for file in files if (wheel := _native_wheel(file))]
         return [fault for fault in side_by_side(self._fault, wheels, AT_ONCE) if fault]
 
     @cached_property
-    def _asked(self) -> set[str]:
+    def _requested(self) -> set[str]:
         return {parse_requirement(text).name for text in self._resolution.choice.requirements}
-
-    def _may_differ(self) -> bool:
-        """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
-        return self._build.learned is not None or not self._asked <= PAIRED
-
-    def _suspects(self) -> Iterable[tuple[str, str, str | None]]:
-        answered = set() if self._build.learned else PAIRED
-        for file in self._resolution.files:
-            if file.package not in answered and not load_members().with_torch.fullmatch(file.package):
-                yield file.package, file.url, file.sha256
 
     def _fault(self, wheel: Wheel) -> MissingCode | None:
         try:
             if not self._reader.may_have_code(wheel):
                 return None
-            row = self._row(wheel, self._build.backend)
+            why = self._against(wheel, self._build)
         except InstallationError as error:
             unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
-        why = self._against(row, self._build)
-        decides = wheel.package in self._asked or load_members().names(wheel.package)
+        decides = wheel.package in self._requested or load_members().names(wheel.package)
         return MissingCode(wheel, why, decides) if why else None
 
     def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
 
-    def _against(self, row: LearnedRow, build: Build) -> str | None:
-        """Say why a package does not run beside a build; one without GPU code runs everywhere."""
-        why = misfit(row, build, self._gpus)
-        if why or not row.architectures or self._may_load(row, build):
-            return why
-        rules, _ = self._gpus[0]
-        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), rules)}"
+    def _against(self, wheel: Wheel, build: Build) -> str | None:
+        """Say why a package does not run beside a build; one without GPU code runs everywhere.
 
-    def _may_load(self, row: LearnedRow, build: Build) -> bool:
-        """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
-        if row.toolkit is None or build.toolkit is None:
-            return True
-        brought = (
-            version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
-        )
-        majors = {build.toolkit[0], *(Version(version).major for version in brought)}
-        return row.toolkit[0] in majors
+        The runtime that it is made for comes with torch, or with something else in the lock.
+        """
+        row = self._row(wheel, build.backend)
+        why = misfit(row, build, self._gpus)
+        if why or not row.architectures or row.toolkit is None or build.toolkit is None:
+            return why
+        runtime, versions = load_members().runtime, self._resolution.versions.items()
+        brought = {Version(version).major for name, version in versions if runtime.fullmatch(name)}
+        if row.toolkit[0] in {build.toolkit[0], *brought}:
+            return None
+        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), self._gpus[0][0])}"
 
     def _exclusion(self, fault: MissingCode) -> Exclusion | None:
         """Prefer another build of the same torch, beside which the package runs, to an older package; None: neither."""
-        package = fault.wheel.package
-        for build in self._other_builds():
-            if not self._against(self._row(fault.wheel, build.backend), build):
-                said = Reason(
-                    "other-backend-for-code", f"{fault} beside {self._build.backend}; {build.backend} serves it"
-                )
-                return Exclusion(said, build=self._build)
+        for build in (found.build for found in self._resolution.plan.rejected if found.code == "less-preferred"):
+            if not self._against(fault.wheel, build):
+                message = f"{fault} beside {self._build.backend}; {build.backend} serves it"
+                return Exclusion(Reason("other-backend-for-code", message), build=self._build)
         older = self._older(fault)
         if older is None:
             return None
-        said = Reason("older-for-code", f"{fault}; {package} {older} is the newest that does")
-        return Exclusion(said, constraint=f"{package}<={older}")
+        package = fault.wheel.package
+        message = f"{fault}; {package} {older} is the newest that does"
+        return Exclusion(Reason("older-for-code", message), constraint=f"{package}<={older}")
 
-    def _other_builds(self) -> list[Build]:
-        """The builds of the same torch that fit too."""
-        rejected = self._resolution.plan.rejected
-        return [rejection.build for rejection in rejected if rejection.code == "less-preferred"]
-
-    def _older(self, fault: MissingCode) -> str | None:
+    def _older(self, fault: MissingCode) -> Version | None:
         """Find the newest older version that is not too new: it runs, or would beside an older toolkit of torch.
 
         Whoever drops a GPU or a toolkit is taken not to take it up again.
         """
-        wheels = self._older_wheels(fault)
-        first = bisect_left(wheels, True, key=lambda wheel: not self._is_too_new(self._row(wheel, self._build.backend)))
+        wheels, build = self._older_wheels(fault), self._build
+
+        def is_too_old(wheel: Wheel) -> bool:
+            """Say whether a version is older than one of the GPUs."""
+            row = self._row(wheel, build.backend)
+            made = as_build(row, build)
+            return any(rules.predates(made, gpu) for rules, gpu in without_code(row, build, self._gpus))
+
+        def is_of_older_toolkit(wheel: Wheel) -> bool:
+            toolkit = self._row(wheel, build.backend).toolkit
+            return toolkit is not None and build.toolkit is not None and toolkit[0] < build.toolkit[0]
+
+        def has_moved_on(wheel: Wheel) -> bool:
+            too_old = is_of_older_toolkit(wheel) or is_too_old(wheel)
+            return not too_old and self._against(wheel, build) is not None
+
+        first = bisect_left(wheels, True, key=lambda wheel: not has_moved_on(wheel))
         if first == len(wheels):
             return None
-        row = self._row(wheels[first], self._build.backend)
-        may_run = self._is_of_older_toolkit(row) and not self._predates(row)
-        return str(wheels[first].version) if may_run or not self._against(row, self._build) else None
-
-    def _is_too_new(self, row: LearnedRow) -> bool:
-        """Say whether a version does not run because it has moved on."""
-        too_old = self._is_of_older_toolkit(row) or self._predates(row)
-        return not too_old and self._against(row, self._build) is not None
-
-    def _is_of_older_toolkit(self, row: LearnedRow) -> bool:
-        toolkit = self._build.toolkit
-        return row.toolkit is not None and toolkit is not None and row.toolkit[0] < toolkit[0]
-
-    def _predates(self, row: LearnedRow) -> bool:
-        """Say whether a version is older than one of the GPUs."""
-        made = as_build(row, self._build)
-        return any(rules.predates(made, gpu) for rules, gpu in without_code(row, self._build, self._gpus))
+        wheel = wheels[first]
+        may_run = is_of_older_toolkit(wheel) and not is_too_old(wheel)
+        return wheel.version if may_run or not self._against(wheel, build) else None
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""
@@ -223,13 +205,12 @@ def _gpus_to_serve(resolution: Resolution) -> Iterator[tuple[Rules, Gpu]]:
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
-def _wheel(file: tuple[str, str, str | None]) -> Wheel | None:
-    """The wheel that a resolved file is, where it is for one platform."""
-    package, url, sha256 = file
-    name = url.rpartition("/")[2].replace("%2B", "+")
+def _native_wheel(file: LockedFile) -> Wheel | None:
+    """The wheel that a resolved file is, where it is for one platform, and not a library that torch brings."""
     try:
-        _, version, _, tags = parse_wheel_filename(name)
+        _, version, _, tags = parse_wheel_filename(file.name)
     except InvalidWheelFilename:
         return None
-    pure = all(tag.platform == "any" for tag in tags)
-    return None if pure else Wheel(package, version, name, url, tags, sha256)
+    if load_members().with_torch.fullmatch(file.package) or all(tag.platform == "any" for tag in tags):
+        return None
+    return Wheel(file.package, version, file.name, file.url, tags, file.sha256)

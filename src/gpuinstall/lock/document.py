@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -26,65 +25,30 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@dataclass(frozen=True)
-class LockEvidence:
-    """What the lock was made from and for. By the standard it may not steer an installation.
-
-    ``files`` say what each requirements file among its inputs asked for, by its path from the lock's folder;
-    ``revision`` how often the folder's request had changed by then; ``unhashed`` are the packages that come from
-    folders and repositories, as somebody asked; ``apart`` those that could not have the version of the other targets.
-    """
-
-    inputs: tuple[str, ...]
-    torch: str
-    backend: str
-    catalogue: str
-    asked: str | None = None
-    architectures: tuple[str, ...] = ()
-    floors: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    revision: int = 0
-    constraints: tuple[str, ...] = ()
-    unhashed: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it for ``[tool.gpuinstall]``."""
-        written: dict[str, Any] = {
-            "inputs": list(self.inputs),
-            "inputs-digest": digest(self.inputs),
-            "torch": self.torch,
-            "backend": self.backend,
-            "catalogue": self.catalogue,
-        }
-        written |= {"constraints": list(self.constraints)} if self.constraints else {}
-        written |= {"unhashed": list(self.unhashed)} if self.unhashed else {}
-        written |= {"asked": self.asked} if self.asked else {}
-        written |= {"architectures": list(self.architectures)} if self.architectures else {}
-        written |= {"floors": dict(self.floors)} if self.floors else {}
-        written |= {"apart": list(self.apart)} if self.apart else {}
-        written |= {"request-revision": self.revision} if self.revision else {}
-        return written | ({"requirements-files": dict(self.files)} if self.files else {})
-
-
 def build_locks(
     resolutions: Sequence[Resolution],
     requests: Sequence[Request],
     session: Session,
-    asked: FolderRequest | None = None,
+    recorded: FolderRequest | None = None,
     folder: Path | None = None,
     *,
     also: Mapping[LockedFile, int | None] | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
 
-    ``asked`` says which files the requests were read from; ``folder`` is where the locks will lie (the working folder),
-    from which paths in them begin; ``also`` are further files to fetch at the same time, if any are, with their sizes.
+    ``recorded`` says which files the requests were read from; ``folder`` is where the locks will lie (the working
+    folder), from which paths in them begin; ``also`` are further files to fetch at the same time, if any are, with
+    their sizes.
     """
     folder = folder or Path.cwd()
-    unhashed = reduce(or_, (resolution.hashes for resolution in resolutions))
-    hashes = fetch_missing(unhashed, session, also or {})
-    return [_build(*each, hashes, asked or FolderRequest(), folder) for each in zip(resolutions, requests, strict=True)]
+    hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session, also or {})
+    locks = []
+    for resolution, request in zip(resolutions, requests, strict=True):
+        target, python = resolution.target, resolution.choice.python
+        evidence = evidence_of(resolution, request, recorded or FolderRequest())
+        made = document(resolution.document, hashes, target, python, evidence, folder=folder)
+        locks.append(parse(target.filename, render(made)))
+    return locks
 
 
 def document(
@@ -92,7 +56,7 @@ def document(
     hashes: Mapping[str, str],
     target: Target,
     python: str,
-    evidence: LockEvidence,
+    evidence: Mapping[str, Any],
     *,
     folder: Path = Path(),
 ) -> dict[str, Any]:
@@ -104,40 +68,38 @@ def document(
             "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
             "packages": [_package(package, hashes, folder) for package in resolved.get("packages", ())],
-            "tool": {"gpuinstall": evidence.to_dict()},
+            "tool": {"gpuinstall": evidence},
         }
     )
 
 
-def evidence(resolution: Resolution, request: Request) -> LockEvidence:
-    """What a lock says of its making: inputs, build, architectures, floors."""
+def evidence_of(resolution: Resolution, request: Request, recorded: FolderRequest) -> dict[str, Any]:
+    """What a lock says of its making: by the standard it may not steer an installation.
+
+    Its inputs and what the folder's requirements files asked for, the build with its architectures and floors, the
+    packages that no hash pins, and those that could not have the version of the other targets.
+    """
     build, wanted, target = resolution.choice.build, resolution.request, resolution.target
     rules = rules_for(wanted.machine, wanted.catalog, {build.backend.kind})
-    return LockEvidence(
-        inputs=spelled(request.requirements),
-        torch=str(build.torch),
-        backend=build.backend.tag,
-        catalogue=wanted.catalog.date,
-        asked=request.backend if wanted.builds_here or not request.is_for_gpus else None,
-        architectures=build.code,
-        constraints=plain(request.constraints),
-        floors={**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
-    )
-
-
-def _build(
-    resolution: Resolution, request: Request, hashes: Mapping[str, str], asked: FolderRequest, folder: Path
-) -> Lock:
-    unhashed = tuple(each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys())
-    made_from = replace(
-        evidence(resolution, request),
-        files=asked.files,
-        revision=asked.revision,
-        unhashed=unhashed,
-        apart=tuple(sorted(resolution.apart)),
-    )
-    made = document(resolution.document, hashes, resolution.target, resolution.choice.python, made_from, folder=folder)
-    return parse(resolution.target.filename, render(made))
+    inputs = spelled(request.requirements)
+    optional = {
+        "constraints": list(plain(request.constraints)),
+        "unhashed": [each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys()],
+        "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,
+        "architectures": list(build.code),
+        "floors": {**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
+        "apart": sorted(resolution.apart),
+        "request-revision": recorded.revision,
+        "requirements-files": dict(recorded.files),
+    }
+    return {
+        "inputs": list(inputs),
+        "inputs-digest": digest(inputs),
+        "torch": str(build.torch),
+        "backend": build.backend.tag,
+        "catalogue": wanted.catalog.date,
+        **{key: value for key, value in optional.items() if value},
+    }
 
 
 def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:

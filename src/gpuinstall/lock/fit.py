@@ -79,7 +79,9 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
         return Misfit(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
     alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
-    if isinstance(plan, Plan) and not _is_idle(plan):
+    # A build for GPUs does not serve a machine without any, unless it is the default index's, which may have no other.
+    idle = plan.status == "cpu" and build.backend != CPU and build.source != DEFAULT_INDEX
+    if isinstance(plan, Plan) and not idle:
         return Fit(lock, plan)
     return Misfit(lock, _why_not(plan, build, machine, catalog))
 
@@ -109,7 +111,12 @@ def read_locks(folder: Path) -> list[Lock]:
 
 def best(judged: Iterable[Fit | Misfit]) -> Fit | None:
     """Of the locks that run, the one with the newest torch and then the newest toolkit; without a GPU a CPU build."""
-    return max((each for each in judged if isinstance(each, Fit)), key=_preference, default=None)
+
+    def preference(fit: Fit) -> tuple[bool, Version, tuple[int, int]]:
+        build = fit.choice.build
+        return fit.plan.status != "cpu" or build.backend == CPU, build.torch, build.toolkit or (0, 0)
+
+    return max((verdict for verdict in judged if isinstance(verdict, Fit)), key=preference, default=None)
 
 
 def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
@@ -129,9 +136,11 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
 
 def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """The files with an address that the standard's own selection takes on ``machine``."""
-    entries = _select(lock, python, machine)
-    files = (entry for entry in entries if getattr(entry[1], "url", None) and getattr(entry[1], "hashes", None))
-    return tuple(LockedFile(package.name, entry.url, entry.hashes.get("sha256")) for package, entry in files)
+    return tuple(
+        LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
+        for package, entry in _select(lock, python, machine)
+        if getattr(entry, "url", None) and getattr(entry, "hashes", None)
+    )
 
 
 def same_inputs(lock: Lock, request: Request) -> bool:
@@ -143,8 +152,8 @@ def same_inputs(lock: Lock, request: Request) -> bool:
 def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
     """The packages that their own markers keep out of every environment that a lock is for; ``python`` is ``X.Y``."""
     environment = target.environment(python)
-    marked = ((package.name, package.marker) for package in lock.pylock.packages if package.marker)
-    return tuple(name for name, marker in marked if not _marker_holds(marker, environment))
+    packages = (package for package in lock.pylock.packages if package.marker)
+    return tuple(package.name for package in packages if package.marker and _marker_fails(package.marker, environment))
 
 
 def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Catalog) -> Reason:
@@ -175,14 +184,14 @@ def _not_pinned(lock: Lock) -> Reason | None:
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    built = [one.name for one in lock.pylock.packages if one.name in catalog.family and not _is_wheel(one)]
+    built = [package.name for package in lock.pylock.packages if package.name in catalog.family and _is_built(package)]
     message = f"{' and '.join(built)} would not come from a wheel, which nothing of PyTorch is taken without"
     return Reason("wrong-source", message) if built else None
 
 
-def _is_wheel(package: Package) -> bool:
+def _is_built(package: Package) -> bool:
     place = (package.archive.url or package.archive.path or "") if package.archive else ""
-    return bool(package.wheels) or place.partition("#")[0].endswith(".whl")
+    return not (package.wheels or place.partition("#")[0].endswith(".whl"))
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
@@ -190,7 +199,7 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
     if not python:
         return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
-    markers, here = lock.pylock.environments or (), _target_of(machine).environment(_full(python, machine))
+    markers, here = lock.pylock.environments or (), _markers_of(machine, python)
     if markers and not any(marker.evaluate(here) for marker in markers):
         return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
@@ -201,13 +210,18 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
 
 
 def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Reason | None:
-    environment = _target_of(machine).environment(_full(python, machine))
-    wanted = [asked for asked in map(parse_requirement, request.requirements) if _applies(asked, environment)]
-    left_out = uninstalled(lock, _target_of(machine), python)
-    missing = [asked.text for asked in wanted if not _holds(lock, asked) or asked.name in left_out]
+    here, left_out = _markers_of(machine, python), uninstalled(lock, _target_of(machine), python)
+    missing = [
+        requirement.text
+        for requirement in map(parse_requirement, request.requirements)
+        if requirement.marker is None or requirement.marker.evaluate(here)
+        if requirement.name in left_out or not _holds(lock, requirement)
+    ]
     missing += [f"{name} (its marker never holds)" for name in left_out if lock.evidence]
-    allowed = map(parse_requirement, request.constraints)
-    missing += [f"{constraint.text} (a constraint)" for constraint in allowed if _breaks(lock, constraint)]
+    for constraint in map(parse_requirement, request.constraints):
+        version = lock.versions.get(constraint.name)
+        if version and constraint.specifier and not constraint.specifier.contains(version):
+            missing.append(f"{constraint.text} (a constraint)")
     return Reason(OTHER_REQUEST, f"it does not hold {', '.join(missing)}") if missing else None
 
 
@@ -216,20 +230,15 @@ def _target_of(machine: Machine) -> Target:
     return Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
 
 
-def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:
-    target = _target_of(machine)
-    environment = cast("Environment", target.environment(_full(python, machine)))
-    return list(lock.pylock.select(environment=environment, tags=target.tags(python)))
-
-
-def _full(python: str, machine: Machine) -> str:
-    """The patch release of ``X.Y`` on a machine, the newest there can be where it is not known."""
+def _markers_of(machine: Machine, python: str) -> dict[str, str]:
+    """The values of a machine's markers for ``X.Y``: its patch release there, or the newest that there can be."""
     here = (version for version in reversed(machine.pythons or ()) if version.startswith(f"{python}."))
-    return next(here, f"{python}.99")
+    return _target_of(machine).environment(next(here, f"{python}.99"))
 
 
-def _applies(requirement: Asked, environment: dict[str, str]) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate(environment)
+def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, Any]]:
+    environment = cast("Environment", _markers_of(machine, python))
+    return list(lock.pylock.select(environment=environment, tags=_target_of(machine).tags(python)))
 
 
 def _holds(lock: Lock, requirement: Asked) -> bool:
@@ -242,24 +251,8 @@ def _holds(lock: Lock, requirement: Asked) -> bool:
     return requirement.specifier is None or requirement.specifier.contains(version, prereleases=True)
 
 
-def _marker_holds(marker: Marker, environment: dict[str, Any]) -> bool:
+def _marker_fails(marker: Marker, environment: dict[str, Any]) -> bool:
     try:
-        return marker.evaluate(environment)
+        return not marker.evaluate(environment)
     except (ValueError, KeyError):  # a marker of names that no environment has
-        return False
-
-
-def _breaks(lock: Lock, constraint: Asked) -> bool:
-    version = lock.versions.get(constraint.name)
-    return not (version is None or constraint.specifier is None or constraint.specifier.contains(version))
-
-
-def _is_idle(plan: Plan) -> bool:
-    """Say whether a build for GPUs would serve a machine without any; the default index may have no other."""
-    build = plan.choice.build
-    return plan.status == "cpu" and build.backend != CPU and build.source != DEFAULT_INDEX
-
-
-def _preference(fit: Fit) -> tuple[bool, Version, tuple[int, int]]:
-    build = fit.choice.build
-    return fit.plan.status != "cpu" or build.backend == CPU, build.torch, build.toolkit or (0, 0)
+        return True

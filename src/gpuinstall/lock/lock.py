@@ -70,8 +70,7 @@ class Lock:
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        found = {package.name: _version(package) for package in self.pylock.packages}
-        return {name: version for name, version in found.items() if version}
+        return {package.name: version for package in self.pylock.packages if (version := _version(package))}
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """The versions of those of ``names``, canonical ones, that it holds, in order."""
@@ -140,8 +139,7 @@ class Lock:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The requirements that it was made from, where it says so."""
-        said = self.evidence.get("inputs")
-        return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
+        return tuple(filter(is_requirement, self._said("inputs")))
 
     @property
     def asked(self) -> frozenset[str]:
@@ -151,39 +149,41 @@ class Lock:
     @property
     def asked_backend(self) -> str | None:
         """The backend that was asked for by name, where one was."""
-        said = self.evidence.get("asked")
-        return said if isinstance(said, str) else None
+        backend = self.evidence.get("asked")
+        return backend if isinstance(backend, str) else None
 
     @property
     def meant_unhashed(self) -> frozenset[str]:
         """The packages that it was made to take from folders and repositories."""
-        said = self.evidence.get("unhashed")
-        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+        return frozenset(self._said("unhashed"))
 
     @property
     def apart(self) -> frozenset[str]:
         """The packages that could not have the version that the other locks of the folder have."""
-        said = self.evidence.get("apart")
-        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+        return frozenset(self._said("apart"))
 
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints that it was made within, where it says so."""
-        said = self.evidence.get("constraints")
-        return tuple(text for text in said if is_requirement(text)) if isinstance(said, list) else ()
+        return tuple(filter(is_requirement, self._said("constraints")))
+
+    def _said(self, key: str) -> list[str]:
+        """A list of its evidence; nothing where somebody wrote something else there."""
+        values = self.evidence.get(key)
+        return list(map(str, values)) if isinstance(values, list) else []
 
     @property
     def requirements_files(self) -> dict[str, tuple[str, ...]]:
         """What each file that it was made from asked for then, by the file's path from its folder."""
-        said = self.evidence.get("requirements-files")
-        files = said if isinstance(said, dict) else {}
-        return {name: tuple(map(str, lines)) for name, lines in files.items() if isinstance(lines, list)}
+        files = self.evidence.get("requirements-files")
+        items = files.items() if isinstance(files, dict) else ()
+        return {name: tuple(map(str, lines)) for name, lines in items if isinstance(lines, list)}
 
     @property
     def revision(self) -> int:
         """How often the request of its folder had changed when it was made."""
-        said = self.evidence.get("request-revision")
-        return said if isinstance(said, int) else 0
+        revision = self.evidence.get("request-revision")
+        return revision if isinstance(revision, int) else 0
 
     def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
         """The same, said to be made from other requirements files; a broken seal stays broken."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU, Backend, known_backend
 from gpuinstall.errors import UsageError
+from gpuinstall.plan.requirement import marker_environment
 from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 _FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
-_SYS_PLATFORM = {"linux": "linux", "windows": "win32", "macos": "darwin"}
-_MACHINE = {("windows", "x86_64"): "AMD64", ("windows", "arm64"): "ARM64"}
 
 # The platforms of uv (--python-platform).
 _UV = {
@@ -69,11 +68,9 @@ class Target:
     @property
     def marker(self) -> str:
         """The environments that its lock may be installed in, as a marker."""
-        machine = _MACHINE.get((self.os, self.arch), self.arch)
-        return (
-            f"sys_platform == '{_SYS_PLATFORM[self.os]}' and platform_machine == '{machine}' "
-            "and implementation_name == 'cpython'"
-        )
+        values = self.environment("3.12")
+        names = "sys_platform", "platform_machine", "implementation_name"
+        return " and ".join(f"{name} == '{values[name]}'" for name in names)
 
     @property
     def uv_platform(self) -> str:
@@ -92,20 +89,7 @@ class Target:
 
     def environment(self, python: str) -> dict[str, str]:
         """The values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
-        full = python if python.count(".") > 1 else f"{python}.0"
-        return {
-            "implementation_name": "cpython",
-            "implementation_version": full,
-            "os_name": "nt" if self.os == "windows" else "posix",
-            "platform_machine": _MACHINE.get((self.os, self.arch), self.arch),
-            "platform_python_implementation": "CPython",
-            "platform_release": "",
-            "platform_system": {"linux": "Linux", "windows": "Windows"}.get(self.os, "Darwin"),
-            "platform_version": "",
-            "python_full_version": full,
-            "python_version": ".".join(full.split(".")[:2]),
-            "sys_platform": _SYS_PLATFORM[self.os],
-        }
+        return marker_environment(self.os, self.arch, python)
 
     def tags(self, python: str) -> list[Tag]:
         """The wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""

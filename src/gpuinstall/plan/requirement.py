@@ -28,7 +28,6 @@ _PROCESSORS = {
     ("windows", "aarch64"): "ARM64",
     ("windows", "arm64"): "ARM64",
 }
-_CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 
 _REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
 """Whose repositories are not called as their packages are."""
@@ -116,17 +115,23 @@ def normalised(name: str) -> str:
 
 def marker_holds(marker: Marker, machine: Machine, python: str, extra: str = "") -> bool:
     """Say whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
-    processor = _PROCESSORS.get((machine.os, machine.arch), machine.arch)
-    version = python.removesuffix("t")
-    values = {
-        **_CPYTHON,
-        **_SYSTEMS[machine.os],
-        "platform_machine": processor,
-        "python_version": version,
-        "python_full_version": f"{version}.0",
-        "extra": extra,
+    return marker.evaluate({**marker_environment(machine.os, machine.arch, python.removesuffix("t")), "extra": extra})
+
+
+def marker_environment(os: str, arch: str, python: str) -> dict[str, str]:
+    """The values of the markers of a system, this one or another, for CPython ``X.Y`` or ``X.Y.Z``."""
+    full = python if python.count(".") > 1 else f"{python}.0"
+    return {
+        **_SYSTEMS[os],
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "platform_machine": _PROCESSORS.get((os, arch), arch),
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": ".".join(full.split(".")[:2]),
     }
-    return marker.evaluate(values)
 
 
 def _named(text: str) -> Asked:

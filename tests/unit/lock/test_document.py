@@ -6,14 +6,21 @@ import pytest
 import tomli
 
 from gpuinstall.errors import InternalError
-from gpuinstall.lock.document import LockEvidence, document
+from gpuinstall.lock.document import document, evidence_of
+from gpuinstall.lock.fetch import Hashes
+from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import parse, render, unknown_hash
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.target import Target
+from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
+from tests.frozen import frozen_catalog
 
 HASH = "1" * 64
 NUMPY = "https://index.example/numpy-2.3.4-cp312-cp312-manylinux_2_28_x86_64.whl"
 TORCH = "https://index.example/whl/cu126/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
-EVIDENCE = LockEvidence(("torch",), "2.14.1", "cu126", "2026-11-20")
+EVIDENCE = {"inputs": ["torch"], "torch": "2.14.1", "backend": "cu126", "catalogue": "2026-11-20"}
 
 
 def resolved() -> dict[str, Any]:
@@ -75,8 +82,15 @@ def test_a_file_without_a_hash_is_never_written() -> None:
 
 
 def test_evidence_says_what_was_asked_and_the_floors() -> None:
-    told = LockEvidence(("torch",), "2.14.1", "cpu", "2026-11-20", "cpu", ("sm_80",), {"driver": "525.60.13"}).to_dict()
-    assert told["asked"] == "cpu"
-    assert told["architectures"] == ["sm_80"]
-    assert told["floors"] == {"driver": "525.60.13"}
-    assert "asked" not in EVIDENCE.to_dict()
+    catalog, machine = frozen_catalog(), machine_in_words(("RTX 4090",), "535.183.01", None, None)
+
+    def evidence(request: Request) -> dict[str, Any]:
+        wanted = LockRequest(machine, request, catalog)
+        made = Resolution(wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {}))
+        return evidence_of(made, request, FolderRequest())
+
+    named = evidence(Request(("torch==2.14.1",), backend="cu126"))
+    assert (named["asked"], named["torch"], named["inputs"]) == ("cu126", "2.14.1", ["torch==2.14.1"])
+    assert "sm_80" in named["architectures"]
+    assert named["floors"].keys() >= {"driver", "glibc"}
+    assert "asked" not in evidence(Request())

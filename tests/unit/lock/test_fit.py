@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.lock.document import LockEvidence, document
+from gpuinstall.lock.document import document
 from gpuinstall.lock.fit import Fit, Misfit, best, fit
 from gpuinstall.lock.lock import Lock, parse, render
 from gpuinstall.lock.target import Target
@@ -22,7 +22,7 @@ def locked(version: str, target: Target, python: str = "3.12") -> Lock:
     wheel = f"torch-{version.replace('+', '%2B')}-{cp}-{cp}-{TAGS[target.os]}.whl"
     url = f"https://index.example/{wheel}"
     resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
-    evidence = LockEvidence(("torch",), version, target.backend, "2026-11-20")
+    evidence = {"inputs": ["torch"], "torch": version, "backend": target.backend}
     return parse(target.filename, render(document(resolved, {url: "1" * 64}, target, python, evidence)))
 
 

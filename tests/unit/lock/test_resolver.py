@@ -73,7 +73,8 @@ def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_
 
 def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
     text = (
-        "numpy==2.3.4    # via -c constraints.txt, vllm\ntorch==2.9.1+cu126    # via the-request (pyproject.toml), vllm, xformers\n"
+        "numpy==2.3.4    # via -c constraints.txt, vllm\n"
+        "torch==2.9.1+cu126    # via the-request (pyproject.toml), vllm, xformers\n"
         "vllm==0.9.1\nmine @ file:///mine  # via the-request (pyproject.toml)\n"
     )
     assert parse_versions(text) == {

@@ -23,7 +23,7 @@ from bench.row import Row, in_seconds, milliseconds
 from bench.start import MACHINE
 from gpuinstall import load_catalog
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.asked import Place, learn
+from gpuinstall.learned.newest import Place, learn
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import LearnedStore
 from gpuinstall.reporter import SilentReporter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpuinstall import Request, choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.asked import Place, learn
+from gpuinstall.learned.newest import Place, learn
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import misfit
 from gpuinstall.learned.store import learned_store

@@ -21,7 +21,7 @@ from packaging.version import Version
 from gpuinstall import load_catalog
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.asked import Place, learn
+from gpuinstall.learned.newest import Place, learn
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.reporter import SilentReporter

@@ -108,7 +108,7 @@ def learned(
     offline: bool,
 ) -> Outcome:
     """Learn builds."""
-    from gpuinstall.learned.asked import Place, learn
+    from gpuinstall.learned.newest import Place, learn
 
     catalog = load_catalog()
     place = Place(*_parsed(platform), known_backend(backend))

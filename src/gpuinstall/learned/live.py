@@ -62,7 +62,8 @@ def learned_catalog(
     The newest torch is read first, and no other once a build fits; nothing is read for what is known. Raise
     InstallationError where a source refuses us or talks nonsense.
     """
-    catalog = _served(catalog, machine, request)
+    backend = known_backend(request.backend)
+    catalog = catalog.serving(vendor_for(machine, {backend.kind} if backend else ()).kind)
     shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None or build.absent))
     live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
     reader = Reader(sources, client, store or learned_store(), reporter)
@@ -118,40 +119,36 @@ def _learned(build: Build, row: LearnedRow) -> Build:
     )
 
 
-def _served(catalog: Catalog, machine: Machine, request: Request) -> Catalog:
-    """The catalogue with the builds for the maker that is served."""
-    asked = known_backend(request.backend)
-    return catalog.serving(vendor_for(machine, {asked.kind} if asked else ()).kind)
-
-
 def _with_companions(
-    catalog: Catalog, torches: Iterable[Version], asked: Collection[str], *, sources: Sources, client: Client
+    catalog: Catalog, torches: Iterable[Version], named: Collection[str], *, sources: Sources, client: Client
 ) -> Catalog:
-    """Add the releases of torch that only a listing knows, with those companions ``asked`` for that demand them.
+    """Add the releases of torch that only a listing knows, with those companions ``named`` that demand them.
 
     One whose companions do not say what they demand is left to the resolution.
     """
     releases, companions = dict(catalog.releases), dict(catalog.companions)
-    for torch in torches if asked else ():
+    for torch in torches if named else ():
         builds = [build for build in catalog.builds if build.torch == torch]
-        found = {name: _demanding(torch, _listed(name, builds, sources, client), catalog, client) for name in asked}
-        told = {name: versions for name, versions in found.items() if versions is not None}
-        if torch not in releases and told.keys() == found.keys():
-            releases[torch] = Release(torch, "", tuple(told.get("torchvision", ())), tuple(told.get("torchaudio", ())))
-            new = {(name, version): one for name, versions in told.items() for version, one in versions.items()}
-            companions = new | companions
+        demanding = {name: _demanding(torch, _listed(name, builds, sources, client), catalog, client) for name in named}
+        if torch in releases or None in demanding.values():
+            continue
+        pairs = {name: tuple(versions or ()) for name, versions in demanding.items()}
+        releases[torch] = Release(torch, "", pairs.get("torchvision", ()), pairs.get("torchaudio", ()))
+        for name, versions in demanding.items():
+            for version, companion in (versions or {}).items():
+                companions.setdefault((name, version), companion)
     return replace(catalog, releases=releases, companions=companions)
 
 
 def _listed(name: str, builds: Iterable[Build], sources: Sources, client: Client) -> list[Wheel]:
     """The wheels of a companion where those builds come from, for their platform."""
-    found: dict[Wheel, None] = {}
+    listed: dict[Wheel, None] = {}
     for build in builds:
         by_default = build.source == DEFAULT_INDEX
         wheels = default_wheels(sources, client, name) if by_default else ()
         wheels = wheels or family_wheels(sources, client, build.backend.tag, name)
-        found |= dict.fromkeys(wheel for wheel in wheels if (build.os, build.arch) in platforms(wheel.tags))
-    return list(found)
+        listed |= dict.fromkeys(wheel for wheel in wheels if (build.os, build.arch) in platforms(wheel.tags))
+    return list(listed)
 
 
 def _demanding(torch: Version, wheels: Iterable[Wheel], catalog: Catalog, client: Client) -> Versions | None:
@@ -160,24 +157,27 @@ def _demanding(torch: Version, wheels: Iterable[Wheel], catalog: Catalog, client
     for wheel in wheels:
         if not wheel.version.is_prerelease:
             by_version.setdefault(Version(wheel.version.public), []).append(wheel)
-    found: Versions = {}
+    companions: Versions = {}
     for version in sorted(by_version, reverse=True)[:TRIED]:
         same = by_version[version]
         demands = _demands(same[0], client)
         if demands is None:
             return None
-        known = (same[0].package, str(version)) in catalog.companions
-        if any(_is_for(demand, torch) for demand in demands) or (known and not demands):
-            found[str(version)] = _companion(same)
-    return found
+        catalogued = (same[0].package, str(version)) in catalog.companions
+        if any(_is_for(demand, torch) for demand in demands) or (catalogued and not demands):
+            pythons = {python(wheel.tags) for wheel in same}
+            places = frozenset(f"{os}_{arch}" for wheel in same for os, arch in platforms(wheel.tags))
+            every = None if None in pythons else frozenset(filter(None, pythons))
+            companions[str(version)] = Companion(places, every)
+    return companions
 
 
 def _demands(wheel: Wheel, client: Client) -> list[str] | None:
     """What a wheel says of torch; None where nobody can be asked."""
     with suppress(InstallationError):
         if page := client.page(f"{wheel.url}.metadata"):
-            told = Parser().parsestr(page.text).get_all("Requires-Dist", ())
-            return [text for text in told if re.match(r"torch\b(?!-)", text)]
+            requires = Parser().parsestr(page.text).get_all("Requires-Dist", ())
+            return [text for text in requires if re.match(r"torch\b(?!-)", text)]
     return None
 
 
@@ -185,9 +185,3 @@ def _is_for(demand: str, torch: Version) -> bool:
     with suppress(InvalidRequirement):
         return Requirement(demand).specifier.contains(torch, prereleases=True)
     return False
-
-
-def _companion(wheels: Iterable[Wheel]) -> Companion:
-    pythons = {python(wheel.tags) for wheel in wheels}
-    places = {f"{os}_{arch}" for wheel in wheels for os, arch in platforms(wheel.tags)}
-    return Companion(frozenset(places), None if None in pythons else frozenset(filter(None, pythons)))

@@ -86,12 +86,12 @@ def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
 
 def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
     """The names of locks of ours that were made for another request than ``lock``, or hold other versions than it."""
-    asked = plain(lock.inputs), plain(lock.constraints)
-    return [
-        other.name
-        for other in others
-        if other.evidence and ((plain(other.inputs), plain(other.constraints)) != asked or held_apart([lock, other]))
-    ]
+
+    def request_of(lock: Lock) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return plain(lock.inputs), plain(lock.constraints)
+
+    ours = [other for other in others if other.evidence]
+    return [other.name for other in ours if request_of(other) != request_of(lock) or held_apart([lock, other])]
 
 
 def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:

@@ -13,7 +13,7 @@ from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import agree_on_torch, common_torches
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan import Plan, Refusal
+from gpuinstall.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +30,12 @@ def cover(requests: Sequence[LockRequest]) -> Served:
 
     Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
     """
-    for one in requests:
-        if isinstance(one.outcome, Refusal):
-            raise one.outcome.error(one.machine)
+    alone = [request.choice for request in requests]
     for torch in common_torches(requests):
-        pinned = [one.with_torch(str(torch)) for one in requests]
+        pinned = [request.with_torch(str(torch)) for request in requests]
         served = _served(pinned)
-        if set().union(*served.values()) == set(range(len(requests))):
-            fewest = _fewest(served, [_favourite(one) for one in pinned], len(requests))
+        if set().union(*served.values()) == set(range(len(alone))):
+            fewest = _fewest(served, [_favourite(request) for request in pinned], len(alone))
             return {target: served[target] for target in fewest}
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
 
@@ -50,8 +48,8 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     served = cover(requests)
     if not names_programs(requests[0].request.requirements):
         return served
-    with ask_live_index(requests, session) as index:
-        live, unreachable = index.read()
+    with ask_live_index(requests, session) as answers:
+        live, unreachable = answers()
     if unreachable:
         return served
     torch = torch_of_programs(agree_on_torch(live), session)

@@ -48,9 +48,9 @@ class FolderRequest:
         declared = spelled(requirements)
         if not declared and PROJECT not in self.files:
             return self
-        said = {*declared, *self.files.get(PROJECT, ())}
-        names = _names(declared)
-        by_hand = [one for one in self.requirements if one not in said and parse_requirement(one).name not in names]
+        of_project, names = {*declared, *self.files.get(PROJECT, ())}, _names(declared)
+        others = [text for text in self.requirements if text not in of_project]
+        by_hand = [text for text in others if parse_requirement(text).name not in names]
         files = {name: lines for name, lines in self.files.items() if name != PROJECT}
         files |= {PROJECT: declared} if declared else {}
         return replace(self, requirements=(*declared, *by_hand), files=files)
@@ -88,8 +88,7 @@ class FolderRequest:
         """The same as the successor of what was recorded."""
         same = plain(self.requirements) == plain(recorded.requirements)
         same = same and plain(self.constraints) == plain(recorded.constraints)
-        known = bool(recorded.requirements)
-        return replace(self, revision=recorded.revision + (known and not same))
+        return replace(self, revision=recorded.revision + (bool(recorded.requirements) and not same))
 
     def unlike(self, lock: Lock) -> str | None:
         """Say that a lock was made for something else than this, where it was."""
@@ -115,14 +114,14 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
 
     Where they disagree, those that have seen the last change say it, together.
     """
-    found = [one for path in locks_in(folder) if (one := _recorded(path)).requirements]
-    found = found or ([_of(own)] if own else [])
-    revision = max((one.revision for one in found), default=0)
-    newest = [one for one in found if one.revision == revision]
+    recorded = [request for path in locks_in(folder) if (request := _recorded(path)).requirements]
+    recorded = recorded or ([_of(own)] if own else [])
+    revision = max((request.revision for request in recorded), default=0)
+    newest = [request for request in recorded if request.revision == revision]
     return FolderRequest(
-        tuple(dict.fromkeys(text for one in newest for text in one.requirements)),
-        tuple(dict.fromkeys(text for one in newest for text in one.constraints)),
-        {name: lines for one in newest for name, lines in one.files.items()},
+        tuple(dict.fromkeys(text for request in newest for text in request.requirements)),
+        tuple(dict.fromkeys(text for request in newest for text in request.constraints)),
+        {name: lines for request in newest for name, lines in request.files.items()},
         revision,
     )
 
@@ -140,20 +139,17 @@ def _recorded(path: Path) -> FolderRequest:
     try:
         return _of(read_lock(path))
     except LockError:
-        return FolderRequest(_salvaged(path))
+        pass
+    try:
+        text = read_document(path, path.parent)
+    except (OSError, UnicodeDecodeError):
+        return FolderRequest()
+    words = (word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs))
+    return FolderRequest(spelled(filter(is_requirement, words)))
 
 
 def _of(lock: Lock) -> FolderRequest:
     return FolderRequest(spelled(lock.inputs), spelled(lock.constraints), lock.requirements_files, lock.revision)
-
-
-def _salvaged(path: Path) -> tuple[str, ...]:
-    try:
-        text = read_document(path, path.parent)
-    except (OSError, UnicodeDecodeError):
-        return ()
-    found = [word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs)]
-    return spelled(word for word in found if is_requirement(word))
 
 
 def _names(requirements: Iterable[str]) -> set[str]:

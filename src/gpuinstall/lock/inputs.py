@@ -24,7 +24,6 @@ from gpuinstall.requirements_file import PROJECT, read_inputs, split_group
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gpuinstall.plan.requirement import Asked
     from gpuinstall.requirements_file import RequirementsFile
 
 
@@ -39,7 +38,8 @@ def plain(requirements: Iterable[str]) -> tuple[str, ...]:
 
 def spelled(requirements: Iterable[str]) -> tuple[str, ...]:
     """Requirements in one spelling, each once, in the order of naming; raise UsageError for a malformed one."""
-    return tuple(dict.fromkeys(_spelled(parse_requirement(text)) for text in requirements))
+    parsed = map(parse_requirement, requirements)
+    return tuple(dict.fromkeys(one.text if one.url else re.sub(r"^[\w.-]+", one.name, one.text) for one in parsed))
 
 
 def is_requirement(text: object) -> bool:
@@ -103,28 +103,22 @@ def parse_dependencies(pyproject: Mapping[str, Any], family: Collection[str]) ->
     project, own = pyproject.get("project", {}), pyproject.get("tool", {}).get("uv", {})
     try:
         listed = [*project.get("dependencies", ()), *_grouped(pyproject.get("dependency-groups", {}), own)]
-        found = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
+        dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
     except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
     sources = {canonicalize_name(name): source for name, source in own.get("sources", {}).items()}
-    return tuple(_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in found)
+    return tuple(_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in dependencies)
 
 
-def _spelled(requirement: Asked) -> str:
-    if requirement.url:
-        return requirement.text
-    return re.sub(r"^[\w.-]+", requirement.name, requirement.text)
-
-
-def _lines(asked: RequirementsFile) -> tuple[str, ...]:
-    return (*spelled(asked.requirements), *(f"-c {text}" for text in spelled(asked.constraints)))
+def _lines(file: RequirementsFile) -> tuple[str, ...]:
+    return (*spelled(file.requirements), *(f"-c {text}" for text in spelled(file.constraints)))
 
 
 def _lines_today(name: str) -> set[str] | None:
     try:
-        asked = read_inputs(name)
-        return {*spelled(asked.requirements), *spelled(asked.constraints)}
+        file = read_inputs(name)
+        return {*spelled(file.requirements), *spelled(file.constraints)}
     except UsageError:
         return None
 

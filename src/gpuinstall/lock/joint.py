@@ -174,8 +174,8 @@ def _listed(package: str, build: Build, session: Session) -> tuple[Wheel, ...]:
 def _only(torches: Torches, request: LockRequest) -> str:
     """Bind torch to versions of the default index, which lists those too that do not run."""
     oldest, newest = min(torches), max(torches)
-    known = {build.torch for build in request.catalog.builds_for(request.machine.os, request.machine.arch)}
-    others = sorted(torch for torch in known - torches if oldest < torch < newest)
+    listed = {build.torch for build in request.catalog.builds_for(request.machine.os, request.machine.arch)}
+    others = sorted(torch for torch in listed - torches if oldest < torch < newest)
     return ",".join([f"torch>={oldest}", f"<={newest}", *(f"!={torch}" for torch in others)])
 
 
@@ -261,8 +261,8 @@ def _explained(resolution: Resolution, proposal: Proposal) -> Resolution:
         return resolution
     older = proposal.torch < resolution.plan.runnable[0].torch and "torch" in proposal.versions
     why = who_wants(proposal.versions, proposal.obstacles, proposal.programs) if older else ""
-    told = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs))
-    explained = replace(request, settled=replace(settled, why=why, held_back=told))
+    older_programs = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs))
+    explained = replace(request, settled=replace(settled, why=why, held_back=older_programs))
     return replace(resolution, request=explained, plan=explained.plan)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
@@ -17,8 +16,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import Reporter
@@ -43,63 +41,63 @@ class PostponedWarnings(SilentReporter):
         self.warnings.append(text)
 
 
-@dataclass(frozen=True)
-class LiveIndex:
-    """The pages that are needed, on their way; ``reached`` tells whether the default index answers."""
-
-    requests: Sequence[LockRequest]
-    session: Session
-    pages: Iterable[object]
-    reached: Future[UnreachableError | None]
-
-    def read(self) -> tuple[list[LockRequest], UnreachableError | None]:
-        """Narrow each catalogue to what the sources list; return with them a default index that does not answer.
-
-        What is to be said of the sources is said once, and not where the default index is unreachable.
-        """
-        list(self.pages)
-        warnings = PostponedWarnings(self.session.reporter)
-        reporters = [warnings, *[SilentReporter()] * (len(self.requests) - 1)]
-        live = [self._narrowed(*each) for each in zip(self.requests, reporters, strict=True)]
-        unreachable = self.reached.result()
-        if unreachable is None:
-            for text in (*warnings.warnings, *dict.fromkeys(map(self._loss, self.requests, live))):
-                if text:
-                    self.session.reporter.warn(text)
-        return live, unreachable
-
-    def _narrowed(self, request: LockRequest, reporter: Reporter) -> LockRequest:
-        from gpuinstall.learned.live import learned_catalog
-
-        session, machine, wanted = self.session, request.machine, request.request
-        sources, client = session.sources, session.client
-        catalog = learned_catalog(request.catalog, machine, wanted, reporter, sources=sources, client=client)
-        return replace(request, catalog=catalog)
-
-    def _loss(self, request: LockRequest, live: LockRequest) -> str | None:
-        """Say what a torch index that does not answer would give."""
-        silent = self.session.client.unreachable(self.session.sources.torch_index)
-        there, here = request.outcome.choice, live.outcome.choice
-        if silent is None or there is None or here is None or there.build.name == here.build.name:
-            return None
-        return (
-            f"until {silent.host} can be reached, the newest torch here is {here.build.name} and not {there.build.name}"
-        )
+Answers = tuple[list["LockRequest"], "UnreachableError | None"]
+"""Every request with its catalogue narrowed to what the sources list, and a default index that does not answer."""
 
 
 @contextmanager
-def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[LiveIndex]:
-    """Ask for every page that is known to be needed at once; meanwhile uv looks at its interpreter."""
+def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[Callable[[], Answers]]:
+    """Ask for every page that is known to be needed at once, and give what reads the answers.
+
+    Meanwhile uv looks at its interpreter. What is to be said of the sources is said once, and not where the default
+    index is unreachable.
+    """
+    sources, client = session.sources, session.client
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
-        session.client.prepare()
+        client.prepare()
         reached = pool.submit(_reach_default_index, session)
         pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
-        pool.submit(default_wheels, session.sources, session.client, "torch")
-        for backend in {each.request.backend for each in requests} - {None}:
-            pool.submit(index_names, session.sources, session.client, str(backend))
-        wheels = partial(family_wheels, session.sources, session.client)
-        yield LiveIndex(requests, session, pool.map(wheels, *zip(*_pages(requests), strict=True)), reached)
+        pool.submit(default_wheels, sources, client, "torch")
+        for backend in {request.request.backend for request in requests} - {None}:
+            pool.submit(index_names, sources, client, str(backend))
+        pages = [pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)]
+
+        def read() -> Answers:
+            for page in pages:
+                page.result()
+            postponed = PostponedWarnings(session.reporter)
+            reporters = [postponed, *[SilentReporter()] * (len(requests) - 1)]
+            live = [_narrowed(request, session, told) for request, told in zip(requests, reporters, strict=True)]
+            unreachable = reached.result()
+            if unreachable is None:
+                for text in (*postponed.warnings, *_losses(requests, live, session)):
+                    session.reporter.warn(text)
+            return live, unreachable
+
+        yield read
+
+
+def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
+    from gpuinstall.learned.live import learned_catalog
+
+    machine, sources, client = request.machine, session.sources, session.client
+    catalog = learned_catalog(request.catalog, machine, request.request, reporter, sources=sources, client=client)
+    return replace(request, catalog=catalog)
+
+
+def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session) -> Iterable[str]:
+    """Say what a torch index that does not answer would give."""
+    silent = session.client.unreachable(session.sources.torch_index)
+    if silent is None:
+        return ()
+    pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
+    names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
+    return dict.fromkeys(
+        f"until {silent.host} can be reached, the newest torch here is {here} and not {best}"
+        for best, here in names
+        if best != here
+    )
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:
@@ -120,20 +118,16 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
     return None
 
 
-def _pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
-    """The backends and packages of the pages that will be needed, as far as the backends are given."""
-    wanted = {
-        (backend, package)
-        for each in requests
-        if (backend := each.request.backend)
-        for package in _first_pages(each, backend)
-    }
-    return sorted(wanted)
+def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
+    """The backends and packages of the pages that a resolution needs first, as far as the backends are given.
 
-
-def _first_pages(request: LockRequest, backend: str) -> set[str]:
-    """The members of the family that a resolution meets: torch and what it demands on Linux, and those asked for."""
-    requirements = request.request.requirements
-    first = FIRST_PAGES if names_programs(requirements) else ("torch",)
-    named = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
-    return {*first, *(named & request.catalog.family)}
+    Of the family it meets torch and what that demands on Linux, and those that are asked for.
+    """
+    pages = set()
+    for request in requests:
+        requirements, backend = request.request.requirements, request.request.backend
+        named = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
+        first = FIRST_PAGES if names_programs(requirements) else ("torch",)
+        if backend:
+            pages |= {(backend, package) for package in (*first, *(named & request.catalog.family))}
+    return sorted(pages)

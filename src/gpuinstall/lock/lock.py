@@ -155,22 +155,22 @@ class Lock:
     @property
     def meant_unhashed(self) -> frozenset[str]:
         """The packages that it was made to take from folders and repositories."""
-        return frozenset(self._said("unhashed"))
+        return frozenset(map(str, self._said("unhashed")))
 
     @property
     def apart(self) -> frozenset[str]:
         """The packages that could not have the version that the other locks of the folder have."""
-        return frozenset(self._said("apart"))
+        return frozenset(map(str, self._said("apart")))
 
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints that it was made within, where it says so."""
         return tuple(filter(is_requirement, self._said("constraints")))
 
-    def _said(self, key: str) -> list[str]:
+    def _said(self, key: str) -> list[Any]:
         """A list of its evidence; nothing where somebody wrote something else there."""
         values = self.evidence.get(key)
-        return list(map(str, values)) if isinstance(values, list) else []
+        return values if isinstance(values, list) else []
 
     @property
     def requirements_files(self) -> dict[str, tuple[str, ...]]:

@@ -49,12 +49,12 @@ def resolve_locks(
 
 
 def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
-    with ask_live_index(requests, session) as index:
+    with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
         from gpuinstall.lock.agreement import agree_with_code
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
 
-        live, unreachable = index.read()
+        live, unreachable = answers()
     live = [replace(request, pins=request.pins.within(*request.request.constraints)) for request in live]
     answer: list[Resolution] | Conflict
     try:

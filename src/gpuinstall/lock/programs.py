@@ -17,9 +17,7 @@ from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from packaging.tags import Tag
+    from collections.abc import Collection, Iterable
 
     from gpuinstall.catalog.build import Wheel
     from gpuinstall.lock.target import Target
@@ -33,32 +31,28 @@ FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 
 @dataclass(frozen=True)
 class ListedProgram:
-    """A program, the newest wheel of it that fits, and the newest release that there is as source; None: there is none.
+    """A program, its newest release that has a wheel that fits, and its newest as source; None: there is none.
 
     Both are among the versions that are asked for and that no constraint forbids.
     """
 
     name: str
-    wheel: Wheel | None
+    wheel: Version | None
     source: Version | None
 
     @property
     def newest(self) -> Version | None:
         """Its newest release."""
-        return max((version for version in (self._wheel_version, self.source) if version), default=None)
+        return max(filter(None, (self.wheel, self.source)), default=None)
 
     @property
     def needs_no_building(self) -> bool:
         """Say whether no source is newer than its wheels."""
-        return self._wheel_version is not None and self._wheel_version == self.newest
+        return self.wheel is not None and self.wheel == self.newest
 
     def is_newer_than(self, version: str) -> bool:
         """Say whether there is a newer release."""
         return self.newest is not None and self.newest > Version(version.partition("+")[0])
-
-    @property
-    def _wheel_version(self) -> Version | None:
-        return self.wheel.version if self.wheel else None
 
 
 def names_programs(requirements: Iterable[str]) -> bool:
@@ -86,9 +80,27 @@ def list_programs(
     constraints: Iterable[str] = (),
 ) -> list[ListedProgram]:
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
-    asked, tags = _open_programs(requirements, family), target.tags(python)
-    limits = [parse_requirement(text) for text in constraints]
-    return side_by_side(partial(_listed, limits=limits, tags=tags, python=python, session=session), asked)
+    limits, tags = [parse_requirement(text) for text in constraints], set(target.tags(python))
+
+    def suits(release: Wheel | SourceRelease, allowed: Iterable[Asked]) -> bool:
+        if release.version.is_prerelease or not all(one.allows(release.version) for one in allowed):
+            return False
+        with suppress(ValueError):
+            return SpecifierSet(release.requires_python or "").contains(f"{python.removesuffix('t')}.99")
+        return True
+
+    def listed(program: Asked) -> ListedProgram:
+        page, name = _page(program, session), program.name
+        if page is None:
+            return ListedProgram(name, None, None)
+        allowed = [program, *(limit for limit in limits if limit.name == name)]
+        wheels = (wheel for wheel in parse_page(page.text, page.content_type, page.url) if wheel.package == name)
+        fitting = (wheel.version for wheel in wheels if not tags.isdisjoint(wheel.tags) and suits(wheel, allowed))
+        sources = parse_sources(page.text, page.content_type, page.url)
+        newest_source = max((source.version for source in sources if suits(source, allowed)), default=None)
+        return ListedProgram(name, max(fitting, default=None), newest_source)
+
+    return side_by_side(listed, _open_programs(requirements, family))
 
 
 def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
@@ -97,42 +109,16 @@ def fetch_pages(requirements: Iterable[str], family: Collection[str], session: S
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:
-    return [one for one in map(parse_requirement, requirements) if one.name not in family and not _is_exact(one)]
+    """What is neither of the family, nor by address, nor pinned to one version."""
+
+    def is_pinned(requirement: Asked) -> bool:
+        return any(one.operator == "==" and "*" not in one.version for one in requirement.specifier or ())
+
+    parsed = [requirement for requirement in map(parse_requirement, requirements) if requirement.url is None]
+    return [requirement for requirement in parsed if requirement.name not in family and not is_pinned(requirement)]
 
 
-def _is_exact(asked: Asked) -> bool:
-    exact = (one.operator == "==" and "*" not in one.version for one in asked.specifier or ())
-    return asked.url is not None or any(exact)
-
-
-def _listed(asked: Asked, limits: Sequence[Asked], tags: list[Tag], python: str, session: Session) -> ListedProgram:
-    page = _page(asked, session)
-    if page is None:
-        return ListedProgram(asked.name, None, None)
-    fitting, wanted = set(tags), [asked, *(limit for limit in limits if limit.name == asked.name)]
-    wheels = [
-        wheel
-        for wheel in parse_page(page.text, page.content_type, page.url)
-        if wheel.package == asked.name and not fitting.isdisjoint(wheel.tags) and _suits(wheel, wanted, python)
-    ]
-    sources = [one for one in parse_sources(page.text, page.content_type, page.url) if _suits(one, wanted, python)]
-    return ListedProgram(
-        asked.name,
-        max(wheels, key=lambda wheel: wheel.version, default=None),
-        max((one.version for one in sources), default=None),
-    )
-
-
-def _page(asked: Asked, session: Session) -> Page | None:
+def _page(program: Asked, session: Session) -> Page | None:
     with suppress(InstallationError):
-        return session.client.page(f"{session.default_index}/{asked.name}/")
+        return session.client.page(f"{session.default_index}/{program.name}/")
     return None
-
-
-def _suits(release: Wheel | SourceRelease, wanted: Iterable[Asked], python: str) -> bool:
-    """Say whether a release is one that is asked for and is for this Python."""
-    if release.version.is_prerelease or not all(one.allows(release.version) for one in wanted):
-        return False
-    with suppress(ValueError):
-        return SpecifierSet(release.requires_python or "").contains(f"{python.removesuffix('t')}.99")
-    return True

@@ -79,7 +79,9 @@ class ResolverProject:
         unlisted = _empty_index(frozenset(self.pages), scratch)
         (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
         lock, requirements = (folder / name for name in PREFERRED)
-        lock.write_text(_preferences(self.pins.preferred), encoding="utf-8")
+        packages = [{"name": name, "version": version} for name, version in sorted(self.pins.preferred.items())]
+        preferred = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages}
+        lock.write_text(tomli_w.dumps(preferred), encoding="utf-8")
         requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
         (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
@@ -113,8 +115,8 @@ class ResolverProject:
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        told = replace(session, environment={**session.environment, **self.target.uv_variables})
-        return _run_uv(command, [*self.inputs, *into_file], folder, told, self.addresses)
+        session = replace(session, environment={**session.environment, **self.target.uv_variables})
+        return _run_uv(command, [*self.inputs, *into_file], folder, session, self.addresses)
 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
@@ -145,15 +147,15 @@ def parse_versions(requirements: str) -> ResolvedVersions:
 
 def _located(text: str, folder: Path) -> str:
     """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
-    asked = parse_requirement(text)
-    address = Address(asked.url or "")
+    requirement = parse_requirement(text)
+    address = Address(requirement.url or "")
     if address.is_remote:
         return text
-    place = (folder / Path(address.text).expanduser()).absolute()
-    marker = f" ; {asked.marker}" if asked.marker else ""
-    if asked.editable or asked.text.startswith(address.text):
-        return f"{'-e ' if asked.editable else ''}{place}{asked.extras}{marker}"
-    return f"{asked.name}{asked.extras} @ {place.as_uri()}{marker}"
+    place, extras = (folder / Path(address.text).expanduser()).absolute(), requirement.extras
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    if requirement.editable or requirement.text.startswith(address.text):
+        return f"{'-e ' if requirement.editable else ''}{place}{extras}{marker}"
+    return f"{requirement.name}{extras} @ {place.as_uri()}{marker}"
 
 
 def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str | Conflict:
@@ -176,9 +178,15 @@ def _run_uv(
     built is not in either case.
     """
     command = [*command, *(_WHEELS_ALONE if session.only_binary else ())]
-    variables, tried = _with_cache(session.environment, folder), set[str]()
+    variables, tried = dict(session.environment), set[str]()
+    if variables.pop("UV_NO_CACHE", ""):  # what is learned is asked for again, so that uv has to keep it
+        variables["UV_CACHE_DIR"] = str(folder / "cache")
+
+    def run(*words: str, **more: str) -> Finished:
+        return process.run([*command, *words], env={**variables, **more}, cwd=folder, patience=session.patience)
+
     while True:
-        done = _run_once([*command, *inputs], {**variables, **_NO_CODE}, folder, session)
+        done = run(*inputs, **_NO_CODE)
         stopped, meant = _STOPPED.search(done.err), _BY_ADDRESS.search(done.err)
         if session.only_binary and meant and not {meant[1], _built(meant[1])} & set(command):
             command.append(_built(meant[1]))
@@ -186,18 +194,13 @@ def _run_uv(
         if done.ok or meant or not stopped:
             return done
         if stopped[1] in tried:  # uv has not kept what it learned
-            return _run_once([*command, *inputs], variables, folder, session)
+            return run(*inputs)
         tried.add(stopped[1])
         _announce(stopped[1], session)
         (folder / "alone.in").write_text(_as_asked(stopped[1], addresses), encoding="utf-8")
-        only = [*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0])]
-        alone = _run_once([*command, *only, "alone.in"], variables, folder, session)
+        alone = run(*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0]), "alone.in")
         if f"Failed to build `{stopped[1]}`" in alone.err:
             return alone
-
-
-def _run_once(command: list[str], variables: dict[str, str], folder: Path, session: Session) -> Finished:
-    return process.run(command, env=variables, cwd=folder, patience=session.patience)
 
 
 def _announce(package: str, session: Session) -> None:
@@ -215,14 +218,6 @@ def _as_asked(package: str, addresses: Iterable[str]) -> str:
 
 def _built(package: str) -> str:
     return f"--no-binary={package}"
-
-
-def _with_cache(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The variables with a cache of this resolution where there is to be none: what is learned is asked for again."""
-    variables = dict(environment)
-    if variables.pop("UV_NO_CACHE", ""):
-        variables["UV_CACHE_DIR"] = str(folder / "cache")
-    return variables
 
 
 def _empty_index(packages: Collection[str], scratch: Path) -> Path:
@@ -243,19 +238,8 @@ def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:
         (index / package / "index.html").write_text(simple_page(wheels), encoding="utf-8")
 
 
-def _preferences(versions: Mapping[str, str]) -> str:
-    """Write versions as a lock."""
-    packages = [{"name": name, "version": version} for name, version in sorted(versions.items())]
-    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages})
-
-
 def _link(wheel: Wheel) -> str:
     href = html.escape(f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}")
-    return f'<a href="{href}"{_metadata(wheel)}>{html.escape(wheel.filename)}</a><br>\n'
-
-
-def _metadata(wheel: Wheel) -> str:
-    if not wheel.metadata:
-        return ""
-    known = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
-    return f' data-core-metadata="{known}"'
+    metadata = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
+    attribute = f' data-core-metadata="{metadata}"' if wheel.metadata else ""
+    return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'

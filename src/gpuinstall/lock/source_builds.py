@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.catalog.source_builds import KnownBuild, StaticMetadata
+    from gpuinstall.catalog.source_builds import KnownBuild
     from gpuinstall.facts.capacity import Capacity
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
@@ -108,10 +108,15 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
 def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
     for build in builds:
-        reporter.step("Build", f"{build} is built from {build.origin}{_needs(build, site, here=here)}")
+        needs = _needs(build.known, site, here=here) if build.known else ()
+        reporter.step("Build", ", ".join([f"{build} is built from {build.origin}", *needs]))
     for build in builds:
         if build.known and build.known.compiles == "gpu" and site.toolchain is None:
-            raise _no_gpu_build(build, site)
+            raise SourceBuildError(
+                "build-needs-gpu",
+                f"{build} is code for GPUs, and {site.torch} is none of theirs",
+                hint=f"leave {build.package} out, or lock it for machines with GPUs: gpuinstall lock --target cu126",
+            )
         if here and build.known and build.known.compiles:
             _check_compilers(build, build.known, site)
             _check_memory(build, build.known, site)
@@ -151,14 +156,13 @@ def resolver_settings(family: Iterable[str], index: Path) -> str:
 
     ``index`` comes after those that uv is named on its command line, and before the default one.
     """
-    told = [_written(name, known.metadata) for name, known in known_builds().items() if known.metadata]
+    metadata = []
+    for name, known in known_builds().items():
+        if known.metadata:
+            version = {"version": known.metadata.version} if known.metadata.version else {}
+            metadata.append({"name": name, **version, "requires-dist": list(known.metadata.requires)})
     bound = {"index": [{"url": index.as_uri()}], "pip": {"no-sources-package": sorted(family)}}
-    return tomli_w.dumps({"dependency-metadata": told, **bound})
-
-
-def _written(name: str, metadata: StaticMetadata) -> dict[str, Any]:
-    version = {"version": metadata.version} if metadata.version else {}
-    return {"name": name, **version, "requires-dist": list(metadata.requires)}
+    return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 
 
 def _origin(package: Mapping[str, Any]) -> str:
@@ -175,14 +179,8 @@ def _origin(package: Mapping[str, Any]) -> str:
     return "" if place.partition("#")[0].endswith(".whl") or not place else "an archive"
 
 
-def _needs(build: SourceBuild, site: BuildSite, *, here: bool) -> str:
+def _needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
     """Say what a build needs: compilers, memory, time."""
-    if build.known is None:
-        return ""
-    return "".join(f", {need}" for need in _known_needs(build.known, site, here=here))
-
-
-def _known_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
     chain = site.toolchain
     if chain and known.compiles_for_gpus(gpu_build=True):
         yield f"with {chain.compiler} of {chain.software} {site.backend.version}"
@@ -192,26 +190,17 @@ def _known_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[
     if known.compiles and here:
         jobs = site.jobs(known)
         yield f"{jobs} at once (MAX_JOBS)"
-        minutes = known.minutes(jobs)
-        if minutes:
+        if minutes := known.minutes(jobs):
             yield f"about {minutes} minutes"
     if known.note:
         yield known.note
 
 
-def _no_gpu_build(build: SourceBuild, site: BuildSite) -> SourceBuildError:
-    return SourceBuildError(
-        "build-needs-gpu",
-        f"{build} is code for GPUs, and {site.torch} is none of theirs",
-        hint=f"leave {build.package} out, or lock it for machines with GPUs: gpuinstall lock --target cu126",
-    )
-
-
 def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
     chain, wanted = site.toolchain, site.backend.version or ""
     if chain and known.compiles_for_gpus(gpu_build=True):
-        found = site.compiler()
-        if found is None:
+        compiler = site.compiler()
+        if compiler is None:
             raise SourceBuildError(
                 "toolkit-missing",
                 f"{build} is built from source, and there is no {chain.compiler} here",
@@ -219,17 +208,19 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
                 hint=_compiler_hint(build, chain, wanted, site),
                 id="F57",
             )
-        if found.version and not chain.serves(found.version, wanted):
+        if compiler.version and not chain.serves(compiler.version, wanted):
             raise SourceBuildError(
                 "toolkit-differs",
-                f"{build} is built from source, and {chain.compiler} here is of {chain.software} {found.version}, "
+                f"{build} is built from source, and {chain.compiler} here is of {chain.software} {compiler.version}, "
                 f"torch of {chain.software} {wanted}",
                 why="torch refuses to compile with another major version than its own",
-                evidence=f"{found.path} · {site.torch}",
+                evidence=f"{compiler.path} · {site.torch}",
                 hint=_compiler_hint(build, chain, wanted, site),
                 id="F57",
             )
-    if site.machine.os != "windows" and not _host_compiler(site.environ):
+    compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
+    path = site.environ.get("PATH", os.defpath)
+    if site.machine.os != "windows" and not any(shutil.which(name, path=path) for name in compilers):
         raise SourceBuildError(
             "compiler-missing",
             f"{build} is built from source, and there is no C++ compiler here",
@@ -253,9 +244,3 @@ def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> Non
         why=f"one compiler job takes up to {known.gib_per_job} GB",
         hint="free some memory, or go on all the same: export MAX_JOBS=1",
     )
-
-
-def _host_compiler(environ: Mapping[str, str]) -> str | None:
-    names = (*environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
-    path = environ.get("PATH", os.defpath)
-    return next((found for name in names if (found := shutil.which(name, path=path))), None)

@@ -48,9 +48,10 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
 
 def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Catalog:
     """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read."""
-    locks: list[Lock] = []
-    with suppress(LockError):  # it is said when the lock is needed
+    try:
         locks = read_locks(folder)
+    except LockError:  # it is said when the lock is needed
+        return catalog
     if not locks:
         return catalog
     from gpuinstall.learned.reader import Reader
@@ -74,15 +75,15 @@ def _strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) 
     A host is written with its scheme: what a source has by https does not come from it by http.
     """
     places = session.sources.torch_index, session.default_index or "", *session.sources.find_links
-    known = set(map(_host, places))
+    ours = set(map(_host, places))
     strange: dict[str, list[str]] = {}
     for file in files:
         host = _host(file.url)
-        if urlsplit(file.url).scheme == "file" or host in known or _is_official(host):
+        if urlsplit(file.url).scheme == "file" or host in ours or _is_official(host):
             continue
         for listed in _listed_hosts(file.package, backend, session):
-            known |= listed
-            if host in known:
+            ours |= listed
+            if host in ours:
                 break
         else:
             strange.setdefault(host, []).append(file.package)

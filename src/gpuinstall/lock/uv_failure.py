@@ -75,9 +75,9 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
     needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
     if failed := _needs_torch(needing[1]) if needing else build_failure(message):
         return failed
-    for signs, code, said, hint in _OF_THE_WORLD:
+    for signs, code, sentence, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
-            return InstallationError(code, said, why=cause, hint=hint)
+            return InstallationError(code, sentence, why=cause, hint=hint)
     if explained := _of_one_package(message, cause, unlisted):
         return explained
     if "No solution found" in message:
@@ -100,15 +100,15 @@ def build_failure(message: str) -> InstallationError | None:
         return None
     package, name = failed[1], re.split(r"[=@ ]", failed[1])[0]
     lines = _build_lines(message)
-    known = next(iter(classify("\n".join(lines))), None)
-    fix = "\n".join(known.fix) if known else ""
+    failure = next(iter(classify("\n".join(lines))), None)
+    fix = "\n".join(failure.fix) if failure else ""
     return InstallationError(
         "build-failed",
         f"{package} has no wheel that fits here, and its own build failed",
-        why=known.title if known else lines[-1],
+        why=failure.title if failure else lines[-1],
         evidence="\n".join(lines),
         hint=fix or f"ask for a version of {name} that has a wheel, or install what its build asks for",
-        id=known.id if known else None,
+        id=failure.id if failure else None,
     )
 
 
@@ -148,14 +148,14 @@ def _needs_torch(package: str) -> InstallationError:
 def _cause(message: str) -> str:
     """The sentences of uv's message without its arrows, labels and hints."""
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    said = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
-    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", said))
+    account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))
 
 
 def _build_lines(message: str) -> list[str]:
     """The last lines that a build wrote, up to the last that names an error."""
-    told = message.partition(_BACKEND)[2]
-    lines = [line.strip(" ×╰─▶│├").rstrip() for line in LOGIN.sub("", told).splitlines()]
+    output = LOGIN.sub("", message.partition(_BACKEND)[2])
+    lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
     last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
     return lines[: last + 1][-_LINES:]

@@ -11,7 +11,7 @@ from gpuinstall.files import holds_text, write_atomically
 from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.fit import Fit, best, judge, locks_in, read_locks
+from gpuinstall.lock.fit import best, judge, locks_in, read_locks
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
-    from gpuinstall.sources import Sources
 
 LockStatus = Literal["written", "unchanged"]
 
@@ -80,72 +79,73 @@ class Written:
 
 def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
-    if kept := _serving(options):
-        return [_unchanged(lock, options, session) for lock in kept]
+    files = options.asked.files
+    if serving := _serving(options):
+        # They stay as they are, but for the files that their requirements now come from.
+        same = (
+            lock if not lock.inputs or lock.requirements_files == files else lock.made_from(files) for lock in serving
+        )
+        return [_write(lock, options, session) for lock in same]
     held = [] if options.upgrade else [lock for lock in read_locks(options.folder) if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
         resolutions = _meant_apart(resolutions, options.requests[0].catalog.family)
-    changes = [_changes(one, options.folder) for one in resolutions]
+    old = [_readable(options.folder / resolution.target.filename) for resolution in resolutions]
+    pairs = zip(old, resolutions, strict=True)
+    changes = [compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs]
     _announce(resolutions, changes, session)
-    asked = [request.request for request in options.requests]
-    locks = build_locks(resolutions, asked, session, options.asked, options.folder)
+    locks = build_locks(
+        resolutions, [request.request for request in options.requests], session, options.asked, options.folder
+    )
     return [
-        replace(_write(lock, options, session), changes=changed, apart=one.apart)
-        for lock, changed, one in zip(locks, changes, resolutions, strict=True)
+        replace(_write(lock, options, session), changes=changed, apart=resolution.apart)
+        for lock, changed, resolution in zip(locks, changes, resolutions, strict=True)
     ]
 
 
 def targets_of(folder: Path) -> list[Target]:
     """What the locks of ours in a folder are for; of damaged ones their names tell it."""
-    found = ((path, _readable(path)) for path in locks_in(folder))
     targets = []
-    for path in [path for path, lock in found if lock is None or lock.evidence]:
+    for path in locks_in(folder):
+        lock = _readable(path)
         with suppress(UsageError):
-            targets.append(Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml")))
+            if lock is None or lock.evidence:
+                targets.append(Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml")))
     return targets
 
 
 def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
     """The locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
     named = {f"pylock.{target}.toml" for target in targets}
-    found = ((path, _readable(path)) for path in locks_in(folder) if path.name not in named)
-    return [path for path, lock in found if lock and lock.evidence]
-
-
-def _private_sources(lock: Lock, sources: Sources) -> tuple[str, ...]:
-    """Name the folders of this machine and the mirrors of this network that a lock takes files from."""
-    folders = {str(path.parent) for file in lock.files if (path := local_path(file.url))}
-    mirrors = (sources.torch_index if sources.named else None, sources.default_index)
-    return (*sorted(folders), *(index for index in mirrors if index))
+    others = [path for path in locks_in(folder) if path.name not in named]
+    return [path for path in others if (lock := _readable(path)) and lock.evidence]
 
 
 def _serving(options: LockOptions) -> list[Lock]:
-    """The locks in the folder that serve as they are: all with one Python, and one torch unless each has its own."""
+    """The locks in the folder that serve as they are: all with one Python, and one torch unless each has its own.
+
+    Each is the one named after its target, or the best for its machine.
+    """
     if options.upgrade or options.moving:
         return []
     locks = read_locks(options.folder)
-    fits = [fit for request in options.requests if (fit := _serving_one(locks, request))]
-    serving = [fit.lock for fit in fits]
+    serving: list[Lock] = []
+    for request in options.requests:
+        named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
+        fit = best(judge(named, request.machine, request.request, request.catalog, exact=True))
+        if fit is None:
+            return []
+        serving.append(fit.lock)
     together = len({lock.python for lock in serving}) == 1 and not held_apart(serving)
-    return serving if together and len(fits) == len(options.requests) else []
-
-
-def _serving_one(locks: Sequence[Lock], request: LockRequest) -> Fit | None:
-    """Find the lock that serves a request: the one named after its target, or the best for its machine."""
-    named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
-    return best(judge(named, request.machine, request.request, request.catalog, exact=True))
-
-
-def _unchanged(lock: Lock, options: LockOptions, session: Session) -> Written:
-    """Leave a lock as it is, but for the files that its requirements now come from."""
-    elsewhere = lock.inputs and lock.requirements_files != options.asked.files
-    return _write(lock.made_from(options.asked.files) if elsewhere else lock, options, session)
+    return serving if together else []
 
 
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
-    """Put a lock into its folder, unless it lies there already."""
-    path, private = options.folder / lock.name, _private_sources(lock, session.sources)
+    """Put a lock into its folder, unless it lies there already; name the sources that not everybody has."""
+    path, sources = options.folder / lock.name, session.sources
+    folders = {str(place.parent) for file in lock.files if (place := local_path(file.url))}
+    mirrors = (sources.torch_index if sources.named else None, sources.default_index)
+    private = (*sorted(folders), *(index for index in mirrors if index))
     if holds_text(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
@@ -156,12 +156,6 @@ def _meant_apart(resolutions: Sequence[Resolution], family: frozenset[str]) -> l
     """Say of the family that each target has its own newest."""
     held = [dict.fromkeys(family.intersection(one.versions), "the newest that it has") for one in resolutions]
     return [replace(one, apart={**members, **one.apart}) for one, members in zip(resolutions, held, strict=True)]
-
-
-def _changes(resolution: Resolution, folder: Path) -> tuple[VersionChange, ...]:
-    """Compare with the lock that lies there for the same target, if one can be read."""
-    old = _readable(folder / resolution.target.filename)
-    return compare_versions(old.held, resolution.held) if old else ()
 
 
 def _readable(path: Path) -> Lock | None:

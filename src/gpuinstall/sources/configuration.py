@@ -32,12 +32,12 @@ class Indexes:
 
 def merged(indexes: Iterable[Indexes]) -> Indexes:
     """Merge configurations, the strongest first: single values of the first that has one, all of the lists."""
-    said = tuple(indexes)
+    every = tuple(indexes)
     return Indexes(
-        default=next((one.default for one in said if one.default), None),
-        extra=tuple(dict.fromkeys(url for one in said for url in one.extra)),
-        find_links=tuple(dict.fromkeys(link for one in said for link in one.find_links)),
-        certificates=next((one.certificates for one in said if one.certificates), None),
+        default=next((one.default for one in every if one.default), None),
+        extra=tuple(dict.fromkeys(url for one in every for url in one.extra)),
+        find_links=tuple(dict.fromkeys(link for one in every for link in one.find_links)),
+        certificates=next((one.certificates for one in every if one.certificates), None),
     )
 
 
@@ -56,10 +56,9 @@ def read_uv(environ: Mapping[str, str], folder: Path) -> Indexes:
 def addresses_in_folder(environ: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Path]]:
     """The addresses that files of the project in ``folder`` give, with the file: uv's, and pip's of an environment."""
     project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
-    found = [(project, _read_uv_file(project))] if project else []
-    pip = (Path(path) for path in _pip_files(environ))
-    found += [(path, _read_pip_file(path, folder)) for path in pip if path.is_relative_to(folder)]
-    for path, indexes in found:
+    files = [(project, _read_uv_file(project))] if project else []
+    files += [(path, _read_pip_file(path, folder)) for path in _pip_files(environ) if path.is_relative_to(folder)]
+    for path, indexes in files:
         yield from ((address, path) for address in (indexes.default, *indexes.find_links) if address)
 
 
@@ -143,16 +142,13 @@ def _uv_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
     if environ.get("UV_CONFIG_FILE"):
         return [Path(environ["UV_CONFIG_FILE"])]
     if sys.platform == "win32":
-        user, system = (
-            Path(environ.get("APPDATA", _home(environ))),
-            [Path(environ.get("PROGRAMDATA", "C:/ProgramData"))],
-        )
+        user = Path(environ.get("APPDATA", _home(environ)))
+        system = [Path(environ.get("PROGRAMDATA", "C:/ProgramData"))]
     else:
         user = Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
         system = [*_xdg_folders(environ), Path("/etc")]
     machine = next((base / "uv/uv.toml" for base in system if (base / "uv/uv.toml").is_file()), None)
-    found = [_uv_project_file(folder), user / "uv/uv.toml", machine]
-    return [path for path in found if path is not None]
+    return [path for path in (_uv_project_file(folder), user / "uv/uv.toml", machine) if path is not None]
 
 
 def _uv_project_file(folder: Path) -> Path | None:
@@ -169,9 +165,8 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _read_pip_file(path: Path, folder: Path) -> Indexes:
-    text = _text(path)
     try:
-        return parse_pip_file(text, folder)
+        return parse_pip_file(_text(path), folder)
     except ValueError as error:
         raise _malformed(path, error) from error
 
@@ -197,10 +192,8 @@ def _text(path: Path, folder: Path | None = None) -> str:
         return read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
-    except OSError as error:
-        raise _malformed(path, error.strerror or "it cannot be read") from error
-    except UnicodeDecodeError as error:
-        raise _malformed(path, error) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _malformed(path, getattr(error, "strerror", None) or error) from error
 
 
 def _malformed(path: Path, error: Exception | str) -> UsageError:

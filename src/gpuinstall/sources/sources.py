@@ -75,11 +75,11 @@ def read_sources(
     """
     from gpuinstall.sources.configuration import addresses_in_folder, merged, read_pip, read_uv
 
-    found = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
-    asked = {found.default_index, *found.find_links} | ({found.torch_index} if found.named and not named else set())
+    sources = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
+    used = {sources.default_index, *sources.find_links, *([sources.torch_index] if configured and not named else [])}
     written = [(configured, folder / "pyproject.toml"), *addresses_in_folder(environ, folder)]
     plain = [(_without_login(address).rstrip("/"), file) for address, file in written if address]
-    return replace(found, chosen={address: file for address, file in plain if address in asked})
+    return replace(sources, chosen={address: file for address, file in plain if address in used})
 
 
 def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) -> Sources:

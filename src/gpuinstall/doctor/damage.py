@@ -51,7 +51,8 @@ def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
         if lost := package.lost:
             count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files are missing or cut"
             message = f"{package.name} {package.version} is damaged: {count}: {lost[0]}"
-            why, fixes = "something removed or cut them after the installation", evidence.repair.reinstall(package)
+            why = "something removed or cut them after the installation"
+            fixes = (evidence.repair.reinstall(package),)
             yield Finding("files-lost", message, None, why, fixes=fixes, where="environment")
 
 
@@ -71,7 +72,7 @@ def made_for_elsewhere(evidence: DoctorEvidence) -> Iterator[Finding]:
             continue
         message = f"{package.name} {package.version} is compiled for {kinds}"
         why = "the environment was copied or moved here, or its Python was exchanged"
-        fixes = evidence.repair.reinstall(package)
+        fixes = (evidence.repair.reinstall(package),)
         yield Finding("made-for-elsewhere", message, None, why, fixes=fixes, where="environment")
 
 
@@ -95,10 +96,11 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
         message = f"{name} {packages[name].version} requires {required}{requirement.specifier}, and {state}"
         if required == TORCH:
             entry, why = COMPANIONS[name], "it is compiled for that torch"
-            fixes: tuple[Advice, ...] = (evidence.install(TORCH, name, note="both out of one resolution"),)
+            fixes = (evidence.install(TORCH, name, note="both out of one resolution"),)
             yield Finding(f"{name}-mismatch", message, entry, why, fixes=fixes, where="environment")
         else:
-            why, fixes = "something removed or changed it after the installation", evidence.repair.install(requirement)
+            why = "something removed or changed it after the installation"
+            fixes = (evidence.repair.install(requirement),)
             yield Finding("requirement-unmet", message, None, why, fixes=fixes, where="environment")
 
 
@@ -106,7 +108,7 @@ def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Folders that a broken uninstall left behind."""
     if paths := evidence.contents.leftovers:
         message = f"an uninstall that did not finish left {', '.join(path.name for path in paths)}"
-        fixes = evidence.repair.fixes(Advice("rm", ("-r", *map(str, paths))))
+        fixes = (Advice("rm", ("-r", *map(str, paths))),)
         why = "nothing uses these files"
         yield Finding("leftovers", message, "F97", why, fixes=fixes, where="environment", blocking=False)
 

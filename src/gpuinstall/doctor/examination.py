@@ -10,7 +10,7 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor import damage, environment, project, shell
 from gpuinstall.doctor.contents import read_contents
 from gpuinstall.doctor.evidence import DoctorEvidence, read_project, read_shell
-from gpuinstall.doctor.repair import read_repair
+from gpuinstall.doctor.repair import read_repair, repair_steps
 from gpuinstall.environments.advice import advice_words, renewing_arguments
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import interpreter
@@ -140,8 +140,8 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
             "environment-missing", f"there is no environment at {venv}", fixes=(fix,), where="environment"
         )
         findings = (*findings, missing)
-    problems = (*machine.problems, *proof.problems)
-    return Examination(machine, proof, examined, ordered((*problems, *findings)), len(evidence.project.locks))
+    findings = ordered((*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings)))
+    return Examination(machine, proof, examined, findings, len(evidence.project.locks))
 
 
 def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -193,6 +193,14 @@ def unproven_devices(verdict: Verdict) -> Iterator[Finding]:
             why = "no kernel has shown that this environment works there"
             fixes = ("gpuinstall verify   # where the GPUs are, and free",)
             yield Finding("unproven", message, None, why, fixes=fixes, where="environment", blocking=False)
+
+
+def _with_repair(finding: Finding, venv: Path) -> Finding:
+    """Advise first what we can repair ourselves: uv's commands are said where a uv is on PATH."""
+    if all(step.program == OURS for step in repair_steps([finding], venv)):
+        return finding
+    fixes = ((str(fix).startswith("uv pip ") and Advice.parse(str(fix))) or fix for fix in finding.fixes)
+    return replace(finding, fixes=(Advice(OURS, ("doctor", "--fix", "--venv", str(venv))), *fixes))
 
 
 def _verify(

@@ -40,7 +40,7 @@ class RepairSource:
     torch: tuple[str, ...] = ()
     family: frozenset[str] = frozenset()
 
-    def reinstall(self, package: InstalledPackage) -> tuple[Advice, ...]:
+    def reinstall(self, package: InstalledPackage) -> Advice:
         """Install a package again that is there, and nothing else."""
         again = ("--reinstall-package", package.name)
         if self.lock:
@@ -48,19 +48,15 @@ class RepairSource:
         pinned = f"{package.name}=={package.version}"
         return self._with_uv("--no-deps", *self._where(package.name), *again, pinned)
 
-    def install(self, requirement: Requirement) -> tuple[Advice, ...]:
+    def install(self, requirement: Requirement) -> Advice:
         """Install what is required and not there, or there in another version."""
         name = canonicalize_name(requirement.name)
         if self.lock:
             return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
         return self._with_uv(*self._where(name), f"{name}{requirement.specifier}")
 
-    def fixes(self, step: Advice) -> tuple[Advice, ...]:
-        """Let the doctor make a step, or people themselves."""
-        return Advice(OURS, ("doctor", "--fix", "--venv", str(self.venv))), step
-
-    def _with_uv(self, *words: str) -> tuple[Advice, ...]:
-        return self.fixes(Advice("uv", ("pip", "install", "--python", str(interpreter(self.venv)), *words)))
+    def _with_uv(self, *words: str) -> Advice:
+        return Advice("uv", ("pip", "install", "--python", str(interpreter(self.venv)), *words))
 
     def _where(self, name: str) -> tuple[str, ...]:
         return self.torch if name in self.family else ()

@@ -266,7 +266,7 @@ _UNKNOWN = "0" * 32
 """Begins what stands for a hash."""
 
 
-_RESTORE = "git checkout that file, or make it again: gpuinstall lock --upgrade"
+_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
 
 
 def _check_version(name: str, version: object) -> None:

@@ -260,7 +260,7 @@ class Listener(SilentReporter):
 
 def test_an_nvml_that_hangs_is_ended_and_reported(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuinstall.facts.children.time_limit", lambda _gpus: 1.0)
-    monkeypatch.setattr("gpuinstall.facts.children.PATIENCE", 0.3)
+    monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
     listener = Listener()
     start = monotonic()
@@ -273,7 +273,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(play: Play, monkeypatch: pytes
 
 
 def test_a_slow_start_without_persistence_is_waited_for(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuinstall.facts.children.PATIENCE", 0.3)
+    monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
     assert read_machine(listener).problems == ()

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     Command = tuple[Sequence[str], Mapping[str, str]]
 
-_PATIENCE = 3.0
-_GRACE = 1.0
-NOT_STARTED = 126
+NOTICE_AFTER = 3.0
+"""Seconds without an answer after which a person is told what is waited for: a healthy driver answers in one."""
+_GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
+NOT_STARTED = 126  # what shells return for a program that cannot be run
 
 
 def time_limit(gpus: int) -> float:
@@ -52,8 +53,8 @@ def run_children(
     start = monotonic()
     for thread in threads:
         thread.start()
-    _join(threads, start + min(_PATIENCE, seconds + _GRACE))
-    if seconds > _PATIENCE and any(thread.is_alive() for thread in threads):
+    _join(threads, start + min(NOTICE_AFTER, seconds + _GRACE))
+    if seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads):
         waiting()
     _join(threads, start + seconds + _GRACE)
     return tuple(done)

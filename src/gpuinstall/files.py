@@ -108,27 +108,27 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
             hint="the same without sudo, or with root's own home: sudo -H gpuinstall",
         )
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return
     if os.name != "posix":
         return
-    if _is_everybodys(found):
+    if _is_everybodys(status):
         raise InstallationError(
             "unsafe-cache",
             f"everybody can write to the cache {folder}, and so change what is installed from it",
             hint=f"chmod o-w {folder}   or another one: XDG_CACHE_HOME, UV_CACHE_DIR",
         )
-    if found.st_uid not in {0, os.getuid()}:
-        reporter.warn(f"the cache {folder} belongs to another user (uid {found.st_uid}), who can change what it holds")
+    if status.st_uid not in {0, os.getuid()}:
+        reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")
 
 
-def _is_everybodys(found: os.stat_result) -> bool:
-    return bool(found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+def _is_everybodys(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
 
 
-def _is_in_other_hands(found: os.stat_result) -> bool:
-    return _is_everybodys(found) or found.st_uid not in {0, os.getuid()}
+def _is_in_other_hands(status: os.stat_result) -> bool:
+    return _is_everybodys(status) or status.st_uid not in {0, os.getuid()}
 
 
 def is_folder(path: Path) -> bool:

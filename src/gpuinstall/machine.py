@@ -87,7 +87,7 @@ class Gpu:
     def to_dict(self) -> dict[str, Any]:
         """Write it; the vendor and the architecture where they were said."""
         slices = [{"uuid": mig.uuid, "profile": mig.profile, "memory_mib": mig.memory_mib} for mig in self.mig_devices]
-        said = {"vendor": self.vendor, "architecture": self.architecture}
+        further = {"vendor": self.vendor, "architecture": self.architecture}
         return {
             "index": self.index,
             "name": self.name,
@@ -98,7 +98,7 @@ class Gpu:
             "mig": self.mig,
             **({"mig_devices": slices} if slices else {}),
             "found_via": self.found_via,
-            **{key: value for key, value in said.items() if value},
+            **{key: value for key, value in further.items() if value},
         }
 
     @property

@@ -81,7 +81,7 @@ def machine_of(facts: MachineFacts) -> Machine:
     findings = dict(
         numbered((prober.vendor, prober.conclude(facts.evidence[prober.vendor], facts)) for prober in PROBERS)
     )
-    found = tuple(findings.values())
+    concluded = tuple(findings.values())
     return Machine(
         os=facts.host.os,
         arch=facts.host.arch,
@@ -90,31 +90,31 @@ def machine_of(facts: MachineFacts) -> Machine:
         environment=Environment(
             wsl=facts.wsl is not None,
             container=facts.container.engine,
-            l4t=next((each.l4t for each in found if each.l4t), None),
+            l4t=next((maker.l4t for maker in concluded if maker.l4t), None),
         ),
         pythons=facts.pythons,
-        driver=next((each.driver for each in found if each.driver), None),
-        gpus=tuple(gpu for each in found for gpu in each.gpus),
+        driver=next((maker.driver for maker in concluded if maker.driver), None),
+        gpus=tuple(gpu for maker in concluded for gpu in maker.gpus),
         problems=(
-            *(fault for each in found for fault in each.faults),
-            *(note for each in found for note in each.notes),
+            *(fault for maker in concluded for fault in maker.faults),
+            *(note for maker in concluded for note in maker.notes),
             *machine_notes(facts, findings),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
-        makers={maker: each.facts for maker, each in findings.items() if each.facts},
+        makers={name: maker.facts for name, maker in findings.items() if maker.facts},
     )
 
 
 def numbered(findings: Iterable[tuple[str, VendorFindings]]) -> Iterator[tuple[str, VendorFindings]]:
     """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
     first = 0
-    for maker, found in findings:
+    for maker, finding in findings:
         moved = replace(
-            found,
-            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in found.gpus),
-            faults=tuple(_moved(fault, first) for fault in found.faults),
-            notes=tuple(_moved(note, first) for note in found.notes),
+            finding,
+            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus),
+            faults=tuple(_moved(fault, first) for fault in finding.faults),
+            notes=tuple(_moved(note, first) for note in finding.notes),
         )
         yield maker, moved
         first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
@@ -170,11 +170,11 @@ def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Find
 def not_supported(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """GPUs that no prober lists or speaks of are named where no other is there."""
     unknown = MAKERS.keys() - {
-        name for name, found in findings.items() if found.shows_gpu or found.faults or found.notes
+        name for name, finding in findings.items() if finding.shows_gpu or finding.faults or finding.notes
     }
     displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
     foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
-    if foreign and not any(found.shows_gpu for found in findings.values()):
+    if foreign and not any(finding.shows_gpu for finding in findings.values()):
         names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
         yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
 
@@ -189,7 +189,7 @@ def little_space(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
 
 def little_shared_memory(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """Several GPUs need room to pass data."""
-    shared, gpus = facts.folders.get("shared-memory"), sum(len(found.gpus) for found in findings.values())
+    shared, gpus = facts.folders.get("shared-memory"), sum(len(finding.gpus) for finding in findings.values())
     if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
         message, why = (
             f"{shared.free // _MIB} MiB of shared memory are free",

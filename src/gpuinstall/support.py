@@ -85,9 +85,9 @@ def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -
 
 def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
     """Name every compute capability that a product has, such as ``Pascal 6.1``; not those of Jetsons before Thor."""
-    known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
-    generations = {chip: catalog.drivers.generation(chip) for chip in known}
-    return {f"{found.name if found else 'unknown'} {chip}": chip for chip, found in generations.items()}
+    capabilities = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
+    generations = {chip: catalog.drivers.generation(chip) for chip in capabilities}
+    return {f"{generation.name if generation else 'unknown'} {chip}": chip for chip, generation in generations.items()}
 
 
 def named(kind: str) -> str:

@@ -14,8 +14,8 @@ _Result = TypeVar("_Result")
 
 def side_by_side(call: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int = 16) -> list[_Result]:
     """Make a call for each item, a few at once, and return what they return in order; raise what the first raises."""
-    each = list(items)
-    if len(each) < 2:
-        return [call(item) for item in each]
-    with ThreadPoolExecutor(min(at_once, len(each))) as pool:
-        return list(pool.map(call, each))
+    arguments = list(items)
+    if len(arguments) < 2:
+        return [call(item) for item in arguments]
+    with ThreadPoolExecutor(min(at_once, len(arguments))) as pool:
+        return list(pool.map(call, arguments))

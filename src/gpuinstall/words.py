@@ -66,17 +66,17 @@ def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None,
 
 def driver_in_words(text: str) -> DriverVersion:
     """Read a driver's version, as packages and Windows write it too; raise UsageError where it is none."""
-    said = text.strip().lower()
-    if (release := _VGPU.fullmatch(said)) and (
+    words = text.strip().lower()
+    if (release := _VGPU.fullmatch(words)) and (
         branch := load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
     ):
         message = f"{text!r} is a release of NVIDIA's vGPU software, whose drivers are numbered otherwise"
         hint = f"its driver is of branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
         raise UsageError("driver-malformed", message, hint=hint)
-    said = re.sub(r"\s*\((?:grid|vgpu)[^)]*\)$", "", said)
-    if cuda := _CUDA.fullmatch(said):
+    words = re.sub(r"\s*\((?:grid|vgpu)[^)]*\)$", "", words)
+    if cuda := _CUDA.fullmatch(words):
         raise _cuda_for_a_driver(text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0)))
-    plain = _DRIVER.fullmatch(said)
+    plain = _DRIVER.fullmatch(words)
     try:
         return DriverVersion.parse(plain[1] if plain else text)
     except ValueError as error:

@@ -105,10 +105,10 @@ class Catalog:
         if kind not in self.further:
             return self
         others = {other: read for other, read in self.further.items() if other != kind}
-        found = self.further[kind]()
-        chips = {**self.chips, kind: found.chips}
-        evidence = {**self.evidence, **found.evidence}
-        return replace(self, builds=(*self.builds, *found.builds), further=others, chips=chips, evidence=evidence)
+        own = self.further[kind]()
+        chips = {**self.chips, kind: own.chips}
+        evidence = {**self.evidence, **own.evidence}
+        return replace(self, builds=(*self.builds, *own.builds), further=others, chips=chips, evidence=evidence)
 
     def only(self, *builds: Build) -> Catalog:
         """Return the catalogue with these builds alone, of whatever kind: no others are read."""
@@ -126,10 +126,10 @@ class Catalog:
 
     @cached_property
     def _platforms(self) -> dict[tuple[str, str], tuple[Build, ...]]:
-        found: dict[tuple[str, str], list[Build]] = {}
+        platforms: dict[tuple[str, str], list[Build]] = {}
         for build in self.builds:
-            found.setdefault((build.os, build.arch), []).append(build)
-        newest_first = {key: sorted(builds, key=_newness, reverse=True) for key, builds in found.items()}
+            platforms.setdefault((build.os, build.arch), []).append(build)
+        newest_first = {key: sorted(builds, key=_newness, reverse=True) for key, builds in platforms.items()}
         return {key: tuple(builds) for key, builds in newest_first.items()}
 
 

@@ -169,11 +169,11 @@ def _beginning(name: str, table: NameTable) -> list[NamedGpu]:
     leading = len(list(takewhile(lambda word: word in table.brands, words)))
     starts = ("".join(words[count:]) for count in range(leading + 1))
     written = [(entry, _spaced(entry.gpu.name).replace(" ", "")) for entry in _listed(table.maker)]
-    found = (
+    matches = (
         [entry.gpu for entry, whole in written if start and (whole.startswith(start) or entry.name.startswith(start))]
         for start in starts
     )
-    return next(filter(None, found), [])
+    return next(filter(None, matches), [])
 
 
 @cache

@@ -58,10 +58,10 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     tags, names = tuple(dict.fromkeys(backends)), tuple(dict.fromkeys(packages))
     pages = [partial(_from_index, client, sources.torch_index, tag, name) for tag in tags for name in names]
     links = [partial(_from_link, client, place, names) for place in sources.find_links]
-    asked = {"torch"}.intersection(names) if sources.default_index else ()
-    default = [partial(default_wheels, sources, client, name) for name in asked]
-    told = iter(side_by_side(_answered, [*pages, *links, *default]))
-    from_index, from_links, from_default = ([next(told) for _ in asks] for asks in (pages, links, default))
+    defaults = {"torch"}.intersection(names) if sources.default_index else ()
+    default = [partial(default_wheels, sources, client, name) for name in defaults]
+    responses = iter(side_by_side(_answered, [*pages, *links, *default]))
+    from_index, from_links, from_default = ([next(responses) for _ in asks] for asks in (pages, links, default))
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
@@ -98,17 +98,17 @@ def own_names(sources: Sources, client: Client, backend: str, names: Collection[
     """Those of ``names`` that the torch index has itself: their files lie where torch's do, and not elsewhere."""
     home, *others = side_by_side(partial(_homes, sources, client, backend), ("torch", *names))
     home |= {urlsplit(sources.torch_index).netloc}
-    return frozenset(name for name, found in zip(names, others, strict=True) if found & home)
+    return frozenset(name for name, hosts in zip(names, others, strict=True) if hosts & home)
 
 
 def _sharing(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
     """What describes the variants of a release on one page describes them for the wheels of all."""
     listed = tuple(wheels)
-    told = {(wheel.package, wheel.version.public): wheel.variants for wheel in reversed(listed) if wheel.variants}
-    if not told:
+    variants = {(wheel.package, wheel.version.public): wheel.variants for wheel in reversed(listed) if wheel.variants}
+    if not variants:
         return listed
     keys = ((wheel.package, wheel.version.public) for wheel in listed)
-    return tuple(replace(wheel, variants=told.get(key)) for wheel, key in zip(listed, keys, strict=True))
+    return tuple(replace(wheel, variants=variants.get(key)) for wheel, key in zip(listed, keys, strict=True))
 
 
 def _homes(sources: Sources, client: Client, backend: str, package: str) -> set[str]:

@@ -56,8 +56,8 @@ def live_catalog(
 def companions_asked(request: Request) -> list[str]:
     """Name the companions that a request asks for."""
     names = (re.match(r"[\w.-]*", text.strip()) for text in request.requirements)
-    asked = {canonicalize_name(name[0]) for name in names if name}
-    return sorted(asked & COMPANIONS)
+    packages = {canonicalize_name(name[0]) for name in names if name}
+    return sorted(packages & COMPANIONS)
 
 
 def _lists_any(listing: Listing, index: str) -> bool:
@@ -76,11 +76,11 @@ def _new_backends(
     listed: Iterable[tuple[str, str]], catalog: Catalog, machine: Machine, request: Request
 ) -> tuple[str, ...]:
     """The tags that the catalogue has never heard of, and that have a torch as new as its newest."""
-    known = {build.backend for build in catalog.builds}
-    kinds = {backend.kind for backend in known}
+    backends = {build.backend for build in catalog.builds}
+    kinds = {backend.kind for backend in backends}
     newest = max((build.torch for build in catalog.builds_for(machine.os, machine.arch)), default=Version("0"))
-    found = {tag: backend for torch, tag in listed if (backend := known_backend(tag)) and Version(torch) >= newest}
-    new = sorted(tag for tag, backend in found.items() if backend not in known and backend.kind in kinds)
+    recent = {tag: backend for torch, tag in listed if (backend := known_backend(tag)) and Version(torch) >= newest}
+    new = sorted(tag for tag, backend in recent.items() if backend not in backends and backend.kind in kinds)
     return tuple(tag for tag in new if request.allowed_backends is None or tag in request.allowed_backends)
 
 

@@ -41,18 +41,18 @@ def narrowed(builds: Iterable[Build], listing: Listing, os: str, arch: str) -> t
 
     What the index has withdrawn, or no source that answers has, says so; what only the listing knows has its wheels.
     """
-    known = tuple(builds)
-    here = [build for build in known if (build.os, build.arch) == (os, arch)]
+    every = tuple(builds)
+    here = [build for build in every if (build.os, build.arch) == (os, arch)]
     listed = _by_build(listing.wheels, here, os, arch)
     narrow = [narrower for build in here for narrower in _narrowed(build, listed, listing)]
-    told = {(build.torch, build.backend) for build in here}
-    kinds = {build.backend.kind for build in known}
+    catalogued = {(build.torch, build.backend) for build in here}
+    kinds = {build.backend.kind for build in every}
     new = {
         (torch, backend): by_source
         for (torch, backend), by_source in listed.items()
-        if (torch, backend) not in told and backend.kind in kinds and not torch.is_prerelease
+        if (torch, backend) not in catalogued and backend.kind in kinds and not torch.is_prerelease
     }
-    others = [build for build in known if (build.os, build.arch) != (os, arch)]
+    others = [build for build in every if (build.os, build.arch) != (os, arch)]
     return (*others, *narrow, *_unknown(new, os, arch))
 
 
@@ -64,14 +64,14 @@ def listed_builds(builds: Iterable[Build], listing: Listing, os: str, arch: str)
 
 def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], frozenset[str]]:
     """Map each companion and backend asked for to the versions, with labels, that are listed for a platform."""
-    found: dict[tuple[str, str], set[str]] = {
+    versions_of: dict[tuple[str, str], set[str]] = {
         (package, backend): set() for package in listing.packages - {"torch"} for backend in listing.backends
     }
     for wheel in listing.wheels:
-        versions = found.get((wheel.package, wheel.backend or ""))
+        versions = versions_of.get((wheel.package, wheel.backend or ""))
         if versions is not None and (os, arch) in platforms(wheel.tags):
             versions.add(str(wheel.version))
-    return {key: frozenset(versions) for key, versions in found.items()}
+    return {key: frozenset(versions) for key, versions in versions_of.items()}
 
 
 def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: str) -> _Listed:
@@ -81,14 +81,14 @@ def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: s
     """
     defaults = {build.torch: build.backend for build in builds if build.on_default_index}
     newest = max(defaults, default=Version("0"))
-    found: dict[_Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
+    by_build: dict[_Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
     for wheel in wheels:
         if wheel.package == "torch" and (os, arch) in platforms(wheel.tags):
             torch = Version(wheel.version.public)
             backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
             if backend is not None:
-                found[torch, backend][wheel.source].append(wheel)
-    return found
+                by_build[torch, backend][wheel.source].append(wheel)
+    return by_build
 
 
 def _narrowed(build: Build, listed: _Listed, listing: Listing) -> Iterator[Build]:
@@ -143,14 +143,14 @@ def _toolkit(backend: Backend) -> tuple[int, int] | None:
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
-    found = {name for wheel in wheels if (name := python(wheel.tags)) is not None}
-    return tuple(sorted(found, key=lambda name: (int(name.removesuffix("t").partition(".")[2]), name)))
+    pythons = {name for wheel in wheels if (name := python(wheel.tags)) is not None}
+    return tuple(sorted(pythons, key=lambda name: (int(name.removesuffix("t").partition(".")[2]), name)))
 
 
 def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
     """The (os, arch) pairs that a wheel is for."""
-    found = (_platform(tag.platform) for tag in tags)
-    return frozenset(pair for pair in found if pair is not None)
+    pairs = (_platform(tag.platform) for tag in tags)
+    return frozenset(pair for pair in pairs if pair is not None)
 
 
 def python(tags: Iterable[Tag]) -> str | None:

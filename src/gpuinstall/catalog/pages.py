@@ -97,10 +97,11 @@ def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[W
     """The wheels among the files of a page; a name that is labelled as a variant's is none."""
     files = tuple(links)
     named = ((_VARIANTS.fullmatch(link.filename), link.url) for link in files)
-    told: dict[tuple[str, str], str] = {(canonicalize_name(name[1]), name[2]): url for name, url in named if name}
+    variants: dict[tuple[str, str], str] = {(canonicalize_name(name[1]), name[2]): url for name, url in named if name}
     wheels = (wheel for link in files if (wheel := _wheel(link, backend, source)))
     return tuple(
-        replace(wheel, variants=told.get((wheel.package, wheel.version.public))) if told else wheel for wheel in wheels
+        replace(wheel, variants=variants.get((wheel.package, wheel.version.public))) if variants else wheel
+        for wheel in wheels
     )
 
 

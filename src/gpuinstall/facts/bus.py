@@ -73,8 +73,8 @@ class PciDevice:
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
     """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
-    found = (_read(source, address) for address in source.names(DEVICES))
-    return tuple(device for device in found if device is not None)
+    devices = (_read(source, address) for address in source.names(DEVICES))
+    return tuple(device for device in devices if device is not None)
 
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
@@ -84,8 +84,8 @@ def read_adapters(source: Source) -> tuple[PciDevice, ...]:
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:
     """Read the list, or the one adapter that stands without a list."""
-    said = json_or_none(text)
-    for number, adapter in enumerate(said if isinstance(said, list) else [said]):
+    document = json_or_none(text)
+    for number, adapter in enumerate(document if isinstance(document, list) else [document]):
         match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
         if match:
             vendor, device, name = int(match[1], 16), int(match[2], 16), adapter.get("Name")

@@ -35,8 +35,8 @@ def read_folders(source: Source) -> dict[str, Folder]:
 
 def parse_folders(text: str) -> dict[str, Folder]:
     """Read the answers; what is malformed is left out."""
-    said = json_or_none(text)
-    entries = said.items() if isinstance(said, dict) else ()
+    document = json_or_none(text)
+    entries = document.items() if isinstance(document, dict) else ()
     return {
         name: Folder(entry["free"], entry.get("writable") is not False)
         for name, entry in entries
@@ -63,14 +63,14 @@ def read_capacity() -> Capacity:
     """Read them: of this process's own group where that has less than the machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    known = [free for free in (available(_text(Path("/proc/meminfo"))), _left_in_group()) if free is not None]
-    return Capacity(cores, min(known) / GIB if known else None)
+    amounts = [free for free in (available(_text(Path("/proc/meminfo"))), _left_in_group()) if free is not None]
+    return Capacity(cores, min(amounts) / GIB if amounts else None)
 
 
 def available(meminfo: str) -> int | None:
     """Read MemAvailable, in bytes, from ``/proc/meminfo``."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    line = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return int(line[1]) * 1024 if line else None
 
 
 def _folders() -> dict[str, dict[str, object]]:

@@ -98,5 +98,5 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def _signal(number: int) -> str:
-    known = {int(each): each.name for each in signal.Signals}
-    return known.get(number, f"signal {number}")
+    names = {int(member): member.name for member in signal.Signals}
+    return names.get(number, f"signal {number}")

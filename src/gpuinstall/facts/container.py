@@ -85,8 +85,8 @@ def engine_of(text: str) -> str | None:
 
 def manager_of(text: str) -> str | None:
     """Name the engine as systemd does; its own containers are system containers, as LXC's are."""
-    known = {"docker": "docker", "podman": "podman", "lxc": "lxc", "lxc-libvirt": "lxc", "systemd-nspawn": "lxc"}
-    return known.get(text.strip())
+    engines = {"docker": "docker", "podman": "podman", "lxc": "lxc", "lxc-libvirt": "lxc", "systemd-nspawn": "lxc"}
+    return engines.get(text.strip())
 
 
 def own_mounts(text: str) -> str:

@@ -55,21 +55,21 @@ class Host:
 
 def read_host(source: Source) -> Host:
     """Read the host."""
-    said = parse_platform(source.answer(PLATFORM, _platform))
-    system, processor = said.get("system", "Linux"), source.text(CPUINFO, PROCESSOR_BYTES) or ""
+    answers = parse_platform(source.answer(PLATFORM, _platform))
+    system, processor = answers.get("system", "Linux"), source.text(CPUINFO, PROCESSOR_BYTES) or ""
     files = OS_RELEASE if system == "Linux" else ()
     names = parse_os_release(next((text for path in files if (text := source.text(path))), ""))
-    libc = said.get("libc", "")
+    libc = answers.get("libc", "")
     return Host(
         os=_SYSTEMS.get(system, "linux"),
-        arch=true_architecture(said.get("machine", ""), system, processor, said.get("translated", "")),
-        release=said.get("release", ""),
+        arch=true_architecture(answers.get("machine", ""), system, processor, answers.get("translated", "")),
+        release=answers.get("release", ""),
         libc=_libc(source, libc) if system == "Linux" else None,
         glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
         distribution=distribution(names),
         distribution_ids=(names.get("ID", ""), *names.get("ID_LIKE", "").split()),
         avx=parse_avx(processor),
-        translated=said.get("translated") == "1",
+        translated=answers.get("translated") == "1",
     )
 
 
@@ -80,14 +80,16 @@ def read_missing_libraries(source: Source) -> tuple[str, ...]:
 
 def parse_platform(text: str) -> dict[str, str]:
     """Read what Python's platform module said."""
-    said = json_or_none(text)
-    return {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+    document = json_or_none(text)
+    return (
+        {key: value for key, value in document.items() if isinstance(value, str)} if isinstance(document, dict) else {}
+    )
 
 
 def is_told(text: str) -> bool:
     """Say whether Python's platform module named a system that is known and its architecture."""
-    said = parse_platform(text)
-    return said.get("system") in _SYSTEMS and bool(said.get("machine"))
+    answers = parse_platform(text)
+    return answers.get("system") in _SYSTEMS and bool(answers.get("machine"))
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -116,8 +118,8 @@ def parse_avx(processor: str) -> bool | None:
     return "avx" in flags[1].split() if flags else None
 
 
-def _libc(source: Source, said: str) -> str | None:
-    if said.startswith("glibc"):
+def _libc(source: Source, version: str) -> str | None:
+    if version.startswith("glibc"):
         return "glibc"
     loaders = [name for folder in ("/lib", "/lib64") for name in source.names(folder, "ld-")]
     kinds = {"ld-linux": "glibc", "ld-musl-": "musl"}

@@ -34,19 +34,23 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 def find_python(version: str) -> Path | None:
     """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
-    fitting = [(each, path) for each, path in _found() if each == version or each.startswith(f"{version}.")]
-    return max(fitting, key=lambda found: [int(part) for part in found[0].split(".")], default=(None, None))[1]
+    fitting = [
+        (installed, path) for installed, path in _found() if installed == version or installed.startswith(f"{version}.")
+    ]
+    return max(fitting, key=lambda candidate: [int(part) for part in candidate[0].split(".")], default=(None, None))[1]
 
 
 def parse_pythons(text: str) -> tuple[str, ...]:
     """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
-    said = json_or_none(text)
-    listed = said if isinstance(said, list) else []
-    versions = {each for each in listed if isinstance(each, str) and _FOLDER.match(each)}
+    document = json_or_none(text)
+    listed = document if isinstance(document, list) else []
+    versions = {version for version in listed if isinstance(version, str) and _FOLDER.match(version)}
     kept = {
-        each for each in versions if each.count(".") == 2 or not any(other.startswith(f"{each}.") for other in versions)
+        version
+        for version in versions
+        if version.count(".") == 2 or not any(other.startswith(f"{version}.") for other in versions)
     }
-    return tuple(sorted(kept, key=lambda each: [int(part) for part in each.split(".")]))
+    return tuple(sorted(kept, key=lambda version: [int(part) for part in version.split(".")]))
 
 
 def _versions() -> str:

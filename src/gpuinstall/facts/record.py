@@ -69,15 +69,15 @@ class Recorder:
         value = self.machine.variable(name)
         if value is not None:
             file = self.folder / ENVIRONMENT
-            known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-            self._kept(ENVIRONMENT, json.dumps({**known, name: value}, indent=1, sort_keys=True) + "\n")
+            variables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            self._kept(ENVIRONMENT, json.dumps({**variables, name: value}, indent=1, sort_keys=True) + "\n")
         return value
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
         """Ask."""
-        said = self.machine.answer(name, ask)
-        self._kept(name, said)
-        return said
+        response = self.machine.answer(name, ask)
+        self._kept(name, response)
+        return response
 
     def wait(self, text: str) -> None:
         """Tell whoever runs the probe."""

@@ -72,7 +72,9 @@ class Answers:
         if platform.mixed:
             rows |= self._mixed(platform, driven, spans, rows)
             for pair in combinations(range(len(driven)), 2):
-                without[",".join(map(str, pair))] = self._class(platform, tuple(driven[each] for each in pair), None)
+                without[",".join(map(str, pair))] = self._class(
+                    platform, tuple(driven[position] for position in pair), None
+                )
         return {
             "key": platform.key,
             "name": platform.name,
@@ -90,9 +92,11 @@ class Answers:
         rows = {}
         for first, second in combinations(range(len(kinds)), 2):
             sides = list(zip(alone[str(first)], alone[str(second)], strict=True))
-            asked = dict(zip(reversed(sides), reversed(spans), strict=True))
-            found = {side: self._class(platform, (kinds[first], kinds[second]), span) for side, span in asked.items()}
-            rows[f"{first},{second}"] = [found[side] for side in sides]
+            samples = dict(zip(reversed(sides), reversed(spans), strict=True))
+            classes = {
+                side: self._class(platform, (kinds[first], kinds[second]), span) for side, span in samples.items()
+            }
+            rows[f"{first},{second}"] = [classes[side] for side in sides]
         return rows
 
     def _class(self, platform: Platform, kinds: Kinds, span: DriverRange | None) -> int:
@@ -122,7 +126,7 @@ class Answers:
             self._build(plan.choice) if plan.choice else (),
             tuple(text for reason in plan.reasons for text in reason),
             notes,
-            tuple(text for found in _telling(plan) for text in (found.build.name, found.message)),
+            tuple(text for rejection in _telling(plan) for text in (rejection.build.name, rejection.message)),
         )
         answer = tuple(self._part(part, chip) for part in parts)
         return self._answers.setdefault(answer, len(self._answers))
@@ -155,21 +159,21 @@ def _pythons(catalog: Catalog) -> list[str]:
     """The Pythons of the newest torch; for others there is ``gpuinstall plan --python``."""
     newest = max(catalog.releases)
     builds = (build for build in catalog.builds if build.torch == newest)
-    found = {python for build in builds for python in build.pythons if not python.endswith("t")}
-    return sorted(found, key=lambda python: int(python.partition(".")[2]))
+    pythons = {python for build in builds for python in build.pythons if not python.endswith("t")}
+    return sorted(pythons, key=lambda python: int(python.partition(".")[2]))
 
 
 def _essence(plan: Plan | Refusal, chip: str | None) -> tuple[Any, ...]:
     """What makes two machines one class, for every request: the judgement of each build, and all that is said."""
-    said = [*plan.reasons, *plan.warnings]
+    sentences = [*plan.reasons, *plan.warnings]
     return (
         plan.status,
         plan.exit_code,
         plan.choice and plan.choice.build.name,
         tuple(build.name for build in plan.runnable),
         tuple(_for_all(f"{run.how} {run.runs}", chip) for run in plan.gpus),
-        tuple((found.build.name, found.code, _for_all(found.message, chip)) for found in plan.rejected),
-        tuple(_for_all(reason.message, chip) for reason in said),
+        tuple((rejection.build.name, rejection.code, _for_all(rejection.message, chip)) for rejection in plan.rejected),
+        tuple(_for_all(reason.message, chip) for reason in sentences),
         plan.fix,
     )
 
@@ -177,15 +181,15 @@ def _essence(plan: Plan | Refusal, chip: str | None) -> tuple[Any, ...]:
 def _telling(plan: Plan | Refusal) -> list[Rejection]:
     """The newest build that was passed over for each reason there is."""
     first: dict[str, Rejection] = {}
-    for found in plan.rejected:
-        first.setdefault(found.code, found)
+    for rejection in plan.rejected:
+        first.setdefault(rejection.code, rejection)
     return list(first.values())[:_SHOWN_REJECTIONS]
 
 
 def _for_all(text: str, chip: str | None) -> str:
     """Write what is said of one machine for all of its class: the GPUs' numbers, the driver's CUDA, the chip's code."""
-    said = _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
-    return re.sub(rf"\b{re.escape(chip)}(?![\w.])", "{chip}", said) if chip else said
+    common = _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
+    return re.sub(rf"\b{re.escape(chip)}(?![\w.])", "{chip}", common) if chip else common
 
 
 def _runs(row: list[int]) -> list[list[int]]:

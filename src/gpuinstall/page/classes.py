@@ -105,8 +105,11 @@ def _cuda(cut: tuple[int, ...], tables: Drivers) -> str | None:
 
 def kinds_of_gpus(catalog: Catalog) -> tuple[Kind, ...]:
     """List the kinds of all products: by capability, the highest first, without Jetsons before Thor; then by chip."""
-    known = sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True)
-    return (*(_of_capability(capability, catalog.drivers) for capability in known), *map(_of_chip, other_chips()))
+    capabilities = sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True)
+    return (
+        *(_of_capability(capability, catalog.drivers) for capability in capabilities),
+        *map(_of_chip, other_chips()),
+    )
 
 
 def _of_capability(capability: ComputeCapability, tables: Drivers) -> Kind:

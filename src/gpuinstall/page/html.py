@@ -103,7 +103,7 @@ def _lines(table: Table, kinds: Sequence[Kind], packages: int) -> Iterator[str]:
 
 def _lines_of_others(table: Table, kinds: Sequence[Kind]) -> Iterator[str]:
     others = [(number, kind) for number, kind in enumerate(kinds) if not kind.capability]
-    platforms = [(each["name"], each["key"]) for each in table.body["platforms"]]
+    platforms = [(platform["name"], platform["key"]) for platform in table.body["platforms"]]
     columns = [(name, [_cell(table, key, number, None) for number, _ in others]) for name, key in platforms]
     shown = [(name, column) for name, column in columns if any(column)]
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in shown)
@@ -122,8 +122,8 @@ def _rows(rows: Iterable[tuple[Kind, Sequence[str]]]) -> Iterator[str]:
 
 def _cell(table: Table, platform: str, kind: int, branch: int | None, packages: int = 0) -> str:
     """The build that runs on the GPU; nothing where it is left alone."""
-    found = table.answer(platform, [kind], None if branch is None else [branch], packages=packages)
-    return f"{found.build[0]} {found.build[1]}" if found and found.build and found.outcome[0] != "cpu" else ""
+    answer = table.answer(platform, [kind], None if branch is None else [branch], packages=packages)
+    return f"{answer.build[0]} {answer.build[1]}" if answer and answer.build and answer.outcome[0] != "cpu" else ""
 
 
 def _merged(columns: Sequence[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:

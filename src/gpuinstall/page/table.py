@@ -33,8 +33,8 @@ class Table:
 
     def platform(self, key: str) -> Mapping[str, Any]:
         """Find a platform by its key."""
-        found: Mapping[str, Any] = next(each for each in self.body["platforms"] if each["key"] == key)
-        return found
+        platform: Mapping[str, Any] = next(candidate for candidate in self.body["platforms"] if candidate["key"] == key)
+        return platform
 
     def answer(
         self, key: str, kinds: Sequence[int], driver: Sequence[float] | None, python: int = 0, packages: int = 0

@@ -99,7 +99,7 @@ def judge_builds(context: PlanContext) -> tuple[list[Candidate], list[Rejection]
 def closest(rejected: Iterable[Rejection], rules: Rules) -> Rejection | None:
     """Find the build that came closest: the newest of those that the last rule rejected."""
     stages = (*_STAGES, *rules.code_reasons, *rules.driver_reasons)
-    return max(rejected, key=lambda found: stages.index(found.code), default=None)
+    return max(rejected, key=lambda rejection: stages.index(rejection.code), default=None)
 
 
 def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:

@@ -53,10 +53,10 @@ def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settle
     The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
     """
 
-    def attempt(asked: Request) -> Plan | Refusal | NoCandidate:
-        contexts = [context(demand) for demand in parse_request(asked, catalog.family, machine)]
-        outcomes = [(_attempt(each), each) for each in contexts]
-        return max(outcomes, key=lambda found: _merits(*found))[0] if len(outcomes) > 1 else outcomes[0][0]
+    def attempt(weakened: Request) -> Plan | Refusal | NoCandidate:
+        contexts = [context(demand) for demand in parse_request(weakened, catalog.family, machine)]
+        outcomes = [(_attempt(option), option) for option in contexts]
+        return max(outcomes, key=lambda outcome: _merits(*outcome))[0] if len(outcomes) > 1 else outcomes[0][0]
 
     def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
@@ -76,16 +76,16 @@ def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tupl
 
 
 def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
-    asked = context.demand.backends
+    backends = context.demand.backends
     if fault := platform_fault(context):
         return fault
-    if asked == {CPU}:
+    if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was asked for"))
     if fault := machine_fault(context):
         return fault
     if context.machine.os == "macos" and not context.has_makers_builds:
         own_build = Reason("macos", "macOS has no CUDA; its build has MPS")
-        return NoCandidate(context, ()) if asked else _choose_cpu(context, own_build)
+        return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
     return _for_the_gpus(context)
 
 
@@ -152,7 +152,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     if best is None:
         return NoCandidate(context, tuple(rejected))
     others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
-    passed = {id(found.build): found for found in (*rejected, *others)}
+    passed = {id(rejection.build): rejection for rejection in (*rejected, *others)}
     return Plan(
         status="cpu",
         choice=best.choice(context),

@@ -60,15 +60,17 @@ def pinned(build: Build, python: str, context: PlanContext) -> tuple[str, ...]:
 
 def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
     """Warn of companions whose files for this platform carry no code for a GPU."""
-    found = [
+    unlabelled = [
         f"{requirement.name} {version}"
         for requirement in context.demand.family.values()
         for version in (_suiting(build, requirement, context) or ())[:1]
         if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
     ]
-    if not found:
+    if not unlabelled:
         return None
-    message = f"{' and '.join(found)} for {build.os} {build.arch} have no GPU code of their own: they are CPU builds"
+    message = (
+        f"{' and '.join(unlabelled)} for {build.os} {build.arch} have no GPU code of their own: they are CPU builds"
+    )
     return Reason("companion-for-the-cpu", message)
 
 
@@ -86,8 +88,8 @@ def _suiting(build: Build, requirement: Asked, context: PlanContext) -> tuple[st
     """The versions of a companion that load beside a build and are asked for; None if nobody has looked."""
     key = id(build), requirement.name
     if key not in context.suiting:
-        known = versions(build, requirement, context.catalog)
-        context.suiting[key] = known and tuple(version for version in known if requirement.allows(version))
+        loading = versions(build, requirement, context.catalog)
+        context.suiting[key] = loading and tuple(version for version in loading if requirement.allows(version))
     return context.suiting[key]
 
 
@@ -112,21 +114,25 @@ def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
 
 
 def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
-    listed, known = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
+    listed, loading = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
     if _offered(build, requirement.name, catalog) == frozenset():
         return f"no source here lists {requirement.name} for {build.backend}"
-    if listed and not any(build.platform in _wheels(requirement.name, one, catalog).platforms for one in listed):
+    if listed and not any(
+        build.platform in _wheels(requirement.name, version, catalog).platforms for version in listed
+    ):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
-    unseen = [one for one in listed if not known and _wheels(requirement.name, one, catalog).loads_in(build)]
+    unseen = [
+        version for version in listed if not loading and _wheels(requirement.name, version, catalog).loads_in(build)
+    ]
     if unseen:
         return f"nobody has seen {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
-    return f"no {requirement.text} loads beside it" + (f", only {' and '.join(known)}" if known else "")
+    return f"no {requirement.text} loads beside it" + (f", only {' and '.join(loading)}" if loading else "")
 
 
 def _wheels(name: str, version: str, catalog: Catalog) -> Companion:
     """The wheels of a release; those of a patch release that the catalogue does not know are like the first's."""
-    known = catalog.companions.get((name, version))
-    return known or catalog.companions[name, ".".join((*version.split(".")[:2], "0"))]
+    companion = catalog.companions.get((name, version))
+    return companion or catalog.companions[name, ".".join((*version.split(".")[:2], "0"))]
 
 
 def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
@@ -154,6 +160,6 @@ def _label(build: Build, name: str, version: str, catalog: Catalog) -> str:
     """The label of a companion's files, as a listing shows it, else as the catalogue knows it."""
     plain, labelled = _spellings(version, build)
     offered = _offered(build, name, catalog)
-    known = build.platform not in _wheels(name, version, catalog).unlabelled
-    has_label = known if offered is None else labelled in offered
+    labelled_there = build.platform not in _wheels(name, version, catalog).unlabelled
+    has_label = labelled_there if offered is None else labelled in offered
     return labelled.removeprefix(plain) if has_label and _has_labels(build) else ""

@@ -70,10 +70,10 @@ class PlanContext:
     @cached_property
     def architectures(self) -> dict[str | None, Gpu]:
         """One GPU of each architecture, the first."""
-        found: dict[str | None, Gpu] = {}
+        first: dict[str | None, Gpu] = {}
         for name, gpu in zip(self.architecture_names, self.gpus, strict=True):
-            found.setdefault(name, gpu)
-        return found
+            first.setdefault(name, gpu)
+        return first
 
     @cached_property
     def wanted(self) -> frozenset[Version]:
@@ -83,7 +83,7 @@ class PlanContext:
     @cached_property
     def unwanted(self) -> frozenset[str]:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
-        return frozenset(one.version.lower() for one in self.demand.torch or () if one.operator == "!=")
+        return frozenset(part.version.lower() for part in self.demand.torch or () if part.operator == "!=")
 
     @cached_property
     def suiting(self) -> dict[tuple[int, str], tuple[str, ...] | None]:

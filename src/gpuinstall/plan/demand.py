@@ -56,7 +56,7 @@ class Demand(NamedTuple):
             return False
         if self.python is None or isinstance(self.python, str):
             return self.python in {None, python}
-        named = (one.version for one in self.python if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", one.version))
+        named = (part.version for part in self.python if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", part.version))
         return any(self.python.contains(patch) for patch in (f"{minor}.0", f"{minor}.99", *named))
 
 
@@ -67,10 +67,10 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     come in the order in which the Pythons are to be tried.
     """
     requirements = [parse_requirement(text) for text in request.requirements]
-    asked = {"torch"} | {requirement.name for requirement in requirements}
-    allowed = [one for one in map(parse_requirement, request.constraints) if one.name in asked]
-    ours = [one for one in (*requirements, *allowed) if one.name in family]
-    marked = [one for one in ours if one.marker is not None]
+    names = {"torch"} | {requirement.name for requirement in requirements}
+    allowed = [requirement for requirement in map(parse_requirement, request.constraints) if requirement.name in names]
+    ours = [requirement for requirement in (*requirements, *allowed) if requirement.name in family]
+    marked = [requirement for requirement in ours if requirement.marker is not None]
     whole = Demand(
         torch=None,
         extras="",
@@ -85,11 +85,11 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     )
     if not marked:
         return (_of_family(whole, ours, request.backend),)
-    found = []
+    demands = []
     for held, pythons in _by_markers(marked, whole, machine).items():
-        said = [one for one in ours if one.marker is None or one in held]
-        found.append(_of_family(whole._replace(pythons=pythons), said, request.backend))
-    return tuple(found)
+        holding = [requirement for requirement in ours if requirement.marker is None or requirement in held]
+        demands.append(_of_family(whole._replace(pythons=pythons), holding, request.backend))
+    return tuple(demands)
 
 
 def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) -> Demand:
@@ -104,8 +104,14 @@ def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tu
     """Group the Pythons that are asked for by the requirements whose markers hold there; None: all alike."""
     groups: dict[tuple[Asked, ...], list[str]] = {}
     ordered = in_order(_PYTHONS, whole.preferred, machine)
-    for python in [one for one in ordered if whole.suits(one) or whole.suits(f"{one}t")] or ordered:
-        held = tuple(one for one in marked if one.marker is not None and marker_holds(one.marker, machine, python))
+    for python in [
+        candidate for candidate in ordered if whole.suits(candidate) or whole.suits(f"{candidate}t")
+    ] or ordered:
+        held = tuple(
+            candidate
+            for candidate in marked
+            if candidate.marker is not None and marker_holds(candidate.marker, machine, python)
+        )
         groups.setdefault(held, []).append(python)
     return {held: frozenset(group) if len(groups) > 1 else None for held, group in groups.items()}
 

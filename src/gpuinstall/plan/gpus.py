@@ -34,18 +34,18 @@ class LeftOut(NamedTuple):
     fix: str | None
 
 
-def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None, rules: Rules) -> tuple[Gpu, ...]:
+def asked_gpus(machine: Machine, wanted: tuple[str | int, ...] | None, rules: Rules) -> tuple[Gpu, ...]:
     """Return the maker's GPUs that are asked for (None: all), in the order of their indices.
 
     They are named by index, or by (the beginning of) the UUID of a card or of a MIG slice; raise UsageError for
     no name, or one that no GPU has.
     """
     gpus = sorted((gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor), key=lambda gpu: gpu.index)
-    if asked is None:
+    if wanted is None:
         return tuple(gpus)
-    if gpus and not asked:
+    if gpus and not wanted:
         raise UsageError("no-such-gpu", "none of this machine's GPUs is asked for", hint=_LEAVE_OUT)
-    names = [str(name) for name in asked]
+    names = [str(name) for name in wanted]
     for name in names:
         if not any(_is_called(gpu, name) for gpu in gpus):
             here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or f"no {rules.name} GPU"
@@ -55,7 +55,7 @@ def asked_gpus(machine: Machine, asked: tuple[str | int, ...] | None, rules: Rul
 
 def sort_out(context: PlanContext) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]]:
     """Separate the GPUs that can be planned for from those that a fault, their age or their driver leaves out."""
-    out = {gpu.index: found for gpu in context.gpus if (found := _left_out(gpu, context))}
+    out = {gpu.index: reason for gpu in context.gpus if (reason := _left_out(gpu, context))}
     present = {gpu.index for gpu in context.machine.gpus}
     absent = {
         index: LeftOut(index, Reason(problem.code, problem.message), problem.fix)
@@ -116,7 +116,9 @@ def machine_fault(context: PlanContext) -> Refusal | None:
     if not blocking:
         return None
     fix = next((problem.fix for problem in blocking if problem.fix), None)
-    return refused(context, ONLY_REPAIR_HELPS, tuple(Reason(found.code, found.message) for found in blocking), fix)
+    return refused(
+        context, ONLY_REPAIR_HELPS, tuple(Reason(finding.code, finding.message) for finding in blocking), fix
+    )
 
 
 def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Refusal | None:

@@ -42,7 +42,7 @@ def reasons_for(
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
-    found = (
+    reasons = (
         None if context.gpus else _no_gpu_here(context),
         learned_reason(best, context),
         newest_reason(best, rejected, served),
@@ -51,7 +51,7 @@ def reasons_for(
         _backend(best, candidates, rejected, context),
         _other_gpus(best, candidates, context),
     )
-    return tuple(reason for reason in found if reason is not None)
+    return tuple(reason for reason in reasons if reason is not None)
 
 
 def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
@@ -59,8 +59,8 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
     build = best.build
     if build.learned is None:
         return None
-    known = f"the catalogue of {context.catalog.date} does not have it"
-    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {known}")
+    unlisted = f"the catalogue of {context.catalog.date} does not have it"
+    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {unlisted}")
 
 
 def held_back_programs(context: PlanContext) -> list[Reason]:
@@ -73,7 +73,7 @@ def passed_over(
 ) -> tuple[Rejection, ...]:
     """Give every build but the best its reason, in the order of the catalogue."""
     others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
-    return tuple(sorted((*rejected, *others), key=lambda found: context.positions[id(found.build)]))
+    return tuple(sorted((*rejected, *others), key=lambda rejection: context.positions[id(rejection.build)]))
 
 
 def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
@@ -97,18 +97,18 @@ def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
     unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
     companions = built_for_the_cpu(build, context)
-    found = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
-    return (*found, *_of_the_machine(context))
+    warnings = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
+    return (*warnings, *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CPU build, or of the build for GPUs that takes its place."""
-    found = []
+    warnings = []
     if build.backend != CPU:
-        found.append(_gpu_build_for_the_cpu(build))
+        warnings.append(_gpu_build_for_the_cpu(build))
     if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
-        found.append(_builder(signs, context))
-    return (*found, *_of_the_machine(context))
+        warnings.append(_builder(signs, context))
+    return (*warnings, *_of_the_machine(context))
 
 
 def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
@@ -116,20 +116,20 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
 
     The driver does where another driver would run a newer one, the chip where none would.
     """
-    newer = [found for found in rejected if found.build.torch > best.build.torch]
+    newer = [rejection for rejection in rejected if rejection.build.torch > best.build.torch]
     if hidden := _newest_seen(best, newer, context):
         return hidden
-    there = [found for found in newer if found.code not in NOT_THERE]
-    coded = [found for found in there if found.build.unread or has_code(found.build, context)]
-    running = [found for found in coded if runs(found.build, context)]
-    if blocking := closest((found for found in running if found.code not in _ASKED), context.rules):
+    there = [rejection for rejection in newer if rejection.code not in NOT_THERE]
+    coded = [rejection for rejection in there if rejection.build.unread or has_code(rejection.build, context)]
+    running = [rejection for rejection in coded if runs(rejection.build, context)]
+    if blocking := closest((rejection for rejection in running if rejection.code not in _ASKED), context.rules):
         return _newest_but(best, blocking)
-    if any(found.code in context.rules.driver_reasons for found in coded):
+    if any(rejection.code in context.rules.driver_reasons for rejection in coded):
         newest = f"{best.build.torch} is the newest torch{_asked(running)}"
         return Reason("newest-for-driver", f"{newest} that {context.rules.driver} runs")
-    if blocking := closest((found for found in coded if found.code not in _ASKED), context.rules):
+    if blocking := closest((rejection for rejection in coded if rejection.code not in _ASKED), context.rules):
         return _newest_but(best, blocking)
-    if blocking := closest((found for found in there if found.code not in _ASKED), context.rules):
+    if blocking := closest((rejection for rejection in there if rejection.code not in _ASKED), context.rules):
         return _newest_with_code(best, blocking, _asked(coded), context)
     return _newest_asked_for(best, newer, context)
 
@@ -144,9 +144,9 @@ def _no_gpu_here(context: PlanContext) -> Reason:
 
 
 def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
-    for found in rejected:
-        build = found.build
-        if found.code != "driver-too-old" or build.torch <= best.build.torch:
+    for rejection in rejected:
+        build = rejection.build
+        if rejection.code != "driver-too-old" or build.torch <= best.build.torch:
             continue
         if all(isinstance(code, Code) for code in codes_of(build, context)):
             return Reason("newer-driver", f"torch {build.torch} would need {context.rules.driver_for(build)}")
@@ -157,9 +157,9 @@ def _backend(
     best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], context: PlanContext
 ) -> Reason | None:
     torch = best.build.torch
-    for found in rejected:
-        if found.build.torch == torch and found.code in {"no-companion", "not-allowed", "programs-conflict"}:
-            return Reason("backend", f"not {found.build.name}: {found.message}")
+    for rejection in rejected:
+        if rejection.build.torch == torch and rejection.code in {"no-companion", "not-allowed", "programs-conflict"}:
+            return Reason("backend", f"not {rejection.build.name}: {rejection.message}")
     rivals = [
         other
         for other in candidates
@@ -178,10 +178,10 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
         covers = {candidate.covers for candidate in candidates if others & set(candidate.covers)}
         return _would_give("other-choice", gpus_to_serve(covers, context), candidates, context) if covers else None
     gains = [
-        (found, cover)
+        (other, cover)
         for name in context.architectures
-        if (cover := tuple(each for each in everywhere if context.architecture_names[each] != name))
-        and (found := _best_for(cover, candidates, context)).build.torch > best.build.torch
+        if (cover := tuple(position for position in everywhere if context.architecture_names[position] != name))
+        and (other := _best_for(cover, candidates, context)).build.torch > best.build.torch
     ]
     if not gains:
         return None
@@ -193,8 +193,8 @@ def _would_give(code: str, cover: GpuPositions, candidates: list[Candidate], con
     gpus = [context.gpus[position] for position in cover]
     names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
     indices = ",".join(str(gpu.index) for gpu in gpus)
-    found = _best_for(cover, candidates, context)
-    return Reason(code, f"--gpus {indices} ({names}) would give torch {found.build.name}")
+    candidate = _best_for(cover, candidates, context)
+    return Reason(code, f"--gpus {indices} ({names}) would give torch {candidate.build.name}")
 
 
 def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Candidate:
@@ -240,32 +240,32 @@ def _builder(signs: list[str], context: PlanContext) -> Reason:
 def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
     """Say that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
-    for found in newer:
-        if found.code == HELD_BACK:
-            return Reason(HELD_BACK, f"{found.message}; without it torch {found.build.torch} would run here")
-    unknown = next((found.build.name for found in newer if found.code == "not-in-catalogue"), None)
+    for rejection in newer:
+        if rejection.code == HELD_BACK:
+            return Reason(HELD_BACK, f"{rejection.message}; without it torch {rejection.build.torch} would run here")
+    unknown = next((rejection.build.name for rejection in newer if rejection.code == "not-in-catalogue"), None)
     if unknown:
-        known = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
-        return Reason("newest-known", f"{known}; {unknown} is on the index")
-    if any(found.code == "unreachable" for found in newer):
+        newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
+        return Reason("newest-known", f"{newest}; {unknown} is on the index")
+    if any(rejection.code == "unreachable" for rejection in newer):
         return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
     return None
 
 
 def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason:
-    torch, asked = best.build.torch, _ASKED & {found.code for found in newer}
-    if asked == {"other-backend"}:
+    torch, limits = best.build.torch, _ASKED & {rejection.code for rejection in newer}
+    if limits == {"other-backend"}:
         return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
-    if asked == {"not-allowed"}:
+    if limits == {"not-allowed"}:
         return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
-    rules, newest = context.rules, f"{torch} is the newest torch" + " that was asked for" * bool(asked)
+    rules, newest = context.rules, f"{torch} is the newest torch" + " that was asked for" * bool(limits)
     elsewhere = not newer and best.build.backend.kind == rules.kind and any(other > torch for other in context.ages)
     return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
 
 
-def _asked(found: list[Rejection]) -> str:
+def _asked(rejections: list[Rejection]) -> str:
     """Restrict a sentence where there is a newer torch that was not asked for."""
-    return " asked for" if any(each.code in _ASKED for each in found) else ""
+    return " asked for" if any(rejection.code in _ASKED for rejection in rejections) else ""
 
 
 def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
@@ -273,7 +273,7 @@ def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
     return Reason(f"newest-but-{blocking.code}", message)
 
 
-def _newest_with_code(best: Candidate, blocking: Rejection, asked: str, context: PlanContext) -> Reason:
+def _newest_with_code(best: Candidate, blocking: Rejection, restriction: str, context: PlanContext) -> Reason:
     """Say which chip a newer build has no code for, whatever it was rejected for."""
     lacking = next((code for code in codes_of(blocking.build, context) if isinstance(code, Reason)), None)
     if lacking is None or lacking.code != "no-code":
@@ -281,4 +281,6 @@ def _newest_with_code(best: Candidate, blocking: Rejection, asked: str, context:
     gpus = sorted(context.architectures.values(), key=context.rules.rank)
     chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
     ends = context.rules.lacks(blocking.build, gpus)
-    return Reason("newest-with-code", f"the newest torch{asked} with code for {chips}: {blocking.build.name} {ends}")
+    return Reason(
+        "newest-with-code", f"the newest torch{restriction} with code for {chips}: {blocking.build.name} {ends}"
+    )

@@ -57,7 +57,9 @@ def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refu
 def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> Refusal:
     context, rules = unserved.context, unserved.context.rules
     served = [
-        found for found in unserved.rejected if any(isinstance(code, Code) for code in codes_of(found.build, context))
+        rejection
+        for rejection in unserved.rejected
+        if any(isinstance(code, Code) for code in codes_of(rejection.build, context))
     ]
     nearest = closest(served or unserved.rejected, rules)
     if nearest is None:

@@ -68,8 +68,8 @@ class Asked(NamedTuple):
     def narrowed(self, other: Asked) -> Asked:
         """Join two requirements of one package: the extras of both, the versions that both allow."""
         extras = _brackets({*_names(self.extras), *_names(other.extras)})
-        said = [one.specifier for one in (self, other) if one.specifier is not None]
-        both = said[0] & said[-1] if said else None
+        specifiers = [requirement.specifier for requirement in (self, other) if requirement.specifier is not None]
+        both = specifiers[0] & specifiers[-1] if specifiers else None
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
@@ -95,10 +95,10 @@ def parse_requirement(text: str) -> Asked:
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not _is_file(text):
         return Asked(normalised(text.strip()), text.strip())
     plain, editable = _without_editable(text)
-    found = _unnamed(plain) or _named(plain)
-    if editable and not found.url:
+    requirement = _unnamed(plain) or _named(plain)
+    if editable and not requirement.url:
         raise UsageError("requirement-malformed", f"{text!r} names no folder", hint="-e ./folder")
-    return found._replace(editable=True, text=f"-e {found.text}") if editable else found
+    return requirement._replace(editable=True, text=f"-e {requirement.text}") if editable else requirement
 
 
 def parse_specifier(text: str) -> SpecifierSet:
@@ -170,10 +170,10 @@ def _marker(text: str) -> Marker | None:
 
 def _without_editable(text: str) -> tuple[str, bool]:
     """Take ``-e`` from before a requirement, and say whether it was there."""
-    found = re.fullmatch(_EDITABLE, text.strip())
-    if found is None:
+    form = re.fullmatch(_EDITABLE, text.strip())
+    if form is None:
         return text.strip(), False
-    rest = found["rest"].strip()
+    rest = form["rest"].strip()
     return (f"./{rest}" if re.fullmatch(_FOLDER, rest) else rest), True
 
 
@@ -184,10 +184,10 @@ def _is_file(text: str) -> bool:
 
 def _unnamed_address(text: str) -> Address | None:
     """Read a requirement that is an address without a name before it; None for any other."""
-    found = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
-    if found is None:
+    form = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
+    if form is None:
         return None
-    return Address(found["address"], _name_in(found["address"]), found["extras"] or "", found["marker"] or "")
+    return Address(form["address"], _name_in(form["address"]), form["extras"] or "", form["marker"] or "")
 
 
 def _name_in(address: str) -> str:

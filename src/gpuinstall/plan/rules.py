@@ -38,8 +38,8 @@ def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
     """Keep the backend that is forced, by an option or by a local version."""
     if all(build.backend == backend for backend in context.demand.backends):
         return None
-    asked = sorted(backend.tag for backend in context.demand.backends)
-    return Reason("other-backend", f"backend {' and '.join(asked)} is asked for")
+    tags = sorted(backend.tag for backend in context.demand.backends)
+    return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
 
 
 def is_allowed(build: Build, context: PlanContext) -> Reason | None:

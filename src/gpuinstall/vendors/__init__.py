@@ -110,13 +110,13 @@ def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
 
     Who asks for the CPU's build asks for no maker.
     """
-    asked = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
+    named = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
     present = [
         vendor
         for name, vendor in VENDORS.items()
         if any(vendor_of(gpu, machine) == name and is_planned_for(gpu, machine) for gpu in machine.gpus)
     ]
-    return (asked or present or list(VENDORS.values()))[0]
+    return (named or present or list(VENDORS.values()))[0]
 
 
 def is_planned_for(gpu: Gpu, machine: Machine) -> bool:

@@ -72,14 +72,14 @@ class Preflight:
         """What came of it, in one line."""
         if len(self.with_outcome("proven")) == len(self.cards) > 1:
             return f"a kernel ran on {'both' if len(self.cards) == 2 else f'all {len(self.cards)}'} GPUs"
-        said = {text: self.with_outcome(outcome) for outcome, text in _SAID.items()}
-        return " · ".join(text.format(format_gpus(gpus)) for text, gpus in said.items() if gpus)
+        groups = {text: self.with_outcome(outcome) for outcome, text in _SAID.items()}
+        return " · ".join(text.format(format_gpus(gpus)) for text, gpus in groups.items() if gpus)
 
     def to_dict(self) -> dict[str, Any]:
         """Write what ``doctor --json`` shows of it."""
         return {
             "gpus": [{"index": card.index, "status": card.outcome} for card in self.cards],
-            "problems": [each.to_dict() for each in self.problems],
+            "problems": [problem.to_dict() for problem in self.problems],
             "seconds": round(self.seconds, 3),
         }
 

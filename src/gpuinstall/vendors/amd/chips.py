@@ -24,8 +24,8 @@ def amd_chip(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
 
 def product_named(table: Mapping[str, Any], name: str) -> str | None:
     """Find the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
-    said = name.removeprefix("AMD ").split()
-    rows = (row for row in table["chips"] for product in row["products"] if product.split() == said)
+    words = name.removeprefix("AMD ").split()
+    rows = (row for row in table["chips"] for product in row["products"] if product.split() == words)
     return next((str(row["architecture"]) for row in rows), None)
 
 

@@ -83,7 +83,7 @@ class AmdEvidence:
     @property
     def cards(self) -> tuple[PciDevice, ...]:
         """AMD's display controllers and accelerators on the bus."""
-        return tuple(each for each in self.facts.devices if _is_card(each))
+        return tuple(device for device in self.facts.devices if _is_card(device))
 
     @property
     def lent_by_windows(self) -> bool:
@@ -118,14 +118,14 @@ def _is_card(device: PciDevice) -> bool:
 
 
 def _read(source: Source, folder: str) -> KfdNode | None:
-    said = parse_properties(source.text(f"{folder}/properties") or "")
-    architecture = parse_architecture(said.get("gfx_target_version", 0))
-    if said.get("vendor_id") != AMD_ON_PCI or architecture is None:
+    properties = parse_properties(source.text(f"{folder}/properties") or "")
+    architecture = parse_architecture(properties.get("gfx_target_version", 0))
+    if properties.get("vendor_id") != AMD_ON_PCI or architecture is None:
         return None
-    minor = said.get("drm_render_minor") or None
+    minor = properties.get("drm_render_minor") or None
     return KfdNode(
         architecture,
-        said.get("device_id", 0),
+        properties.get("device_id", 0),
         minor,
         source.access(f"/dev/dri/renderD{minor}") if minor else None,
         (source.text(f"/sys/class/drm/renderD{minor}/device/product_name") or "").strip() or None,

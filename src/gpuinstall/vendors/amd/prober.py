@@ -132,7 +132,7 @@ def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
     """List Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
     if facts.host.os != "windows":
         return
-    cards = (each for each in facts.devices if each.vendor == AMD_ON_PCI and each.name)
+    cards = (device for device in facts.devices if device.vendor == AMD_ON_PCI and device.name)
     for index, card in enumerate(cards):
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         if product := product_named(amd_chips(), name):

@@ -53,27 +53,27 @@ class Mac:
 
 def read_mac(source: Source) -> Mac:
     """Ask macOS' own programs."""
-    said = {name: source.answer(name, partial(_ask, command)) for name, command in _COMMANDS.items()}
-    release, system = _pairs(said["sw_vers.txt"]), _pairs(said["sysctl.txt"])
+    answers = {name: source.answer(name, partial(_ask, command)) for name, command in _COMMANDS.items()}
+    release, system = _pairs(answers["sw_vers.txt"]), _pairs(answers["sysctl.txt"])
     memory = system.get("hw.memsize", "")
     return Mac(
         macos=release.get("ProductVersion"),
         chip=system.get("machdep.cpu.brand_string"),
         memory_mib=int(memory) // _MIB if memory.isdecimal() else None,
         virtual=system.get("kern.hv_vmm_present") == "1",
-        gpus=tuple(parse_gpus(said["system_profiler.txt"])),
+        gpus=tuple(parse_gpus(answers["system_profiler.txt"])),
     )
 
 
 def parse_gpus(text: str) -> Iterator[MacGpu]:
     """Read the GPUs, each from its ``Chipset Model`` on."""
     for part in re.split(r"(?m)^(?=\s*Chipset Model:)", text)[1:]:
-        said = _pairs(part)
-        cores = said.get("Total Number of Cores", "")
+        fields = _pairs(part)
+        cores = fields.get("Total Number of Cores", "")
         yield MacGpu(
-            name=said["Chipset Model"],
-            apples=VENDOR in said.get("Vendor", ""),
-            metal=_metal(said.get("Metal Support") or said.get("Metal Family") or said.get("Metal") or ""),
+            name=fields["Chipset Model"],
+            apples=VENDOR in fields.get("Vendor", ""),
+            metal=_metal(fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""),
             cores=int(cores) if cores.isdecimal() else None,
         )
 
@@ -84,9 +84,9 @@ def kept(text: str) -> str:
     return "".join(f"{line}\n" for line in lines if line.partition(":")[0] in _OF_A_GPU)
 
 
-def _metal(said: str) -> str | None:
-    match = re.search(r"Metal (?:GPUFamily Apple )?([0-9]+)", said)
-    return f"metal {match[1]}" if match and "GPUFamily" not in said else "metal" if "Supported" in said else None
+def _metal(text: str) -> str | None:
+    match = re.search(r"Metal (?:GPUFamily Apple )?([0-9]+)", text)
+    return f"metal {match[1]}" if match and "GPUFamily" not in text else "metal" if "Supported" in text else None
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ class AppleProber(Prober[AppleEvidence]):
         """List the GPU, and say where Python or a virtual machine stands before it. Pure."""
         evidence = replace(evidence, facts=facts)
         mac, given = evidence.mac, given_gpus(evidence.mac)
-        known = {"macos": mac.macos, "chip": mac.chip, "memory_mib": mac.memory_mib}
+        names = {"macos": mac.macos, "chip": mac.chip, "memory_mib": mac.memory_mib}
         return VendorFindings(
             gpus=tuple(
                 Gpu(index, gpu.name, found_via="system_profiler", vendor="apple", architecture=gpu.metal)
@@ -56,7 +56,7 @@ class AppleProber(Prober[AppleEvidence]):
             faults=tuple(_faults(evidence)),
             notes=tuple(_notes(evidence)),
             shows_gpu=bool(given),
-            facts={key: value for key, value in known.items() if value} if facts.host.os == "macos" else {},
+            facts={key: value for key, value in names.items() if value} if facts.host.os == "macos" else {},
         )
 
 

@@ -38,8 +38,8 @@ class IntelEvidence:
 
         Beside another maker's card they are what draws the screen.
         """
-        found, others = cards_of(self.facts), self._others
-        return tuple((device, chip) for device, chip in found if not (others and chip.integrated))
+        devices, others = cards_of(self.facts), self._others
+        return tuple((device, chip) for device, chip in devices if not (others and chip.integrated))
 
     @property
     def answering(self) -> tuple[LevelZeroGpu, ...]:
@@ -52,7 +52,7 @@ class IntelEvidence:
     def given(self) -> tuple[tuple[PciDevice, XeChip], ...]:
         """The cards of the bus that this process was given: in a container, those with a node that it can see."""
         shared = self.facts.container.shares_the_bus
-        return tuple(each for each in self.cards if not shared or self.nodes.get(each[0].address))
+        return tuple(card for card in self.cards if not shared or self.nodes.get(card[0].address))
 
     @property
     def fix_context(self) -> FixContext:
@@ -71,7 +71,9 @@ class IntelEvidence:
 def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
     """Intel's GPUs on the bus that torch has builds for."""
     devices = (
-        each for each in facts.devices if each.vendor == INTEL_ON_PCI and each.may_compute and not each.is_reserved
+        device
+        for device in facts.devices
+        if device.vendor == INTEL_ON_PCI and device.may_compute and not device.is_reserved
     )
     return tuple((device, chip) for device in devices if (chip := chip_at(intel_chips(), device.device)))
 

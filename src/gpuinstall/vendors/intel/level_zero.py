@@ -54,26 +54,26 @@ def ask_level_zero(source: Source) -> LevelZero:
 
 def parse_level_zero(finished: Finished) -> LevelZero:
     """Read what the child answered, or how it ended."""
-    answers = (said for line in reversed(finished.out.splitlines()) if isinstance(said := json_or_none(line), dict))
-    said = next(answers, None)
-    if said is None:
+    answers = (answer for line in reversed(finished.out.splitlines()) if isinstance(answer := json_or_none(line), dict))
+    answer = next(answers, None)
+    if answer is None:
         return LevelZero(asked=True, library=True, error=f"Level Zero {death(finished)}")
-    if not said.get("library"):
-        return LevelZero(asked=True, error=str(said.get("error")))
-    refused = f"{said['call']}: {int(said['status']):#x}" if said.get("call") else None
+    if not answer.get("library"):
+        return LevelZero(asked=True, error=str(answer.get("error")))
+    refused = f"{answer['call']}: {int(answer['status']):#x}" if answer.get("call") else None
     try:
-        gpus = tuple(map(_level_zero_gpu, said.get("devices", ())))
+        gpus = tuple(map(_level_zero_gpu, answer.get("devices", ())))
     except (AttributeError, KeyError, TypeError, ValueError):
         return LevelZero(asked=True, library=True, error="Level Zero's answer cannot be read")
-    return LevelZero(asked=True, library=True, api=said.get("api"), gpus=gpus, error=refused)
+    return LevelZero(asked=True, library=True, api=answer.get("api"), gpus=gpus, error=refused)
 
 
-def _level_zero_gpu(said: dict[str, Any]) -> LevelZeroGpu:
+def _level_zero_gpu(body: dict[str, Any]) -> LevelZeroGpu:
     return LevelZeroGpu(
-        name=str(said["name"]),
-        vendor=int(said["vendor"]),
-        device=int(said["device"]),
-        ip=int(said["ip"]),
-        integrated=bool(said["integrated"]),
-        memory_bytes=int(said["memory_bytes"]),
+        name=str(body["name"]),
+        vendor=int(body["vendor"]),
+        device=int(body["device"]),
+        ip=int(body["ip"]),
+        integrated=bool(body["integrated"]),
+        memory_bytes=int(body["memory_bytes"]),
     )

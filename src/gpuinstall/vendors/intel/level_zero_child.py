@@ -87,9 +87,9 @@ def handles(library: Any, call: str, *before: Any, after: tuple[Any, ...] = ()) 
     """Ask for a number of handles, then for the handles."""
     count = c_uint32(0)
     checked(library, call, *before, byref(count), None, *after)
-    found = (c_void_p * count.value)()
-    checked(library, call, *before, byref(count), found, *after)
-    return [c_void_p(handle) for handle in found[: count.value]]
+    array = (c_void_p * count.value)()
+    checked(library, call, *before, byref(count), array, *after)
+    return [c_void_p(handle) for handle in array[: count.value]]
 
 
 def drivers(library: Any) -> list[c_void_p]:
@@ -104,15 +104,15 @@ def drivers(library: Any) -> list[c_void_p]:
 def described(library: Any, device: c_void_p) -> dict[str, Any]:
     """Describe one device; its IP version is 0 where the driver is too old to say."""
     ip = IpVersion(IP_VERSION, None, 0)
-    found = Properties(stype=PROPERTIES, next=addressof(ip))
-    checked(library, "zeDeviceGetProperties", device, byref(found))
+    properties = Properties(stype=PROPERTIES, next=addressof(ip))
+    checked(library, "zeDeviceGetProperties", device, byref(properties))
     return {
-        "name": found.name.decode(errors="replace"),
-        "kind": found.kind,
-        "vendor": found.vendor,
-        "device": found.device,
+        "name": properties.name.decode(errors="replace"),
+        "kind": properties.kind,
+        "vendor": properties.vendor,
+        "device": properties.device,
         "ip": ip.version,
-        "integrated": bool(found.flags & INTEGRATED),
+        "integrated": bool(properties.flags & INTEGRATED),
         "memory_bytes": memory(library, device),
     }
 
@@ -121,9 +121,9 @@ def memory(library: Any, device: c_void_p) -> int:
     """Add what the device has of memory."""
     count = c_uint32(0)
     checked(library, "zeDeviceGetMemoryProperties", device, byref(count), None)
-    found = (MemoryProperties * count.value)(*(MemoryProperties(stype=MEMORY_PROPERTIES) for _ in range(count.value)))
-    checked(library, "zeDeviceGetMemoryProperties", device, byref(count), found)
-    return sum(each.bytes for each in found)
+    banks = (MemoryProperties * count.value)(*(MemoryProperties(stype=MEMORY_PROPERTIES) for _ in range(count.value)))
+    checked(library, "zeDeviceGetMemoryProperties", device, byref(count), banks)
+    return sum(bank.bytes for bank in banks)
 
 
 def api(library: Any, driver: c_void_p) -> str:
@@ -139,18 +139,18 @@ def answer() -> dict[str, Any]:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         return {"library": None, "error": str(error)}
-    said: dict[str, Any] = {"library": LIBRARY, "status": 0, "drivers": 0, "api": None, "devices": []}
+    document: dict[str, Any] = {"library": LIBRARY, "status": 0, "drivers": 0, "api": None, "devices": []}
     library.zeDeviceGet.argtypes = (c_void_p, POINTER(c_uint32), c_void_p)
     try:
-        found = drivers(library)
-        said["drivers"] = len(found)
-        for driver in found:
-            said["api"] = api(library, driver)
+        driver_handles = drivers(library)
+        document["drivers"] = len(driver_handles)
+        for driver in driver_handles:
+            document["api"] = api(library, driver)
             devices = (described(library, device) for device in handles(library, "zeDeviceGet", driver))
-            said["devices"] += [device for device in devices if device.pop("kind") == GPU]
+            document["devices"] += [device for device in devices if device.pop("kind") == GPU]
     except Refused as refusal:
-        said["call"], said["status"] = refusal.args
-    return said
+        document["call"], document["status"] = refusal.args
+    return document
 
 
 if __name__ == "__main__":

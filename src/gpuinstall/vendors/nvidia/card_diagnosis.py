@@ -26,15 +26,19 @@ LOST = 15
 def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Finding]:
     """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
     for gpu in evidence.nvml.gpus:
-        yield from (found for predicate in OF_LISTED_GPUS if (found := predicate(evidence, gpu)))
+        yield from (finding for predicate in OF_LISTED_GPUS if (finding := predicate(evidence, gpu)))
     if not driver_works:
         return
-    yield from (found for gpu in evidence.nvml.gpus if (found := hidden_from_cuda(evidence, gpu)))
+    yield from (finding for gpu in evidence.nvml.gpus if (finding := hidden_from_cuda(evidence, gpu)))
     cards = {card.address: card for card in evidence.cards}
-    for each in detected:
-        if each.gpu.found_via == "pci" and each.address in cards:
-            card = cards[each.address]
-            yield next(found for predicate in OF_UNLISTED_CARDS if (found := predicate(evidence, card, each.gpu.index)))
+    for detection in detected:
+        if detection.gpu.found_via == "pci" and detection.address in cards:
+            card = cards[detection.address]
+            yield next(
+                finding
+                for predicate in OF_UNLISTED_CARDS
+                if (finding := predicate(evidence, card, detection.gpu.index))
+            )
 
 
 def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
@@ -112,10 +116,10 @@ def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Fi
     if card.chip is None or driver is None:
         return None
     span = drivers_of(card.chip.capability, evidence.facts.host.os)
-    found = _unfit(span, driver) or _wrong_flavour(card.chip.capability, module.open if module else None)
-    if found is None:
+    reason = _unfit(span, driver) or _wrong_flavour(card.chip.capability, module.open if module else None)
+    if reason is None:
         return None
-    (code, why), legacy = found, span.last is not None
+    (code, why), legacy = reason, span.last is not None
     context = evidence.fix_context.knowing(branch=span.last or drivers().recommended_branch)
     message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
     return finding_for(code, message, context, why=why, evidence=facts, gpus=(index,), legacy=legacy)

@@ -69,8 +69,8 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
 
 def parse_compatible(text: str) -> str | None:
     """Find the chip in the device tree's list of names, which NUL bytes separate."""
-    found = (re.fullmatch(r"nvidia,(tegra[0-9]{3})", name) for name in text.split("\0"))
-    return next((match[1] for match in found if match and match[1] in drivers().jetsons), None)
+    matches = (re.fullmatch(r"nvidia,(tegra[0-9]{3})", name) for name in text.split("\0"))
+    return next((match[1] for match in matches if match and match[1] in drivers().jetsons), None)
 
 
 def parse_l4t(text: str) -> str | None:

@@ -119,10 +119,10 @@ def problem_of_cause(
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
     closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
-    found = problems.finding_for(
+    finding = problems.finding_for(
         cause.of or cause.code, message, closer, why=cause.why, evidence=facts, gpus=gpus, blocking=blocking
     )
-    return replace(found, code=cause.code)
+    return replace(finding, code=cause.code)
 
 
 def cuda_evidence(status: int, context: CudaContext) -> str:

@@ -26,8 +26,8 @@ NO_DEVICE = 100
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
     """Name what keeps the whole machine from working; None where nothing does, or where there is no GPU."""
-    asked = (predicate for condition, predicate in PREDICATES if condition(evidence))
-    return next((found for predicate in asked if (found := predicate(evidence))), None)
+    predicates = (predicate for condition, predicate in PREDICATES if condition(evidence))
+    return next((finding for predicate in predicates if (finding := predicate(evidence))), None)
 
 
 def driver_dies(evidence: NvidiaEvidence) -> Finding | None:
@@ -192,9 +192,9 @@ def cuda_refuses(evidence: NvidiaEvidence) -> Finding | None:
         return None
     if init == NO_DEVICE and (_every_card_is_faulty(evidence) or _is_job_without_gpus(evidence)):
         return None
-    found = cuda_refusal(init, _cuda_context(evidence))
-    facts = (found.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
-    return replace(found, evidence=" · ".join(fact for fact in facts if fact))
+    finding = cuda_refusal(init, _cuda_context(evidence))
+    facts = (finding.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
+    return replace(finding, evidence=" · ".join(fact for fact in facts if fact))
 
 
 def always(_: NvidiaEvidence) -> bool:
@@ -269,8 +269,8 @@ def _is_absent(evidence: NvidiaEvidence) -> bool:
     cuda = evidence.cuda
     if not evidence.nvml.was_asked and cuda == LibcudaFacts():
         return evidence.facts.host.os == "linux" and evidence.kernel.module is None
-    asked = cuda.fault in ("missing", "unloadable") or cuda.init == NO_DEVICE
-    return evidence.nvml.fault == "missing" and asked
+    without_cuda = cuda.fault in ("missing", "unloadable") or cuda.init == NO_DEVICE
+    return evidence.nvml.fault == "missing" and without_cuda
 
 
 def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:

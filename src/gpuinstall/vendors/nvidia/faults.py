@@ -29,7 +29,11 @@ class WantedDriver(NamedTuple):
 def wanted_driver(evidence: NvidiaEvidence) -> WantedDriver:
     """Choose the driver for the cards on the bus: the last branch of the oldest ones where all are old."""
     capabilities = [card.chip.capability for card in evidence.cards if card.chip]
-    last = [span.last for span in (drivers_of(each, evidence.facts.host.os) for each in capabilities) if span.last]
+    last = [
+        span.last
+        for span in (drivers_of(capability, evidence.facts.host.os) for capability in capabilities)
+        if span.last
+    ]
     legacy = bool(last) and all(capability < drivers().kernel_modules.open_from for capability in capabilities)
     return WantedDriver(min(last), legacy=True) if legacy else WantedDriver(drivers().recommended_branch, legacy=False)
 

@@ -27,8 +27,8 @@ class DetectedGpu(NamedTuple):
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
     listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
-    known = {detected.address for detected in listed}
-    unseen = [card for card in evidence.cards if card.address not in known]
+    addresses = {detected.address for detected in listed}
+    unseen = [card for card in evidence.cards if card.address not in addresses]
     first = max((detected.gpu.index for detected in listed), default=-1) + 1
     return (*listed, *(_by_bus(card, first + number) for number, card in enumerate(unseen)))
 
@@ -45,12 +45,12 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
 
 
 def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
-    found = evidence.nvml.gpus
-    known = {gpu.bus_id for gpu in found}
-    lost = [gpu for gpu in found if gpu.bus_id is None and gpu.error is not None]
-    left = [card.address for card in evidence.cards if card.address not in known]
+    gpus = evidence.nvml.gpus
+    listed = {gpu.bus_id for gpu in gpus}
+    lost = [gpu for gpu in gpus if gpu.bus_id is None and gpu.error is not None]
+    left = [card.address for card in evidence.cards if card.address not in listed]
     addresses = dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
-    return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or addresses.get(gpu.index)) for gpu in found)
+    return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or addresses.get(gpu.index)) for gpu in gpus)
 
 
 def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
@@ -67,7 +67,7 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
         name=listed.name or (device and device.name) or (chip and chip.name),
         uuid=listed.uuid or (whole.uuid if whole else None),
         pci_id=listed.pci_id or (card.device.id if card else None),
-        compute_capability=next((each for each in capabilities if each), None),
+        compute_capability=next((capability for capability in capabilities if capability), None),
         memory_mib=listed.memory_mib or (_memory(whole) if whole else None),
         mig=listed.mig,
         mig_devices=listed.slices,
@@ -122,7 +122,7 @@ def _card_at(cards: Iterable[BusCard], address: str | None) -> BusCard | None:
 
 
 def _device_of(devices: Iterable[CudaDevice], uuid: str | None, address: str | None) -> CudaDevice | None:
-    same = (each for each in devices if is_same(each, uuid, address))
+    same = (device for device in devices if is_same(device, uuid, address))
     return next(same, None)
 
 

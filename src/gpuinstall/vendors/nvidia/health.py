@@ -47,9 +47,9 @@ def _answers(text: str) -> Iterator[dict[str, Any]]:
     """Read the lines that the child wrote, past what the library or a start-up file of the user's printed."""
     for line in text.splitlines():
         with suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and "index" in found:
-                yield found
+            answer = json.loads(line)
+            if isinstance(answer, dict) and "index" in answer:
+                yield answer
 
 
 def _link_rate(card: Mapping[str, Any]) -> float | None:
@@ -65,9 +65,9 @@ def _memory(card: Mapping[str, Any]) -> CheckResult:
         "a memory row waits to be remapped": rows_pending,
         "remapping a memory row failed": rows_failed,
     }
-    found = [text for text, sign in signs.items() if sign]
-    if found:
-        return CheckResult("ecc", "failed", message="; ".join(found), id="F09")
+    faults = [text for text, sign in signs.items() if sign]
+    if faults:
+        return CheckResult("ecc", "failed", message="; ".join(faults), id="F09")
     if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
         return CheckResult("ecc", "skipped", message="this card does not count memory errors")
     return CheckResult("ecc", "passed")

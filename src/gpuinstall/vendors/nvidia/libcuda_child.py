@@ -119,8 +119,8 @@ def path() -> str:
 
 def mapped(maps: str) -> str | None:
     """Find libcuda among the files that a process has mapped."""
-    found = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE)
-    return found and found[1]
+    mapping = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE)
+    return mapping and mapping[1]
 
 
 def devices(cuda: Cuda) -> dict[str, Any]:

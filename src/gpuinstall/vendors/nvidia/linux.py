@@ -166,11 +166,13 @@ def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | Non
     if wsl is None:
         return None
     ours = any(name.lower().startswith("nv") for name in wsl.drivers)
-    found = (f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so."))
+    libraries_of_linux = (
+        f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so.")
+    )
     return LentByWindows(
         libraries=bool(source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")),
         others_only=not ours and any(_OTHER_MAKERS.match(name) for name in wsl.drivers),
-        shadow=next((path for path in found if re.search(r"\.so\.[0-9]{3}\.", path)), None),
+        shadow=next((path for path in libraries_of_linux if re.search(r"\.so\.[0-9]{3}\.", path)), None),
     )
 
 

@@ -165,8 +165,8 @@ def _note(
 
 
 def _given_none(evidence: NvidiaEvidence, note: Finding) -> Finding:
-    asked = evidence.toolkit.devices
-    why = f"NVIDIA_VISIBLE_DEVICES is {asked!r}" if asked else "it was started without a GPU, or it is being built"
+    devices = evidence.toolkit.devices
+    why = f"NVIDIA_VISIBLE_DEVICES is {devices!r}" if devices else "it was started without a GPU, or it is being built"
     return replace(note, id="F25", fixes=fix("libraries-not-in-container", evidence.fix_context), why=why)
 
 

@@ -63,8 +63,8 @@ def library() -> str | None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE)
-    return found and found[1]
+    mapping = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE)
+    return mapping and mapping[1]
 
 
 def initialized() -> bool:
@@ -126,8 +126,8 @@ def slices(handle: Any) -> list[dict[str, Any]]:
 def memory(handle: Any) -> int | None:
     """Bytes of a card or a MIG device, by either form of the question."""
     ask = nvml.nvmlDeviceGetMemoryInfo
-    said = asked(ask, handle) or asked(ask, handle, nvml.nvmlMemory_v2)
-    return said and int(said.total)
+    amounts = asked(ask, handle) or asked(ask, handle, nvml.nvmlMemory_v2)
+    return amounts and int(amounts.total)
 
 
 def licensed(handle: Any) -> bool | None:
@@ -135,7 +135,9 @@ def licensed(handle: Any) -> bool | None:
     features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
     if not features or not features.isGridLicenseSupported:
         return None
-    states = [features.gridLicensableFeatures[each].featureState for each in range(features.licensableFeaturesCount)]
+    states = [
+        features.gridLicensableFeatures[number].featureState for number in range(features.licensableFeaturesCount)
+    ]
     return any(states) if states else None
 
 

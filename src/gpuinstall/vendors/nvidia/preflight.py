@@ -92,8 +92,8 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
 def proofs_of(findings: Sequence[PreflightFinding]) -> tuple[GpuProof, ...]:
     """Give each GPU the worst of what its slices showed."""
     worst: dict[int, ProofOutcome] = {}
-    for each in findings:
-        worst[each.index] = max(worst.get(each.index, "proven"), each.outcome, key=OUTCOMES.index)
+    for finding in findings:
+        worst[finding.index] = max(worst.get(finding.index, "proven"), finding.outcome, key=OUTCOMES.index)
     return tuple(GpuProof(index, outcome) for index, outcome in worst.items())
 
 
@@ -166,15 +166,15 @@ def _unproven(status: int) -> CudaCause:
 
 def _by_cause(findings: Iterable[PreflightFinding]) -> dict[CudaCause, list[PreflightFinding]]:
     groups: dict[CudaCause, list[PreflightFinding]] = {}
-    for each in findings:
-        if each.cause is not None:
-            groups.setdefault(each.cause, []).append(each)
+    for finding in findings:
+        if finding.cause is not None:
+            groups.setdefault(finding.cause, []).append(finding)
     return groups
 
 
 def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Finding:
-    everywhere = len(alike) == tried and all(each.at_start for each in alike)
-    gpus = () if everywhere else tuple(dict.fromkeys(each.index for each in alike))
+    everywhere = len(alike) == tried and all(finding.at_start for finding in alike)
+    gpus = () if everywhere else tuple(dict.fromkeys(finding.index for finding in alike))
     if gpus and cause.code == "cuda-no-device":
         cause = replace(cause, code="gpu-hidden-from-cuda")
     return problem_of_cause(cause, gpus, alike[0].facts, fix_context, blocking=alike[0].outcome == "failed")

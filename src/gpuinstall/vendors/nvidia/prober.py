@@ -77,7 +77,9 @@ def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
 def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
     if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
-    switches = [each for each in evidence.facts.devices if (each.vendor, each.kind) == (NVIDIA_ON_PCI, OTHER_BRIDGE)]
+    switches = [
+        device for device in evidence.facts.devices if (device.vendor, device.kind) == (NVIDIA_ON_PCI, OTHER_BRIDGE)
+    ]
     return read_fabric(source, len(switches))
 
 
@@ -97,7 +99,9 @@ def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
     usable = [device for device in gpus_on_bus(evidence.facts) if not device.is_reserved]
-    return frozenset(each.address for ordinal, each in enumerate(usable) if may_open(source, each.address, ordinal))
+    return frozenset(
+        device.address for ordinal, device in enumerate(usable) if may_open(source, device.address, ordinal)
+    )
 
 
 def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
@@ -145,11 +149,11 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         shared = facts.container.shares_the_bus
         evidence = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
-        found, fault = list_gpus(evidence), diagnose_machine(evidence)
+        detected_gpus, fault = list_gpus(evidence), diagnose_machine(evidence)
         return VendorFindings(
-            gpus=tuple(detected.gpu for detected in found),
+            gpus=tuple(detected.gpu for detected in detected_gpus),
             driver=driver_of(evidence),
-            faults=(*((fault,) if fault else ()), *card_faults(evidence, found, driver_works=fault is None)),
+            faults=(*((fault,) if fault else ()), *card_faults(evidence, detected_gpus, driver_works=fault is None)),
             notes=tuple(driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
             l4t=evidence.jetson.l4t if evidence.jetson else None,

@@ -167,8 +167,8 @@ class NvidiaRules(Rules):
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
-        found = (self._partially_supported(build), self._not_unified(build, gpus), self._old_compiler(build, gpus))
-        return (*self._compat(), *filter(None, found), *self._newer_than_catalog(gpus))
+        reasons = (self._partially_supported(build), self._not_unified(build, gpus), self._old_compiler(build, gpus))
+        return (*self._compat(), *filter(None, reasons), *self._newer_than_catalog(gpus))
 
     def _compat(self) -> tuple[Reason, ...]:
         """Say under which conditions the forward-compatibility package works."""
@@ -180,15 +180,15 @@ class NvidiaRules(Rules):
 
     def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
         """Say what nobody had seen when the tables were made, and what it is judged by."""
-        tables, driver, known = self.catalog.drivers, self._driver, f"the catalogue of {self.catalog.date}"
+        tables, driver, catalogue = self.catalog.drivers, self._driver, f"the catalogue of {self.catalog.date}"
         if driver.is_unknown:
-            newest = f"{known} ({tables.branches[-1][0]})"
+            newest = f"{catalogue} ({tables.branches[-1][0]})"
             judged = f"it is judged by its CUDA {driver.cuda}"
             yield Reason("driver-not-in-catalogue", f"{driver} is newer than {newest}: {judged}")
         unknown = {chip: gpu.label for gpu in gpus if (chip := _chip(gpu)) and not tables.generation(chip)}
         for chip, label in unknown.items():
             judged = "it is judged by its compute capability"
-            yield Reason("chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {known}: {judged}")
+            yield Reason("chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {catalogue}: {judged}")
 
     def _partially_supported(self, build: Build) -> Reason | None:
         partial, driver = self.catalog.drivers.partially_supported, self._driver

@@ -96,33 +96,33 @@ def _answers(source: Source, gpus: int) -> str:
     if program is None:
         return ""
     environment = {**os.environ, "LC_ALL": "C"}
-    asked = ask_children(source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS))
-    return "\n".join(finished.out for finished in asked)
+    answers = ask_children(source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS))
+    return "\n".join(finished.out for finished in answers)
 
 
 def _log(text: str) -> Element | None:
-    found = _LOG.search(text)
-    if found is None:
+    log = _LOG.search(text)
+    if log is None:
         return None
     from xml.etree import ElementTree
 
     try:
-        return ElementTree.fromstring(found[0])  # noqa: S314  without its DTD: no entity is defined
+        return ElementTree.fromstring(log[0])  # noqa: S314  without its DTD: no entity is defined
     except ElementTree.ParseError:
         return None
 
 
 def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
     """List the cards that answer, then those that nvidia-smi cannot reach."""
-    found = [_gpu(index, element) for index, element in enumerate(log.iter("gpu") if log is not None else ())]
+    listed = [_gpu(index, element) for index, element in enumerate(log.iter("gpu") if log is not None else ())]
     slices, capabilities = _slices(text), _CAPABILITY.findall(text)
-    if len(capabilities) == len(found):
-        found = [
+    if len(capabilities) == len(listed):
+        listed = [
             replace(gpu, compute_capability=ComputeCapability.parse(capability))
-            for gpu, capability in zip(found, capabilities, strict=True)
+            for gpu, capability in zip(listed, capabilities, strict=True)
         ]
-    yield from (replace(gpu, slices=slices.get(gpu.index, ())) for gpu in found)
-    for index, refused in enumerate(_REFUSED.finditer(text), len(found)):
+    yield from (replace(gpu, slices=slices.get(gpu.index, ())) for gpu in listed)
+    for index, refused in enumerate(_REFUSED.finditer(text), len(listed)):
         yield NvmlGpu(index, bus_id=normal_address(refused[1]), error=15 if "lost" in refused[2] else 999)
 
 
@@ -143,14 +143,14 @@ def _gpu(index: int, gpu: Element) -> NvmlGpu:
 
 def _slices(text: str) -> dict[int, tuple[MigDevice, ...]]:
     """Read the slices of the list by the number of their card."""
-    found: dict[int, tuple[MigDevice, ...]] = {}
+    slices: dict[int, tuple[MigDevice, ...]] = {}
     card: int | None = None
     for line in text.splitlines():
         listed, part = _LISTED.match(line), _SLICE.match(line)
         card = int(listed[1]) if listed else card
         if part and card is not None:
-            found[card] = (*found.get(card, ()), MigDevice(part[2], part[1]))
-    return found
+            slices[card] = (*slices.get(card, ()), MigDevice(part[2], part[1]))
+    return slices
 
 
 def _driver(log: Element | None) -> DriverVersion | None:
@@ -164,8 +164,8 @@ def _cuda(log: Element | None) -> CudaVersion | None:
 
 
 def _version(log: Element | None, form: str, *names: str) -> str | None:
-    said = (_said(log, name) or "" for name in names if log is not None)
-    return next((text for text in said if re.fullmatch(form, text)), None)
+    texts = (_said(log, name) or "" for name in names if log is not None)
+    return next((text for text in texts if re.fullmatch(form, text)), None)
 
 
 def _said(element: Element, path: str) -> str | None:

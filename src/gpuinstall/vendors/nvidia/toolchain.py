@@ -54,8 +54,8 @@ class Toolchain:
 
     def home_in(self, site_packages: str, versions: Mapping[str, str]) -> str | None:
         """The folder that every wheel of one CUDA major shares."""
-        found = self.from_wheels(versions)
-        return f"{site_packages}/nvidia/cu{found.version.partition('.')[0]}" if found else None
+        compiler = self.from_wheels(versions)
+        return f"{site_packages}/nvidia/cu{compiler.version.partition('.')[0]}" if compiler else None
 
     def from_wheels(self, versions: Mapping[str, str]) -> Compiler | None:
         """The nvcc that a wheel brings."""
@@ -75,16 +75,16 @@ class Toolchain:
 def _places(environ: Mapping[str, str]) -> Iterator[str]:
     if home := environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
         yield shutil.which("nvcc", path=str(Path(home) / "bin")) or str(Path(home) / "bin" / "nvcc")
-    if found := shutil.which("nvcc", path=environ.get("PATH")):
-        yield found
-    if found := shutil.which("nvcc", path=str(Path(_USUAL) / "bin")):
-        yield found
+    if path := shutil.which("nvcc", path=environ.get("PATH")):
+        yield path
+    if path := shutil.which("nvcc", path=str(Path(_USUAL) / "bin")):
+        yield path
 
 
 def _version(path: str) -> str:
     try:
-        said = process.run([path, "--version"], seconds=_SECONDS).out
+        text = process.run([path, "--version"], seconds=_SECONDS).out
     except OSError:
         return ""
-    release = re.search(r"release (\d+\.\d+)", said)
+    release = re.search(r"release (\d+\.\d+)", text)
     return release[1] if release else ""

@@ -192,7 +192,7 @@ def _gpus(maker: str) -> Iterator[NamedGpu]:
         generation = load_drivers().generation(product.capability) if product.name == product.chip else None
         for name in (product.name, *((generation.name,) if generation else ())):
             yield NamedGpu(name, product.chip, maker, first.brand, product.capability, arm=product.arm)
-    for chip in other_chips():
+    for chip in other_chips() if maker != first.maker else ():
         for name in (*chip.products, chip.name, chip.architecture) if chip.maker == maker else ():
             yield NamedGpu(name, chip.name, maker, chip.brand, architecture=chip.architecture, os=chip.os)
 

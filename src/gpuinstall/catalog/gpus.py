@@ -63,17 +63,11 @@ def products() -> tuple[Product, ...]:
 
 
 @cache
-def _other_tables() -> tuple[dict[str, Any], ...]:
-    return tuple(map(authored.read_data, FILES))
-
-
-@cache
 def name_tables() -> tuple[NameTable, ...]:
     """Load how each maker's GPUs are named; the first maker's are told by capability."""
-    tables = (load_gpus(), *_other_tables())
     return tuple(
-        NameTable(table["maker"], table["brand"], frozenset(table["brands"].split()), frozenset(table["marks"].split()))
-        for table in tables
+        NameTable(row["maker"], row["brand"], frozenset(row["brands"].split()), frozenset(row["marks"].split()))
+        for row in load_gpus()["makers"]
     )
 
 
@@ -110,7 +104,7 @@ def other_chips() -> tuple[OtherChip, ...]:
         OtherChip(
             row["chip"], table["maker"], table["brand"], row["architecture"], tuple(row["products"]), table.get("os")
         )
-        for table in _other_tables()
+        for table in map(authored.read_data, FILES)
         for row in table["chips"]
     )
 

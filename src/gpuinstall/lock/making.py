@@ -62,14 +62,19 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
             answer = _from_cache(live, session, unreachable, newest=newest)
         else:
             answer = agree_with_code(live, session, newest=newest)
-        for resolution in [] if isinstance(answer, Conflict) else answer:
+    except (NoBuildError, MachineError) as error:
+        answer = Conflict(error)
+    if isinstance(answer, Conflict):
+        if silent := _silent_index(requests, session, newest=newest):
+            raise silent
+        return answer
+    try:
+        for resolution in answer:
             request, backend = resolution.request, resolution.choice.build.backend.tag
             site = this_site(backend, resolution.versions, request.machine, session.environment)
             check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
-    except (NoBuildError, MachineError) as error:
-        answer = Conflict(error)
-    if isinstance(answer, Conflict) and (silent := _silent_index(requests, session, newest=newest)):
-        raise silent
+    except NoBuildError as error:
+        return Conflict(error)
     return answer
 
 

@@ -14,7 +14,6 @@ from gpuinstall.threads import side_by_side
 if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Wheel
     from gpuinstall.learned.reader import Reader
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.plan.requirement import Asked
@@ -65,10 +64,10 @@ def _companions(requirement: Asked, place: Place, catalog: Catalog, reader: Read
     own = family_wheels(sources, client, backend.tag, name) if name in catalog.family else ()
     released = (wheel for wheel in own or default_wheels(sources, client, name) if not wheel.version.is_prerelease)
     allowed = (wheel for wheel in released if wheel.package == name and requirement.allows(wheel.version))
-    fitting = [wheel for wheel in allowed if place[:2] in platforms(wheel.tags) or _is_for_all(wheel)]
+    fitting = [
+        wheel
+        for wheel in allowed
+        if place[:2] in platforms(wheel.tags) or any(tag.platform == "any" for tag in wheel.tags)
+    ]
     newest = max(fitting, key=lambda wheel: wheel.version, default=None)
     return [reader.companion(newest, backend, f"{place.os}-{place.arch}")] if newest else []
-
-
-def _is_for_all(wheel: Wheel) -> bool:
-    return any(tag.platform == "any" for tag in wheel.tags)

@@ -64,8 +64,16 @@ def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
 
 def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[VersionChange, ...]:
     """Compare versions by package; that of a package out of a folder is empty."""
-    names = sorted({*old, *new})
-    return tuple(change for name in names if (change := _change(name, old.get(name), new.get(name))))
+    changes = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if before is None:
+            changes.append(VersionChange(name, "added", new=after))
+        elif after is None:
+            changes.append(VersionChange(name, "removed", old=before))
+        elif before and after and before != after:
+            changes.append(VersionChange(name, "changed", before, after))
+    return tuple(changes)
 
 
 def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
@@ -96,28 +104,17 @@ def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
 
 def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
     """Find the packages that locks hold in different versions; the backend in a version does not count."""
-    names = sorted({name for each in written for name in each.lock.versions})
-    return tuple(difference for name in names for difference in _differing(name, written, family))
 
+    def why(name: str, one: Written) -> str:
+        if name == "torch":
+            return "the newest that it has"
+        if name in family:
+            return f"it goes with torch {one.lock.versions.get('torch')}"
+        return one.apart.get(name, "the newest that it can have")
 
-def _change(name: str, before: str | None, after: str | None) -> VersionChange | None:
-    if before is None:
-        return VersionChange(name, "added", new=after)
-    if after is None:
-        return VersionChange(name, "removed", old=before)
-    return VersionChange(name, "changed", before, after) if before and after and before != after else None
-
-
-def _differing(name: str, written: Sequence[Written], family: Collection[str]) -> list[TargetDifference]:
-    held = [(each, version.partition("+")[0]) for each in written if (version := each.lock.versions.get(name))]
-    if len({version for _, version in held}) < 2:
-        return []
-    return [TargetDifference(name, each.lock.target, version, _why(name, each, family)) for each, version in held]
-
-
-def _why(name: str, written: Written, family: Collection[str]) -> str:
-    if name == "torch":
-        return "the newest that it has"
-    if name in family:
-        return f"it goes with torch {written.lock.versions.get('torch')}"
-    return written.apart.get(name, "the newest that it can have")
+    different = []
+    for name in sorted({name for one in written for name in one.lock.versions}):
+        held = [(one, version.partition("+")[0]) for one in written if (version := one.lock.versions.get(name))]
+        if len({version for _, version in held}) > 1:
+            different += [TargetDifference(name, one.lock.target, version, why(name, one)) for one, version in held]
+    return tuple(different)

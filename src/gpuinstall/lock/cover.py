@@ -35,8 +35,7 @@ def cover(requests: Sequence[LockRequest]) -> Served:
         pinned = [request.with_torch(str(torch)) for request in requests]
         served = _served(pinned)
         if set().union(*served.values()) == set(range(len(alone))):
-            fewest = _fewest(served, [_favourite(request) for request in pinned], len(alone))
-            return {target: served[target] for target in fewest}
+            return {target: served[target] for target in _fewest(served, pinned)}
     raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
 
 
@@ -59,37 +58,29 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
 
 
 def _served(requests: Sequence[LockRequest]) -> Served:
+    """Try every backend of the kind that each machine would choose alone, as far as it is allowed."""
     served: dict[Target, set[int]] = {}
-    for position, one in enumerate(requests):
-        for backend in _backends(one):
-            plan = replace(one, request=replace(one.request, allowed_backends=(backend,))).outcome
+    for position, request in enumerate(requests):
+        choice, allowed = request.outcome.choice, request.request.allowed_backends
+        kind = choice.build.backend.kind if choice else None
+        tags = {build.backend.tag for build in request.builds if build.backend.kind == kind}
+        for backend in sorted(tags if allowed is None else tags.intersection(allowed)):
+            plan = replace(request, request=replace(request.request, allowed_backends=(backend,))).outcome
             if isinstance(plan, Plan) and all(run.how != "none" for run in plan.gpus):
-                served.setdefault(Target(backend, one.machine.os, one.machine.arch), set()).add(position)
+                served.setdefault(Target(backend, request.machine.os, request.machine.arch), set()).add(position)
     return {target: frozenset(positions) for target, positions in served.items()}
 
 
-def _backends(request: LockRequest) -> list[str]:
-    """The backends to try for a machine: those allowed of the kind that it would choose alone."""
-    choice, allowed = request.outcome.choice, request.request.allowed_backends
-    kind = choice.build.backend.kind if choice else None
-    tags = {build.backend.tag for build in request.builds if build.backend.kind == kind}
-    return sorted(tags if allowed is None else tags.intersection(allowed))
-
-
-def _fewest(served: Served, favourites: Sequence[Target | None], count: int) -> tuple[Target, ...]:
+def _fewest(served: Served, requests: Sequence[LockRequest]) -> tuple[Target, ...]:
+    """The smallest set of targets that serves all; of several, the one that most machines would choose alone."""
+    favourites = [request.target for request in requests if isinstance(request.outcome, Plan)]
     targets = sorted(served, key=str, reverse=True)
     for size in range(1, len(targets) + 1):
         full = [
             chosen
             for chosen in combinations(targets, size)
-            if len(frozenset().union(*(served[target] for target in chosen))) == count
+            if len(frozenset().union(*(served[target] for target in chosen))) == len(requests)
         ]
         if full:
-            return max(full, key=lambda chosen: sum(favourite in chosen for favourite in favourites))
+            return max(full, key=lambda chosen: sum(str(favourite) in map(str, chosen) for favourite in favourites))
     return ()
-
-
-def _favourite(request: LockRequest) -> Target | None:
-    """What a machine would choose alone."""
-    choice = request.outcome.choice
-    return Target(choice.build.backend.tag, request.machine.os, request.machine.arch) if choice else None

@@ -35,13 +35,13 @@ def test_the_files_alone_show_what_is_broken(breakage: Breakage, torch: Path, tm
     with broken(breakage, torch, tmp_path) as clone:
         contents = read_contents(clone)
         repair = read_repair(clone, contents.version("torch"), sources, frozen_catalog().family)
-        (finding,) = found(contents=contents, repair=repair)
+        (finding,) = found(venv=clone, contents=contents, repair=repair)
         assert finding.blocking
-        assert finding.fix
+        assert finding.fixes
 
 
 def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch: Path) -> None:
-    assert found(contents=read_contents(torch)) == []
+    assert found(venv=torch, contents=read_contents(torch)) == []
 
 
 @pytest.mark.heavy

@@ -63,8 +63,14 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
 
 
 def copied(environment: Path, folder: Path) -> Path:
-    """Copy an environment by hard links: files may be removed and replaced in the copy, never written into."""
+    """Copy an environment by hard links: files may be removed and replaced in the copy, never written into.
+
+    Its activate script leads to the copy, as if it had been made there.
+    """
     shutil.copytree(environment, folder, symlinks=True, copy_function=os.link)
+    activate = folder / "bin" / "activate"
+    if activate.is_file():
+        rewrite(activate, activate.read_text().replace(str(environment), str(folder)))
     return folder
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.web.cache import WheelCache
+    from gpuinstall.web.cache import HashCache
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Session:
 
     sources: Sources
     client: Client
-    cache: WheelCache
+    cache: HashCache
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
@@ -76,7 +76,7 @@ def open_session(
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
     from gpuinstall.uv import environment, uv
-    from gpuinstall.web.cache import WheelCache
+    from gpuinstall.web.cache import HashCache
     from gpuinstall.web.client import Client
 
     uv()
@@ -91,7 +91,7 @@ def open_session(
         yield Session(
             sources,
             client,
-            WheelCache(own_cache_folder()),
+            HashCache(own_cache_folder()),
             variables | _logins(sources.logins, scratch),
             Path(sys.executable),
             reporter,

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from gpuinstall.patience import Patience
+
 # What a user may set for uv that changes where and how fast, never what is installed.
 _KEPT = (
     "UV_CACHE_DIR",
@@ -93,14 +95,38 @@ def create(python: Path, folder: Path) -> list[str]:
     return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
 
 
-def sync(python: Path, lock: Path, settings: Path) -> list[str]:
-    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
-    return [*_pip("sync", python), "--config-file", str(settings), str(lock)]
+def sync(
+    python: Path, lock: Path, settings: Path, indexes: Iterable[str] = (), refreshed: Iterable[str] = ()
+) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says.
+
+    What uv's cache holds of ``indexes`` is taken from there, but for the packages that are to be ``refreshed``.
+    """
+    told = [word for index in indexes for word in ("--index", index)]
+    return [*_pip("sync", python), "--config-file", str(settings), *told, *_anew(refreshed), str(lock)]
 
 
-def put_into(python: Path, wheels: Iterable[Path]) -> list[str]:
-    """Put wheels into an environment, and nothing else."""
-    return [*_pip("install", python), "--no-deps", "--no-index", *map(str, wheels)]
+def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
+    """Variables with which uv fetches from this machine: by no proxy, and waiting for longer than what it waits for."""
+    names = ("NO_PROXY", "no_proxy")
+    spared = next((environ[name] for name in names if environ.get(name)), "")
+    direct = ",".join(filter(None, (spared, "127.0.0.1")))
+    return {**dict.fromkeys(names, direct), "UV_HTTP_TIMEOUT": str(round(patience.standstill) or 1)}
+
+
+def unpack(python: Path, lock: Path, folder: Path, *target: str) -> list[str]:
+    """Bring what ``lock`` names into uv's cache, and make a folder of links to it.
+
+    ``target`` are the version and the platform that it is for, where those are not of ``python``.
+    """
+    meant = [word for pair in zip(("--python-version", "--python-platform"), target, strict=False) for word in pair]
+    links = ["--target", str(folder), "--link-mode", "symlink", "--no-deps"]
+    return [*_pip("install", python), *links, *meant, "--requirements", str(lock)]
+
+
+def put_into(python: Path, lock: Path) -> list[str]:
+    """Put what ``lock`` names into an environment, and nothing else."""
+    return [*_pip("install", python), "--no-deps", "--offline", "--requirements", str(lock)]
 
 
 def give_pip(python: Path, wheel: Path | None) -> list[str]:
@@ -123,6 +149,10 @@ def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[st
 
 def _pip(command: str, python: Path) -> list[str]:
     return [str(uv()), "pip", command, "--python", str(python)]
+
+
+def _anew(packages: Iterable[str]) -> list[str]:
+    return [word for package in packages for word in ("--refresh-package", package)]
 
 
 def _is_kept(name: str) -> bool:

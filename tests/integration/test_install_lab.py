@@ -82,19 +82,23 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
 
 
-def test_the_wheels_that_are_kept_may_be_removed_and_only_another_environment_needs_them(
-    workshop: Workshop, play: Play
+def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offline(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     workshop.document("install", "torch==2.14.1")
-    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "wheels")
+    assert not [*(workshop.caches / "xdg" / "gpuinstall").rglob("*.whl")]
+    stand_in.forget()
+    assert workshop.document("install", "--venv", "second", "--offline")["data"]["bytes"] == 0
+    assert stand_in.sent() == {}
+    shutil.rmtree(workshop.caches / "uv")
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
     assert workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
-    error = workshop.document("install", "--venv", "second", "--offline", exit_code=4)["errors"][0]
+    error = workshop.document("install", "--venv", "third", "--offline", exit_code=4)["errors"][0]
     assert (error["code"], error["hint"]) == ("offline", "run the same without --offline")
-    assert workshop.document("install", "--venv", "second")["data"]["bytes"] > 0
-    assert workshop.document("install", "--venv", "third", "--offline")["data"]["bytes"] == 0
+    assert workshop.document("install", "--venv", "third")["data"]["bytes"] > 0
+    assert wheels_sent_once(stand_in)
 
 
 def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(

@@ -31,7 +31,7 @@ files -> errors
 finding ->
 fleet -> backend environments errors facts files gpuinstall install lock machine plan probe process project request vendors verify versions
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption learned lock plan probe process threads units uv verify web wheels
+install -> catalog environments errors facts failures files interruption learned lock plan probe process threads units uv verify web
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file threads units uv vendors web wheels

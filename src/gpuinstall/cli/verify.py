@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def command(
         gpus=origin.gpus,
         deep=deep,
         surroundings=True,
-        wheels=_locked_wheels(target.parent.parent, terminal) if deep else None,
+        wheels=_locked_wheels(target.parent.parent) if deep else None,
         reporter=terminal,
     )
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
@@ -105,23 +105,17 @@ def _interpreter(python: str | None, venv: Path) -> Path:
     return target
 
 
-def _locked_wheels(venv: Path, terminal: Terminal) -> dict[str, Path]:
-    """The wheels of an environment's lock that lie in our cache, as their hashes say."""
+def _locked_wheels(venv: Path) -> dict[str, Path]:
+    """The wheels of an environment's lock as uv's cache holds them, unpacked."""
+    from gpuinstall import uv
     from gpuinstall.environments.environment import read_marker
-    from gpuinstall.files import own_cache_folder
-    from gpuinstall.lock.fetch import sha256_of
+    from gpuinstall.install.space import unpacked
     from gpuinstall.lock.lock import read_lock
-    from gpuinstall.web.cache import WheelCache
 
-    marker, cache = read_marker(venv), WheelCache(own_cache_folder())
-    if marker is None:
-        return {}
+    marker, cache = read_marker(venv), uv.cache_folder(os.environ)
     with suppress(LockError):
-        files = {file: cache.path(file.sha256 or "", file.name) for file in read_lock(venv / marker.lock).files}
-        here = {file: path for file, path in files.items() if path.is_file()}
-        with terminal.progress("Hash", {file.name: path.stat().st_size for file, path in here.items()}) as progress:
-            found = {file: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
-        return {file.package: path for file, path in here.items() if found[file] == file.sha256}
+        files = read_lock(venv / marker.lock).files if marker else ()
+        return {file.package: folder for file in files if (folder := unpacked(file, cache))}
     return {}
 
 

@@ -26,7 +26,7 @@ from gpuinstall.install.situation import Situation
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.learned.store import known_catalog
-from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.fit import Fit, read_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.resolver import ResolverProject
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
@@ -57,12 +56,12 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
             priced = _price(situation, project)
             priced.announce(session.reporter)
             fit = priced.make_lock(situation, project)
-            was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
             is_new = not existing.is_made_of(fit.lock)
             venv = paths.staging if is_new else paths.venv
             verdict = existing.marker.verdict if existing.marker else {}
             if is_new:
-                build(fit, priced.bill, project)
+                fit = build(fit, priced, project)
+            was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
             if not is_settled:
                 machine = situation.request.machine
                 verdict = prove(fit, interpreter(venv), machine, here, session).to_dict()
@@ -101,7 +100,8 @@ def dry_run(project: Project, options: InstallOptions) -> DryRun:
         inputs = ResolverProject(priced.choice.requirements, python, priced.of.target).inputs
         commands += [uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs]
     if priced.bill:
-        commands += build_commands(python, find_python(python), project.paths)
+        lock = priced.of.lock if isinstance(priced.of, Fit) else None
+        commands += build_commands(lock, priced.choice, find_python(python), project.paths, project.session)
     return DryRun(priced, tuple(map(tuple, commands)))
 
 

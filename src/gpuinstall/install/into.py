@@ -13,18 +13,18 @@ from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.space import bill, sizes
-from gpuinstall.install.stage import failure
+from gpuinstall.install.space import bill, sizes, unpacked
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
 from gpuinstall.lock.compare import compare_versions
-from gpuinstall.lock.document import build_locks
-from gpuinstall.lock.fetch import fetch_hashed, local_path
+from gpuinstall.lock.document import build_incomplete
+from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
+from gpuinstall.lock.transfer import Transfer, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.lock.compare import VersionChange
@@ -79,8 +79,7 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoRe
             environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, project.reporter)
         change = _planned(environment, machine, project)
-        fetched = _fetch(change, project.session) if change.files else 0
-        verdict = _put_in(change, machine, here, project.session)
+        verdict, fetched = _carry_out(change, machine, here, project.session)
     return IntoResult(environment, change.fit, change.changes, verdict.to_dict(), fetched, monotonic() - start)
 
 
@@ -110,7 +109,7 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
     resolution = resolve_locks([wanted], session)[0]
     plan, choice = resolution.plan, resolution.choice
     session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, which is {environment.kind}")
-    lock = build_locks([resolution], [request], session)[0]
+    lock = build_incomplete(resolution, request, session)
     held = compare_versions(environment.versions, lock.versions)
     changes = tuple(change for change in held if change.kind != "removed")
     for change in changes:
@@ -133,35 +132,31 @@ def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator
         yield files[name]
 
 
-def _fetch(change: _Change, session: Session) -> int:
-    """Bring the wheels into our cache, after what it costs was said; return the bytes that came."""
-    absent = [file for file in change.files if not _wheel(file, session).is_file()]
-    present = [file for file in change.files if file not in absent]
+def _unpack(change: _Change, private_lock: Path, session: Session) -> tuple[list[Path], int]:
+    """Have the wheels in uv's cache, after what it costs was said; return where they lie, and the bytes that came."""
+    present = [file for file in change.files if unpacked(file, session.uv_cache)]
     size = sizes(change.files, {}, present, session)
-    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache, cache=session.cache.folder)
+    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache)
     session.reporter.step("Download", str(price))
     price.check()
-    came = fetch_hashed({file: size[file] or None for file in absent}, session) if absent else 0
-    for file in absent:
-        if not _wheel(file, session).is_file():
-            raise InstallationError("network", f"{file.name} could not be fetched", hint="run the same again")
-    return came
+    links, names = session.scratch / "unpacked", {version.package for version in change.changes}
+    lock, choice = change.fit.lock, change.fit.choice
+    transfer = Transfer(lock, choice, private_lock, change.environment.root, price.missing, only=names)
+    transfer.run(uv.unpack(change.environment.python, private_lock, links), session)
+    return [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))], price.fetch
 
 
-def _wheel(file: LockedFile, session: Session) -> Path:
-    return local_path(file.url) or session.cache.path(file.sha256 or "", file.name)
-
-
-def _put_in(change: _Change, machine: Machine, here: Machine | None, session: Session) -> Verdict:
+def _carry_out(change: _Change, machine: Machine, here: Machine | None, session: Session) -> tuple[Verdict, int]:
     """Put the packages in and prove them; put everything back where that fails, or is interrupted."""
     python = change.environment.python
     if not change.changes:
-        return prove(change.fit, python, machine, here, session)
-    wheels = [_wheel(file, session) for file in change.files]
+        return prove(change.fit, python, machine, here, session), 0
+    private_lock = session.scratch / "pylock.private.toml"
+    wheels, fetched = _unpack(change, private_lock, session)
     record = plan_undo(change.environment, [version.package for version in change.changes], wheels)
     try:
         record = record.save()
-        _unpack(wheels, python, session)
+        _put_in(python, private_lock, len(wheels), session)
         verdict = prove(change.fit, python, machine, here, session)
     except BaseException as error:
         record.undo()
@@ -170,15 +165,15 @@ def _put_in(change: _Change, machine: Machine, here: Machine | None, session: Se
             raise unwritable(change.environment.root, error) from None
         raise
     record.keep()
-    return verdict
+    return verdict, fetched
 
 
-def _unpack(wheels: Sequence[Path], python: Path, session: Session) -> None:
+def _put_in(python: Path, private_lock: Path, count: int, session: Session) -> None:
     start = monotonic()
-    done = process.run(uv.put_into(python, wheels), env=session.environment, patience=session.patience)
+    done = process.run(uv.put_into(python, private_lock), env=session.environment, patience=session.patience)
     if not done.ok:
         raise failure(done.err)
-    session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+    session.reporter.step("Installed", f"{count} packages", monotonic() - start)
 
 
 @contextmanager

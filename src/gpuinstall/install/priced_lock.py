@@ -9,9 +9,10 @@ import tomli
 
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
-from gpuinstall.install.space import bill, is_cached, sizes
+from gpuinstall.install.space import bill, sizes, unpacked
 from gpuinstall.lock.compare import compare_versions
-from gpuinstall.lock.document import build_locks
+from gpuinstall.lock.document import build_incomplete
+from gpuinstall.lock.fetch import keep_hashes
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
@@ -80,14 +81,17 @@ class PricedLock:
             self.bill.check()
 
     def make_lock(self, situation: Situation, project: Project) -> Fit:
-        """Have the lock; where a resolution has files without a hash, all that is to be installed is fetched here."""
+        """Have the lock; of files whose index gives no hash the installation takes it."""
         if isinstance(self.of, Fit):
             return self.of
-        missing = self.bill.missing if self.bill else {}
-        also = {file: size or None for file, size in missing.items() if file.sha256}
-        requests, asked, folder = [situation.request.request], situation.asked, project.paths.folder
-        lock = build_locks([self.of], requests, project.session, asked, folder, also=also)[0]
-        return Fit(lock, self.plan)
+        request, asked, folder = situation.request.request, situation.asked, project.paths.folder
+        return Fit(build_incomplete(self.of, request, project.session, asked, folder), self.plan)
+
+    def complete(self, fit: Fit, hashes: Mapping[str, str], session: Session) -> Fit:
+        """Have it with the hashes that the installation took."""
+        if isinstance(self.of, Resolution):
+            keep_hashes(self.of.hashes, hashes, session)
+        return replace(fit, lock=fit.lock.completed(hashes))
 
 
 def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
@@ -138,6 +142,6 @@ def _bill(files: Sequence[LockedFile], listed: Mapping[str, int], project: Proje
     """Reckon what will be fetched and written where; raise InstallationError for a cache that is not to be trusted."""
     session = project.session
     check_cache(session.uv_cache, session.reporter)
-    cached = {file for file in files if is_cached(file, session.uv_cache, session.cache)}
+    cached = {file for file in files if unpacked(file, session.uv_cache)}
     size = sizes(files, listed, cached, session)
-    return bill(size, cached, project.paths.venv, uv_cache=session.uv_cache, cache=session.cache.folder)
+    return bill(size, cached, project.paths.venv, uv_cache=session.uv_cache)

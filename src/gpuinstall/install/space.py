@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.session import Session
     from gpuinstall.web import Client
-    from gpuinstall.web.cache import WheelCache
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
@@ -80,21 +79,15 @@ class Bill:
         return f"{fetched}{room}, {readable(self.unpacked)} for {venv}"
 
 
-def bill(
-    sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path, cache: Path
-) -> Bill:
-    """Reckon what ``sizes`` cost where ``cached`` need no transfer: files come into our cache, uv unpacks into its own.
+def bill(sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path) -> Bill:
+    """Reckon what ``sizes`` cost where ``cached`` need no transfer: uv unpacks into its cache what comes.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
     """
     new = {file: size for file, size in sizes.items() if file not in cached}
     missing = {file: size for file, size in new.items() if local_path(file.url) is None}
     unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
-    folders = {
-        uv_cache: unpacked_new,
-        cache: sum(missing.values()),
-        venv: 0 if _device(venv) == _device(uv_cache) else unpacked,
-    }
+    folders = {uv_cache: unpacked_new, venv: 0 if _device(venv) == _device(uv_cache) else unpacked}
     return Bill(missing, unpacked, venv, folders)
 
 
@@ -132,18 +125,18 @@ def _size(file: LockedFile, client: Client) -> int:
         return 0
 
 
-def is_cached(file: LockedFile, uv_cache: Path, cache: WheelCache) -> bool:
-    """Say whether our cache or uv's has a wheel.
+def unpacked(file: LockedFile, uv_cache: Path) -> Path | None:
+    """Find the folder of uv's cache that holds a wheel, unpacked.
 
-    uv's keeps what it knows of one, its sha256 too, in ``wheels-v7/pypi/<package>/*.http``, or for other indexes than
-    its own default in ``wheels-v7/index/<digest>/<package>/*.http``.
+    What uv knows of a wheel, its sha256 and its folder's name among it, is in ``wheels-v7/pypi/<package>/*.http``, or
+    for other indexes than its own default in ``wheels-v7/index/<digest>/<package>/*.http`` (seen with 0.13.8).
     """
-    if file.sha256 is None:
-        return False
-    if cache.path(file.sha256, file.name).is_file():
-        return True
     entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
-    return any(file.sha256.encode() in entry.read_bytes() for entry in chain.from_iterable(entries))
+    for entry in chain.from_iterable(entries) if file.sha256 else ():
+        facts = entry.read_bytes()
+        if (file.sha256 or "").encode() in facts:
+            return next((folder for folder in uv_cache.glob("archive-v*/*") if folder.name.encode() in facts), None)
+    return None
 
 
 def _listed(folders: Iterable[Path]) -> str:

@@ -16,13 +16,13 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
-from gpuinstall.wheels import FileRanges, WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,9 +92,9 @@ def undo_folder(environment: ForeignEnvironment) -> Path:
 
 
 def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]) -> UndoRecord:
-    """Say what will be moved away, and what will come, where ``wheels`` take the place of ``packages``.
+    """Say what will be moved away, and what will come, where ``wheels``, unpacked, take the place of ``packages``.
 
-    Raise InstallationError for a wheel that cannot be read, or that names what lies outside the environment.
+    Raise InstallationError for a wheel that names what lies outside the environment.
     """
     root = environment.root
     new = {path for wheel in wheels for path in _inside(root, wheel, _unpacked(wheel, environment.paths))}
@@ -133,31 +133,33 @@ def repair(environment: ForeignEnvironment) -> bool:
 def _inside(root: Path, wheel: Path, paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
-            message = f"{wheel.name} would write outside the environment, to {path.resolve()}"
-            name, version, *_ = wheel.name.split("-")
+            name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
+            message = f"{name} {version} would write outside the environment, to {path.resolve()}"
             raise InstallationError("outside", message, hint=f"gpuinstall install --into '{name}!={version}'")
         yield path
 
 
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
-    """The paths that a wheel makes; its ``.dist-info`` folder is one of them."""
-    archive = WheelReader(FileRanges(wheel))
-    pure = archive.metadata("WHEEL")["Root-Is-Purelib"] == "true"
-    names = [PurePosixPath(name) for name in archive.members if not name.endswith("/")]
-    info = next(name.parts[0] for name in names if name.match("*.dist-info/WHEEL"))
-    site = paths["purelib" if pure else "platlib"]
+    """The paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
+    info = _info(wheel).name
+    said = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
+    site = paths["purelib" if said["Root-Is-Purelib"] == "true" else "platlib"]
     yield site / info
-    for name in names:
+    for name in (path.relative_to(wheel) for path in wheel.rglob("*") if not path.is_dir()):
         if name.parts[0].endswith(".data"):
             yield site / name.parts[0]  # as long as it is being unpacked
             folder = paths.get("".join(name.parts[1:2]))
             yield from [folder.joinpath(*name.parts[2:])] if folder else []
         elif name.parts[0] != info:
             yield site / name
-    if f"{info}/entry_points.txt" in archive.members:
+    with suppress(FileNotFoundError):
         suffix = ".exe" if os.name == "nt" else ""
-        for script in _scripts(archive.read(f"{info}/entry_points.txt").decode("utf-8", "replace")):
+        for script in _scripts((wheel / info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")):
             yield paths["scripts"] / f"{script}{suffix}"
+
+
+def _info(wheel: Path) -> Path:
+    return next(wheel.glob("*.dist-info"))
 
 
 def _scripts(entry_points: str) -> Iterator[str]:

@@ -8,11 +8,15 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.markers import Marker
+
+from gpuinstall import uv
 from gpuinstall.errors import InternalError
-from gpuinstall.lock.fetch import fetch_missing
+from gpuinstall.lock.fetch import fetch_missing, keep_hashes
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
-from gpuinstall.lock.lock import is_unknown, parse, render, sealed
+from gpuinstall.lock.lock import parse, render, sealed, unknown_hash
+from gpuinstall.lock.transfer import Transfer
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.request import Request
     from gpuinstall.session import Session
+    from gpuinstall.web import Head
 
 
 def build_locks(
@@ -31,24 +36,64 @@ def build_locks(
     session: Session,
     recorded: FolderRequest | None = None,
     folder: Path | None = None,
-    *,
-    also: Mapping[LockedFile, int | None] | None = None,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
 
-    ``recorded`` says which files the requests were read from; ``folder`` is where the locks will lie (the working
-    folder), from which paths in them begin; ``also`` are further files to fetch at the same time, if any are, with
-    their sizes.
+    What one lock for machines like this one lacks comes into uv's cache, where an installation finds it. ``recorded``
+    says which files the requests were read from; ``folder`` is where the locks will lie (the working folder), from
+    which paths in them begin.
     """
-    folder = folder or Path.cwd()
-    hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session, also or {})
-    locks = []
-    for resolution, request in zip(resolutions, requests, strict=True):
-        target, python = resolution.target, resolution.choice.python
-        evidence = evidence_of(resolution, request, recorded or FolderRequest())
-        made = document(resolution.document, hashes, target, python, evidence, folder=folder)
-        locks.append(parse(target.filename, render(made)))
-    return locks
+    [first, *others] = resolutions
+    if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
+        return [_build_with_uv(first, requests[0], session, recorded, folder)]
+    hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session)
+    both = zip(resolutions, requests, strict=True)
+    return [_build(*each, hashes, recorded, folder) for each in both]
+
+
+def build_incomplete(
+    resolution: Resolution,
+    request: Request,
+    session: Session,
+    recorded: FolderRequest | None = None,
+    folder: Path | None = None,
+) -> Lock:
+    """Make a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
+    later = {file.url: unknown_hash(file.url) for file in _later(resolution)}
+    others = resolution.hashes.of([file for file in resolution.files if file.url not in later])
+    return _build(resolution, request, {**fetch_missing(others, session), **later}, recorded, folder)
+
+
+def _build_with_uv(
+    resolution: Resolution, request: Request, session: Session, recorded: FolderRequest | None, folder: Path | None
+) -> Lock:
+    lock, choice = build_incomplete(resolution, request, session, recorded, folder), resolution.choice
+    missing = {file: head.size or 0 for file, head in _later(resolution).items()}
+    private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
+    transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, only={file.package for file in missing})
+    command = uv.unpack(session.python, private_lock, links, choice.python, resolution.target.uv_platform)
+    hashes = transfer.run(command, session)
+    keep_hashes(resolution.hashes, hashes, session)
+    return lock.completed(hashes)
+
+
+def _build(
+    resolution: Resolution,
+    request: Request,
+    hashes: Mapping[str, str],
+    recorded: FolderRequest | None,
+    folder: Path | None,
+) -> Lock:
+    evidence = evidence_of(resolution, request, recorded or FolderRequest())
+    target, python = resolution.target, resolution.choice.python
+    made = document(resolution.document, hashes, target, python, evidence, folder=folder or Path.cwd())
+    return parse(target.filename, render(made))
+
+
+def _later(resolution: Resolution) -> dict[LockedFile, Head]:
+    """The wheels of indexes that give no hash of them."""
+    indexed = {package["name"] for package in resolution.document["packages"] if package.get("wheels")}
+    return {file: head for file, head in resolution.hashes.missing.items() if file.package in indexed}
 
 
 def document(
@@ -118,7 +163,7 @@ def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path
 def _file(entry: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
     address = entry.get("url") or Path(entry["path"]).as_uri()
     sha256 = hashes.get(address)
-    if sha256 is None or is_unknown(sha256):
+    if sha256 is None:
         raise InternalError("hash-missing", f"{address} has no hash")
     place = {"url": address} if "url" in entry else _path(entry["path"], folder)
     inside = {"subdirectory": entry["subdirectory"]} if "subdirectory" in entry else {}

@@ -1,4 +1,4 @@
-"""The bytes of locked files: a sha256 for each, by one transfer at most, and all of them brought into one folder."""
+"""The bytes of locked files: a sha256 for each, a relay for uv to fetch them from, all of them in one folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from gpuinstall.files import open_regular, written
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
-from gpuinstall.web.cache import CachedWheel
+from gpuinstall.web.cache import FileHash
+from gpuinstall.web.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
-_KEPT_FROM_US = {"http-status", "unreachable"}
 
 
 @dataclass(frozen=True)
@@ -59,51 +59,34 @@ def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[s
     known |= {file.url: published[file.name] for file in official if file.name in published}
     rest = [file for file in files if file.url not in known]
     answers = dict(zip(rest, side_by_side(partial(_ask, session), rest), strict=True))
-    known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, CachedWheel)}
+    known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, FileHash)}
     return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
 
 
-def fetch_missing(hashes: Hashes, session: Session, also: Mapping[LockedFile, int | None]) -> dict[str, str]:
-    """Stream every file that has no hash into the cache, once; return all hashes by address.
-
-    ``also`` are files whose hashes are known, with their sizes, that come at the same time.
-    """
+def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
+    """Stream every file that has no hash, once, and keep nothing of it but that; return all hashes by address."""
     if not hashes.missing:
         return dict(hashes.known)
-    cache, client = session.cache, session.client
-    cache.sweep()
-    parts = {file.name: head.size for file, head in hashes.missing.items()}
-    parts |= {file.name: size for file, size in also.items()}
-    with _transfers(parts, session) as (pool, count):
-        fetched = {
-            file.url: pool.submit(cache.fetch, file.url, file.name, head, client, partial(count, file.name))
-            for file, head in hashes.missing.items()
-        }
-        others = pool.map(partial(_fetch_hashed, session=session, count=count), also, also.values())
-        found = {**hashes.known, **{url: future.result() for url, future in fetched.items()}}
-        list(others)
-        return found
+    heads = hashes.missing
+    with _transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
+        found = pool.map(partial(_sha256_at, session=session, count=count), heads, heads.values())
+        return keep_hashes(hashes, dict(zip((file.url for file in heads), found, strict=True)), session)
 
 
-def fetch_hashed(sizes: Mapping[LockedFile, int | None], session: Session) -> int:
-    """Stream files whose hashes are known into the cache, side by side; return the bytes that came.
-
-    A file that its host keeps from us is left out: uv may have a key to it, or an explanation. Raise
-    InstallationError where one is not what was locked, or a transfer fails.
-    """
-    with _transfers({file.name: size for file, size in sizes.items()}, session) as (pool, count):
-        return sum(pool.map(partial(_fetch_hashed, session=session, count=count), sizes, sizes.values()))
+def keep_hashes(hashes: Hashes, found: Mapping[str, str], session: Session) -> dict[str, str]:
+    """Remember for later runs the hashes that were ``found`` of those that were missing; return all by address."""
+    for file, head in hashes.missing.items():
+        if file.url in found:
+            session.cache.keep(file.url, found[file.url], head)
+    return {**hashes.known, **found}
 
 
-def _fetch_hashed(file: LockedFile, size: int | None, *, session: Session, count: Progress) -> int:
-    try:
-        meter, sha256 = partial(count, file.name), file.sha256 or ""
-        path = session.cache.bring(file.url, file.name, sha256, session.client, meter, size=size)
-        return path.stat().st_size
-    except InstallationError as error:
-        if error.code in _KEPT_FROM_US:
-            return 0
-        raise
+@contextmanager
+def relayed(sizes: Mapping[LockedFile, int | None], session: Session) -> Iterator[Relay]:
+    """Open a relay for uv that shows how far the files are which are to come."""
+    parts = {file.name: size for file, size in sizes.items()}
+    with _transfers(parts, session) as (_, count), Relay(session.client, count) as relay:
+        yield relay
 
 
 def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
@@ -132,7 +115,7 @@ def _transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tu
     def count(part: str, size: int) -> None:
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the transfer was interrupted")
-        came[part] += size
+        came[part] = came.get(part, 0) + size
         progress(part, size)
 
     with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -142,6 +125,14 @@ def _transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tu
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
     _say_fetched([size for size in came.values() if size], monotonic() - start, session.reporter)
+
+
+def _sha256_at(file: LockedFile, head: Head, *, session: Session, count: Progress) -> str:
+    digest = hashlib.sha256()
+    for chunk in session.client.chunks(file.url, head.size):
+        digest.update(chunk)
+        count(file.name, len(chunk))
+    return digest.hexdigest()
 
 
 def _say_fetched(came: Sequence[int], seconds: float, reporter: Reporter) -> None:
@@ -182,7 +173,7 @@ def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, 
         return {file.url: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
 
 
-def _ask(session: Session, file: LockedFile) -> CachedWheel | Head:
+def _ask(session: Session, file: LockedFile) -> FileHash | Head:
     try:
         head = session.client.head(file.url)
     except UnreachableError:
@@ -205,11 +196,10 @@ def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count
     if path.is_file() and sha256_of(path) == wanted:
         return
     local = local_path(file.url)
-    near = local or session.cache.path(wanted, file.name)
-    if (local or near.is_file()) and sha256_of(near) == wanted:
-        with written(path) as copy, open_regular(near) as original:
-            shutil.copyfileobj(original, copy)
-    elif local:
-        raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
-    else:
+    if local is None:
         session.client.download(file.url, path, wanted, partial(count, name))
+    elif sha256_of(local) == wanted:
+        with written(path) as copy, open_regular(local) as original:
+            shutil.copyfileobj(original, copy)
+    else:
+        raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")

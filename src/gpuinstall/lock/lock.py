@@ -185,6 +185,13 @@ class Lock:
         revision = self.evidence.get("request-revision")
         return revision if isinstance(revision, int) else 0
 
+    def completed(self, hashes: Mapping[str, str]) -> Lock:
+        """The same with the ``hashes``, by address, that were not known when it was made."""
+        text = self.text
+        for url, sha256 in hashes.items():
+            text = text.replace(unknown_hash(url), sha256)
+        return self if text == self.text else parse(self.name, render(sealed(parse_toml(text))))
+
     def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
         """The same, said to be made from other requirements files; a broken seal stays broken."""
         document = parse_toml(self.text)

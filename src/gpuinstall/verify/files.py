@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import zipfile
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 def altered_files(
     site: Path, family: Collection[str], wheels: Mapping[str, Path], reporter: Reporter | None = None
 ) -> Iterator[str]:
-    """Name the files below ``site`` that are not what was installed; ``wheels`` are those that were locked, as here."""
+    """Name the files below ``site`` that are not what was installed; ``wheels`` are those locked, unpacked."""
     packages = [package for package in read_packages([site]) if package.name in family]
     listed = {package: _digests(package.files) for package in packages}
     sizes = {package.name: sum(max(0, file_size(site / path)) for path in listed[package]) for package in packages}
@@ -53,10 +52,9 @@ def _digests(files: tuple[RecordedFile, ...]) -> dict[str, str]:
     return {file.path: file.digest for file in files if file.digest}
 
 
-def _wheel_digests(wheel: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
-        name = next((name for name in archive.namelist() if name.endswith(".dist-info/RECORD")), "")
-        return _digests(parse_record(archive.read(name).decode()))
+def _wheel_digests(unpacked: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError, StopIteration), open_regular(next(unpacked.glob("*.dist-info/RECORD"))) as file:
+        return _digests(parse_record(file.read().decode()))
     return {}
 
 

@@ -17,7 +17,7 @@ from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError
 from gpuinstall.web.cache import Page, PageCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from requests import PreparedRequest, Response, Session
@@ -35,10 +35,14 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 
 @dataclass(frozen=True)
 class Head:
-    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is."""
+    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is.
+
+    ``ranges`` says that its server gives parts of it.
+    """
 
     size: int | None = None
     etag: str | None = None
+    ranges: bool = False
 
 
 class Client:
@@ -95,7 +99,8 @@ class Client:
         response.close()
         if response.status_code >= 400:
             return Head()
-        return Head(declared(response), response.headers.get("ETag"))
+        said = response.headers
+        return Head(declared(response), said.get("ETag"), said.get("Accept-Ranges") == "bytes")
 
     def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
         """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
@@ -114,22 +119,45 @@ class Client:
     ) -> str:
         """Stream a file of ``size`` bytes to ``destination``, where it appears once it is complete; return its sha256.
 
-        Raise InstallationError where that is not ``sha256``, its length not what was declared, the network fails, or
-        the folder is full.
+        Raise InstallationError where that is not ``sha256``, the folder is full, and what ``chunks`` raises.
         """
-        with written(destination) as file, self._ask("GET", url, _AS_IT_IS) as response:
-            _check(response, url)
-            _check_length(url, size, declared(response))
-            length = size or declared(response)
-            digest, came = hashlib.sha256(), 0
-            for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self._patience):
+        digest = hashlib.sha256()
+        with written(destination) as file:
+            for chunk in self.chunks(url, size):
                 file.write(chunk)
                 digest.update(chunk)
-                came += len(chunk)
                 meter(len(chunk))
-            _check_length(url, length, came)
             _compare(url, sha256, digest.hexdigest())
         return digest.hexdigest()
+
+    def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
+        """Stream a file of ``size`` bytes, where that is known.
+
+        Raise InstallationError where its length is not what was declared, or the network fails.
+        """
+        with self._ask("GET", url, _AS_IT_IS) as response:
+            _check(response, url)
+            _check_length(url, size, declared(response))
+            yield from self._whole(response, url, size or declared(response))
+
+    def part(self, url: str, span: range, head: Head) -> Iterator[bytes]:
+        """Stream some bytes of the file that ``head`` was said of; raise InstallationError where others would come."""
+        first, last = span.start, span.stop - 1
+        headers = {**_AS_IT_IS, "Range": f"bytes={first}-{last}", "If-Range": head.etag or ""}
+        with self._ask("GET", url, headers) as response:
+            _check(response, url)
+            said = response.headers
+            given = response.status_code, said.get("Content-Range"), said.get("ETag")
+            if given != (206, f"bytes {first}-{last}/{head.size}", head.etag):
+                raise InstallationError("no-ranges", f"{url} does not come in parts as its server had declared")
+            yield from self._whole(response, url, len(span))
+
+    def _whole(self, response: Response, url: str, length: int | None) -> Iterator[bytes]:
+        came = 0
+        for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self._patience):
+            came += len(chunk)
+            yield chunk
+        _check_length(url, length, came)
 
     def _page(self, url: str) -> Page | None:
         known = self._pages.known(url)

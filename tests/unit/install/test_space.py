@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.space import UNPACKED, Bill, bill, is_cached, sizes
+from gpuinstall.install.space import UNPACKED, Bill, bill, sizes, unpacked
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
 from gpuinstall.web import Head
-from gpuinstall.web.cache import WheelCache
+from gpuinstall.web.cache import HashCache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,38 +22,42 @@ NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux
 
 
 def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
-    uv_cache, cache = tmp_path / "uv", WheelCache(tmp_path / "ours")
-    cached = {file for file in sizes if is_cached(file, uv_cache, cache)}
-    return bill(sizes, cached, tmp_path / ".venv", uv_cache=uv_cache, cache=cache.folder)
+    cached = {file for file in sizes if unpacked(file, tmp_path / "uv")}
+    return bill(sizes, cached, tmp_path / ".venv", uv_cache=tmp_path / "uv")
+
+
+def keep(tmp_path: Path, file: LockedFile, index: str, sha256: str) -> Path:
+    """Write what uv keeps of a wheel; return the folder that it is unpacked in."""
+    folder, archive = tmp_path / "uv" / "wheels-v7" / index / file.package, tmp_path / "uv" / "archive-v0" / sha256[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    archive.mkdir(parents=True)
+    facts = f"\0{archive.name}\0Sha256\0{sha256}\0{file.name}"
+    (folder / f"{file.name.partition('-')[2]}-{sha256[:4]}.http").write_bytes(facts.encode())
+    return archive
 
 
 def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
     price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
     assert price.fetch == 1100
     assert price.unpacked == int(UNPACKED * 1100)
-    assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / "ours": 1100, tmp_path / ".venv": 0}
+    assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / ".venv": 0}
 
 
-def test_what_either_cache_holds_costs_nothing(tmp_path: Path) -> None:
-    cache = WheelCache(tmp_path / "ours")
-    cache.path("1" * 64, TORCH.name).parent.mkdir(parents=True)
-    cache.path("1" * 64, TORCH.name).touch()
-    folder = tmp_path / "uv" / "wheels-v7" / "index" / "abc" / "numpy"
-    folder.mkdir(parents=True)
-    (folder / "2.3.4-cp312-cp312-linux_x86_64.http").write_bytes(b"\xa6Sha256\xd9" + (NUMPY.sha256 or "").encode())
-    assert priced(tmp_path, {TORCH: 1000, NUMPY: 100}).fetch == 0
+def test_what_uvs_cache_holds_costs_nothing(tmp_path: Path) -> None:
+    keep(tmp_path, NUMPY, "index/abc", NUMPY.sha256 or "")
+    assert priced(tmp_path, {TORCH: 1000, NUMPY: 100}).fetch == 1000
 
 
 @pytest.mark.parametrize("index", ["pypi", "index/abc"])
 def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_locked(
     tmp_path: Path, index: str
 ) -> None:
-    folder = tmp_path / "uv" / "wheels-v7" / index / "numpy"
-    folder.mkdir(parents=True)
-    (folder / "2.3.4-cp312-cp312-linux_x86_64.http").write_bytes(b"3" * 64)
+    keep(tmp_path, NUMPY, index, "3" * 64)
     assert priced(tmp_path, {NUMPY: 100}).fetch == 100
-    (folder / "a-name-too-long-for-uv.http").write_bytes(b"2" * 64)
-    assert priced(tmp_path, {NUMPY: 100}).fetch == 0
+    archive = keep(tmp_path, NUMPY, index, NUMPY.sha256 or "")
+    assert unpacked(NUMPY, tmp_path / "uv") == archive
+    archive.rmdir()
+    assert unpacked(NUMPY, tmp_path / "uv") is None, "what uv knows of a wheel is not the wheel"
 
 
 def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:
@@ -76,7 +80,7 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(InstallationError) as caught:
         price.check()
     assert caught.value.code == "no-space"
-    assert "3300000000.0 GB are needed" in caught.value.message
+    assert "2300000000.0 GB are needed" in caught.value.message
     assert "are free" in caught.value.message
 
 
@@ -98,7 +102,7 @@ class Hosts:
 
 def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> None:
     hosts = Hosts()
-    session = cast("Session", SimpleNamespace(client=hosts, cache=WheelCache(tmp_path / "ours")))
+    session = cast("Session", SimpleNamespace(client=hosts, cache=HashCache(tmp_path / "ours")))
     for _ in range(2):
         assert sizes((TORCH, NUMPY), {NUMPY.url: 100}, {TORCH, NUMPY}, session) == {TORCH: 1000, NUMPY: 100}
     assert hosts.asked == [TORCH.url]
@@ -108,6 +112,6 @@ def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
 def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path: Path, text: str) -> None:
-    session = cast("Session", SimpleNamespace(client=Hosts(), cache=WheelCache(tmp_path)))
+    session = cast("Session", SimpleNamespace(client=Hosts(), cache=HashCache(tmp_path)))
     (tmp_path / "sizes.json").write_text(text, encoding="utf-8")
     assert sizes((TORCH,), {}, {TORCH}, session) == {TORCH: 1000}

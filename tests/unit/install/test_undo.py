@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import ZipFile
 
 import pytest
 
@@ -38,16 +38,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
-    """A wheel, with ``further`` files in it."""
-    path = folder / "torch-2-py3-none-any.whl"
-    with ZipFile(path, "w") as archive:
-        for name in ("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further):
-            archive.writestr(name, "2")
-        archive.writestr("torch-2.dist-info/WHEEL", "Root-Is-Purelib: true")
-        archive.writestr(
-            "torch-2.dist-info/entry_points.txt", f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
-        )
-    return path
+    """An unpacked wheel, with ``further`` files in it."""
+    wheel = folder / "unpacked"
+    contents = dict.fromkeys(("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further), "2")
+    contents["torch-2.dist-info/WHEEL"] = "Root-Is-Purelib: true"
+    contents["torch-2.dist-info/entry_points.txt"] = f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
+    for name, text in contents.items():
+        (wheel / name).parent.mkdir(parents=True, exist_ok=True)
+        (wheel / name).write_text(text)
+    return wheel
 
 
 def tree(environment: ForeignEnvironment) -> dict[str, str]:
@@ -58,10 +57,7 @@ def tree(environment: ForeignEnvironment) -> dict[str, str]:
 def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
     """What uv makes of the wheel, and Python of that."""
     site = environment.paths["purelib"]
-    with ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if ".data" not in name:
-                archive.extract(name, site)
+    shutil.copytree(wheel, site, ignore=shutil.ignore_patterns("*.data"), dirs_exist_ok=True)
     (site / "torch-2.dist-info" / "RECORD").write_text("written last")
     for script in ("torchrun", "TorchX"):
         (environment.paths["scripts"] / script).write_text("2")
@@ -82,8 +78,7 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: Foreign
 def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: ForeignEnvironment, wheel: Path) -> None:
     before = tree(environment)
     saved = plan_undo(environment, ["torch"], [wheel]).save()
-    with ZipFile(wheel) as archive:
-        archive.extractall(environment.paths["purelib"])
+    shutil.copytree(wheel, environment.paths["purelib"], dirs_exist_ok=True)
     saved.undo()
     assert tree(environment) == before
 
@@ -144,19 +139,12 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     assert (outside / "file").exists()
 
 
-OUTSIDE = (
-    "../../victim", "/{root}/../victim", "torch-2.data/scripts/../../../victim", "torch-2.data/data/../victim",
-    "linked/victim",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("entry", OUTSIDE)
-def test_a_wheel_that_names_what_lies_outside_the_environment_moves_nothing(
-    environment: ForeignEnvironment, tmp_path: Path, entry: str
+def test_a_wheel_whose_files_a_link_leads_outside_the_environment_moves_nothing(
+    environment: ForeignEnvironment, tmp_path: Path
 ) -> None:
     (environment.paths["purelib"] / "linked").symlink_to(tmp_path.parent)
     with pytest.raises(InstallationError, match="would write outside"):
-        plan_undo(environment, ["torch"], [made(tmp_path, entry.format(root=tmp_path))])
+        plan_undo(environment, ["torch"], [made(tmp_path, "linked/victim")])
 
 
 def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
@@ -164,11 +152,3 @@ def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
 ) -> None:
     with pytest.raises(InstallationError, match="would write outside"):
         plan_undo(environment, ["torch"], [made(tmp_path, script="../../victim")])
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\5\6" + b"\0" * 18])
-def test_what_is_no_wheel_is_said_to_be_none(environment: ForeignEnvironment, tmp_path: Path, content: bytes) -> None:
-    wheel = tmp_path / "torch-2-py3-none-any.whl"
-    wheel.write_bytes(content)
-    with pytest.raises(InstallationError):
-        plan_undo(environment, ["torch"], [wheel])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import GpuInstallError, InstallationError
-from gpuinstall.install.stage import failure
+from gpuinstall.lock.transfer import failure
 from gpuinstall.lock.uv_failure import Conflict, build_failure, explain_failure
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections import Counter
 from contextlib import contextmanager
@@ -24,14 +25,15 @@ MODULES: dict[str, str | bytes] = {"torch/__init__.py": "answer = 42", "torch/li
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    return make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)
+    """The wheel as uv's cache has it, unpacked."""
+    with zipfile.ZipFile(make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    return tmp_path / "unpacked"
 
 
 @pytest.fixture
 def site(tmp_path: Path, wheel: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    return tmp_path / "site"
+    return shutil.copytree(wheel, tmp_path / "site")
 
 
 def test_files_as_they_were_installed_are_not_named(site: Path, wheel: Path) -> None:

@@ -1,0 +1,169 @@
+"""The files of a lock on their way: uv fetches them from a relay of ours, checks, unpacks and installs them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import tomli_w
+
+from gpuinstall import process, uv
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.files import parse_toml, write_atomically
+from gpuinstall.lock.fetch import relayed
+from gpuinstall.lock.lock import LockedFile, is_unknown
+from gpuinstall.lock.uv_failure import build_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.plan.values import Choice
+    from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The files of a lock on their way to uv, of which ``missing`` have to come, with their sizes.
+
+    uv reads them from ``private_lock``; ``folder`` is the lock's own, ``wheels`` one that files are taken from first,
+    ``only`` the packages that are wanted.
+    """
+
+    lock: Lock
+    choice: Choice
+    private_lock: Path
+    folder: Path
+    missing: Mapping[LockedFile, int]
+    wheels: Path | None = None
+    only: Collection[str] | None = None
+
+    def run(self, command: list[str], session: Session) -> dict[str, str]:
+        """Have uv fetch, check, unpack and install; return the hashes that the lock lacked, by address."""
+        sizes = {file.url: size for file, size in self.missing.items()}
+        environment = {**session.environment, **uv.from_loopback(session.environment, session.patience)}
+        indexes = indexes_of(self.lock, torch_index(self.choice, session), session.default_index)
+        with relayed({file: size or None for file, size in self.missing.items()}, session) as relay:
+
+            def address(file: LockedFile) -> str:
+                return relay.address(file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None)
+
+            write_atomically(self.private_lock, self.private(address, indexes))
+            try:
+                run_uv(command, replace(session, environment=environment))
+            except InstallationError as error:
+                raise relay.failure or error from None
+            files = [file for file in self.lock.files if self.only is None or file.package in self.only]
+            if any(is_unknown(file.sha256 or "") and file.url not in relay.hashes for file in files):
+                raise relay.failure or failure("a file came from elsewhere, and nothing is known of its hash")
+            return relay.hashes
+
+    def private(self, address: Callable[[LockedFile], str], indexes: Mapping[str, str]) -> str:
+        """Copy the lock for uv: every wheel at the ``address`` to fetch it from, every other file where it is.
+
+        ``indexes`` are by package, for uv's cache keeps a wheel under the name of its index.
+        """
+        document = parse_toml(self.lock.text)
+        wanted = [each for each in document["packages"] if self.only is None or each["name"] in self.only]
+        for package in wanted:
+            name = package["name"]
+            if directory := package.get("directory"):
+                directory["path"] = str(self.folder / directory["path"])
+            package.update({"index": indexes[name]} if name in indexes else {})
+            for entry in package.get("wheels", ()):
+                self._place(entry, name, address)
+            for kind in {"sdist", "archive"} & package.keys():
+                self._place(package[kind], name, lambda file: file.url)
+        return tomli_w.dumps({**document, "packages": wanted})
+
+    def _place(self, entry: dict[str, Any], package: str, address: Callable[[LockedFile], str]) -> None:
+        """Name the place that uv takes a file from."""
+        if "path" in entry:
+            entry["path"] = str(_within(self.folder, entry["path"]))
+            return
+        sha256 = entry["hashes"].get("sha256", "")
+        file = LockedFile(package, entry["url"], None if is_unknown(sha256) else sha256)
+        if near := self._near(file):
+            del entry["url"]
+            entry["path"] = str(near)
+        elif is_served(file.url):
+            entry["url"] = address(file)
+        if file.sha256 is None:
+            entry["hashes"] = {}
+
+    def _near(self, file: LockedFile) -> Path | None:
+        """Find a file in the folder that was given."""
+        paths = [self.wheels / (file.sha256 or "") / file.name, self.wheels / file.name] if self.wheels else []
+        return next((path for path in paths if path.is_file()), None)
+
+
+def torch_index(choice: Choice, session: Session) -> str | None:
+    """The index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
+    return f"{session.sources.torch_index}/{choice.build.backend.tag}" if is_served(choice.index) else choice.index
+
+
+def indexes_of(lock: Lock, torch: str | None, default: str | None) -> dict[str, str]:
+    """The index of each package; ``torch`` is that of the family, where it has one of its own."""
+    family = load_catalog().family if torch else frozenset()
+    found = ((name, torch if name in family else default) for name in lock.versions)
+    return {name: index for name, index in found if index and is_served(index)}
+
+
+def is_served(index: str | None) -> bool:
+    """Say whether an index is one that is asked by HTTP."""
+    return (index or "").startswith(("http://", "https://"))
+
+
+def run_uv(command: list[str], session: Session) -> None:
+    """Run uv and say what it builds."""
+
+    def show(line: str) -> None:
+        if line.strip().startswith("Building"):
+            session.reporter.wait(line.strip())
+
+    done = process.follow(command, show, env=session.environment, patience=session.patience)
+    if not done.ok:
+        raise failure(done.err)
+
+
+def failure(message: str) -> InstallationError:
+    """Turn uv's failure to install into an error of ours."""
+    if failed := build_failure(message):
+        return failed
+    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
+    why = " ".join(line for line in lines if line and not line.startswith(("warning:", "Using Python ")))
+    if "Hash mismatch" in message:
+        package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
+        said = f"{package[1] if package else 'a file'} is not the file that was locked"
+        hint = "do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade"
+        return InstallationError("hash-mismatch", said, why=why, hint=hint)
+    for sign, code, said, hint in _SIGNS:
+        if sign in message:
+            return InstallationError(code, said, why=why, hint=hint)
+    return InstallationError("installation-failed", "uv could not make the environment", why=why)
+
+
+_REMAKE = "make the lock again: gpuinstall install --upgrade"
+_SIGNS = (
+    ("No space left", "no-space", "there is no space left", "df -h"),
+    (
+        "Network connectivity is disabled",
+        "offline",
+        "a file that is needed is in no cache, and this run is offline",
+        "run the same without --offline",
+    ),
+    ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
+    ("error sending request", "network", "a file could not be fetched", "run the same again"),
+    ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
+)
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A file beside the lock; raise LockError where a link leads out of its folder."""
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise LockError("lock-traversal", f"a link leads from {name} out of {folder}", hint="gpuinstall lock --upgrade")
+    return folder / name

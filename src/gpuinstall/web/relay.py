@@ -1,0 +1,213 @@
+"""A relay on loopback from which uv fetches files: our limits, certificates and logins, and hashes taken on the way.
+
+A large file comes in several ranges at once where its server gives them under one mark, else in one stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from threading import BoundedSemaphore, Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gpuinstall.errors import InstallationError, InterruptedByUserError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from typing_extensions import Self
+
+    from gpuinstall.reporter import Progress
+    from gpuinstall.web.client import Client, Head
+
+LARGE = 64_000_000
+"""The bytes above which a file comes in ranges."""
+PIECE = 4_000_000
+"""The bytes of one range: a quarter of a second at the 30 MB/s that a connection to such servers has."""
+AT_ONCE, FOR_EACH = 16, 4
+"""How many ranges are asked for at once, of all files and of each."""
+
+
+@dataclass
+class _Relayed:
+    """A file that uv may ask for; ``failure`` ends all further attempts."""
+
+    url: str
+    name: str
+    size: int | None
+    hashed: bool
+    in_ranges: bool
+    complete: bool = False
+    sha256: str | None = None
+    failure: InstallationError | None = None
+
+
+class Relay:
+    """Passes files on from their servers to programs of this machine that were given their addresses.
+
+    ``progress`` counts the bytes of each file by its name; ``parallel`` says whether large ones come in ranges.
+    """
+
+    def __init__(self, client: Client, progress: Progress, *, parallel: bool = True) -> None:
+        self._client, self._progress, self._parallel = client, progress, parallel
+        self._files: dict[str, _Relayed] = {}
+        self._failures: list[InstallationError] = []
+        self._slots = BoundedSemaphore(AT_ONCE)
+        self._closed = False
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.relay = self
+
+    def __enter__(self) -> Self:
+        Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        self._server.shutdown()
+        self._server.server_close()
+
+    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
+        """Give a file of ``size`` bytes, where that is known, an address that nobody can guess.
+
+        ``hashed`` says that its hash is known, which whoever fetches it compares.
+        """
+        path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
+        self._files[path] = _Relayed(url, name, size, hashed, self._parallel)
+        return f"http://127.0.0.1:{self._server.server_port}{path}"
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The sha256 of each file that had none and was passed on to its end, by the address of its server."""
+        return {file.url: file.sha256 for file in self._files.values() if file.sha256}
+
+    @property
+    def failure(self) -> InstallationError | None:
+        """Why the first file that failed did."""
+        return next(iter(self._failures), None)
+
+    def file(self, path: str) -> _Relayed | None:
+        """The file at a path."""
+        return self._files.get(path)
+
+    def chunks(self, file: _Relayed) -> Generator[bytes]:
+        """Bring a file, hash and count it; raise InstallationError, the same again where it cannot be had."""
+        if file.failure:
+            raise file.failure
+        digest, came, held = hashlib.sha256(), 0, b""
+        try:
+            for chunk in self._brought(file):
+                if self._closed:
+                    raise InterruptedByUserError("interrupted", "the transfer was interrupted")
+                if not file.hashed:
+                    digest.update(chunk)
+                came += len(chunk)
+                self._progress(file.name, len(chunk))
+                if held:
+                    yield held
+                held = chunk
+            file.complete = True
+            file.sha256 = None if file.hashed else digest.hexdigest()
+            if held:
+                yield held  # whoever has all of the file finds its hash here
+        except InstallationError as error:
+            self._failures.append(error)
+            file.in_ranges = False
+            file.failure = None if error.code in {"no-ranges", "transfer"} else error
+            raise
+        finally:
+            if not file.complete:
+                self._progress(file.name, -came)
+
+    def _brought(self, file: _Relayed) -> Iterator[bytes]:
+        if file.in_ranges and (file.size or 0) > LARGE:
+            head = self._client.head(file.url)
+            if head.ranges and head.size == file.size and head.etag and not head.etag.startswith("W/"):
+                return self._pieces(file, head)
+        return self._client.chunks(file.url, file.size)
+
+    def _pieces(self, file: _Relayed, head: Head) -> Iterator[bytes]:
+        """Bring a file in ranges, a few of them ahead of the one that is passed on."""
+        size = head.size or 0
+        spans = (range(start, min(start + PIECE, size)) for start in range(0, size, PIECE))
+        fetch = partial(self._piece, file.url, head)
+        with ThreadPoolExecutor(FOR_EACH) as pool:
+            ahead = deque(pool.submit(fetch, span) for span in islice(spans, FOR_EACH))
+            try:
+                while ahead:
+                    piece = ahead.popleft().result()
+                    ahead.extend(pool.submit(fetch, span) for span in islice(spans, 1))
+                    yield piece
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _piece(self, url: str, head: Head, span: range) -> bytes:
+        with self._slots:
+            return b"".join(self._client.part(url, span, head))
+
+
+class _Server(ThreadingHTTPServer):
+    relay: Relay
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a program that goes away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        relay = self.server.relay
+        file = relay.file(self.path)
+        if file is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        with closing(relay.chunks(file)) as chunks:
+            try:
+                first = next(chunks, b"")
+            except InstallationError as error:
+                self._refuse(file, error)
+                return
+            self._pass_on(file, first, chunks)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Keep quiet."""
+
+    def _refuse(self, file: _Relayed, error: InstallationError) -> None:
+        """Say that a file cannot be had; uv may have a key of its own to one that its server keeps from us."""
+        if error.code == "http-status":
+            self.send_response(HTTPStatus.TEMPORARY_REDIRECT)
+            self.send_header("Location", file.url)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
+
+    def _pass_on(self, file: _Relayed, first: bytes, chunks: Iterator[bytes]) -> None:
+        """Send a file; where it breaks off, its connection does too, so that nobody takes a part for all of it."""
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Cache-Control", "max-age=31536000, immutable")
+        self.send_header(*(("Content-Length", str(file.size)) if file.size else ("Transfer-Encoding", "chunked")))
+        self.end_headers()
+        self.close_connection = True
+        with suppress(InstallationError):
+            self._send(first, file.size)
+            for chunk in chunks:
+                self._send(chunk, file.size)
+            if not file.size:
+                self.wfile.write(b"0\r\n\r\n")
+
+    def _send(self, chunk: bytes, size: int | None) -> None:
+        self.wfile.write(chunk if size else b"%x\r\n%b\r\n" % (len(chunk), chunk))

@@ -1,0 +1,101 @@
+"""The copy of a lock that uv fetches from, and what uv says where it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomli
+
+from gpuinstall.lock.lock import LockedFile, parse, unknown_hash
+from gpuinstall.lock.transfer import Transfer, failure, indexes_of
+from gpuinstall.plan.values import Choice
+from tests.frozen import frozen_catalog
+from tests.unit.install.environments import lock_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
+WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
+CHOICE = Choice(next(build for build in frozen_catalog().builds if build.backend.tag == "cu126"), "3.12", None, ())
+
+
+def elsewhere(file: LockedFile) -> str:
+    return f"http://127.0.0.1:9/{file.sha256}/{file.name}"
+
+
+def copied(text: str, folder: Path, wheels: Path | None = None, **indexes: str) -> dict[str, Any]:
+    """The package as uv reads it."""
+    transfer = Transfer(parse("pylock.cu126.toml", text), CHOICE, folder / "private", folder, {}, wheels=wheels)
+    found: dict[str, Any] = tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
+    return found
+
+
+def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path: Path) -> None:
+    hashes = {"sha256": "1" * 64}
+    assert copied(TEXT, tmp_path)["wheels"] == [{"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": hashes}]
+
+
+def test_a_hash_that_is_not_known_yet_is_none(tmp_path: Path) -> None:
+    text = TEXT.replace("1" * 64, unknown_hash("https://index.example"))
+    assert copied(text, tmp_path)["wheels"] == [{"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}]
+
+
+def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / WHEEL).touch()
+    entry = {"path": str(tmp_path / WHEEL), "hashes": {"sha256": "1" * 64}}
+    assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
+
+
+def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
+    assert copied(TEXT, tmp_path, torch="https://index.example/w")["index"] == "https://index.example/w"
+    assert "index" not in copied(TEXT, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("index", "default", "found"),
+    [
+        ("https://index.example/whl/cu126", "https://mirror.example", "https://index.example/whl/cu126"),
+        (None, "https://mirror.example", "https://mirror.example"),
+        ("/folder/of/wheels", "https://mirror.example", None),
+        (None, None, None),
+    ],
+)
+def test_the_family_has_an_index_of_its_own(index: str | None, default: str | None, found: str | None) -> None:
+    assert indexes_of(parse("pylock.cu126.toml", TEXT), index, default) == ({"torch": found} if found else {})
+
+
+def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
+    text = TEXT.replace("url = ", "path = ").replace("https://index.example/", "wheels/").replace("%2B", "+")
+    [entry] = copied(text, tmp_path)["wheels"]
+    assert entry["path"] == str(tmp_path / "wheels" / WHEEL)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (
+            "error: Failed to install\n  Caused by: Hash mismatch for `torch==2.14.1`\n\nExpected:\n  sha256:1",
+            "hash-mismatch",
+        ),
+        ("error: failed to write: No space left on device (os error 28)", "no-space"),
+        ("error: failed to create directory: Permission denied (os error 13)", "not-writable"),
+        ("error: Failed to fetch: `https://x/x.whl`\n  Caused by: error sending request for url", "network"),
+        (
+            "error: Failed to fetch: `https://x/x.whl`\n  Caused by: HTTP status client error (404 Not Found)",
+            "file-gone",
+        ),
+        (
+            "error: Failed to download `x==1`\n  cause: Network connectivity is disabled, but the data wasn't found",
+            "offline",
+        ),
+        ("error: something new", "installation-failed"),
+    ],
+)
+def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
+    error = failure(f"Using Python 3.12.1 environment at: .venv\n{message}")
+    assert error.code == code
+    assert "Using Python" not in (error.why or "")
+    assert error.exit_code == 4
+    assert "\n" not in error.message

@@ -13,14 +13,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.interruption import ending_with_us
-from gpuinstall.watch import metered, watched
+from gpuinstall.watch import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.patience import Patience
-    from gpuinstall.reporter import Meter
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ def run(
     """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
 
     Each line of its stdout is handed to ``each_line`` at once, from another thread.
-    With ``patience`` it is watched: raise InstallationError where it stands still or takes memory without end.
+    With ``patience`` it is watched: raise InstallationError where it stands still or needs memory without end.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
-    with _started(words, env, patience, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
+    with _started(words, env, patience, limited=True, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
         try:
             out, err = _communicated(running, each_line, seconds) if each_line else running.communicate(text, seconds)
         except subprocess.TimeoutExpired as ended:
@@ -101,17 +100,13 @@ def follow(
     *,
     env: Mapping[str, str],
     patience: Patience | None = None,
-    written: Meter | None = None,
 ) -> Finished:
     """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept.
 
-    ``patience`` is what it is for ``run``; ``written`` counts the bytes that it writes, where the system tells.
+    ``patience`` is what it is for ``run``, but for the memory, which builds may need.
     """
     words, lines = tuple(str(word) for word in argv), []
-    with (
-        _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running,
-        metered(running, written) if written else nullcontext(),
-    ):
+    with _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
         for line in running.stderr or ():
             lines.append(line)
             each_line(line.rstrip())
@@ -158,6 +153,7 @@ def _started(
     *,
     stdin: int,
     stdout: int,
+    limited: bool = False,
     cwd: Path | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program that does not outlive the block."""
@@ -175,7 +171,7 @@ def _started(
             encoding="utf-8",
             errors="replace",
         ) as running,
-        watched(running, words, patience) if patience else nullcontext(),
+        watched(running, words, patience, limited=limited) if patience else nullcontext(),
         ending_with_us(running),
     ):
         yield running

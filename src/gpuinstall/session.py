@@ -27,7 +27,8 @@ class Session:
     """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
     ``scratch`` is a folder of this run alone, which goes with it.
-    ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built;
+    ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built,
+    ``parallel`` that large files come in several parts at once;
     ``announced`` are those of which it was said that their code runs.
     """
 
@@ -42,6 +43,7 @@ class Session:
     folder: Path = field(default_factory=Path.cwd)
     code_check: bool = True
     only_binary: bool = False
+    parallel: bool = True
     announced: set[str] = field(default_factory=set)
 
     def from_cache(self) -> Session:
@@ -72,6 +74,7 @@ def open_session(
     offline: bool = False,
     code_check: bool = True,
     only_binary: bool = False,
+    parallel: bool = True,
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
@@ -100,6 +103,7 @@ def open_session(
             folder or Path.cwd(),
             code_check,
             only_binary,
+            parallel,
         )
 
 

@@ -1,13 +1,15 @@
 """A watch over a program that works with servers: ended where it stands still, or takes memory without end.
 
-What a program does is read from Linux' /proc: the processor's time of it and of all that it started, its memory, what
-it has read and written, what it waits for. Elsewhere its own time limits are all there is.
+What a program does is read from Linux' /proc: the processor's time of it and of all that it started, what it has
+written, what it waits for. Elsewhere its own time limits are all there is.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,19 +25,15 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from gpuinstall.patience import Patience
-    from gpuinstall.reporter import Meter
 
-MEMORY_BYTES = 500_000_000
-"""Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
-UNSAVED_BYTES, FOR_EACH_BYTE = 200_000_000, 2
-"""What uv may hold beyond its cache, and for each byte that it reads from there or writes there.
+MEMORY_BYTES = 4_000_000_000
+"""What a program may set aside: three times what uv does for the largest request that was tried.
 
-Of sound requests 68 MB was the most that was seen (awscli, whose old wheels are read by range); a page without an end
-is all beyond.
+That was 1.2 GB, of which it used 0.2 (apache-airflow[all], 24 threads); more threads set aside more.
 """
 BUSY = 0.01
 """The share of a processor that a program has which does something."""
-_EVERY_S = 0.025
+_EVERY_S = 0.25
 _PROC = Path("/proc")
 
 
@@ -48,9 +46,14 @@ class _Work:
 
 
 @contextmanager
-def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> Iterator[None]:
-    """Watch over a program for the block; raise InstallationError where it had to be ended."""
-    done = threading.Event()
+def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, limited: bool) -> Iterator[None]:
+    """Watch over a program for the block; raise InstallationError where it had to be ended.
+
+    ``limited`` bounds its memory too, and that of whatever it starts: not for what compiles.
+    """
+    done, limited = threading.Event(), limited and sys.platform == "linux"
+    if limited:
+        _limit(program.pid)
     reasons: list[str] = []
     watcher = threading.Thread(target=_watch, args=(program, patience, done, reasons), daemon=True)
     watcher.start()
@@ -59,6 +62,8 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> It
     finally:
         done.set()
         watcher.join()
+    if limited and program.returncode == -signal.SIGABRT:
+        reasons.append(f"needed more than {MEMORY_BYTES // 1_000_000_000} GB of memory")
     if reasons:
         raise InstallationError(
             "standstill",
@@ -69,39 +74,23 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience) -> It
         )
 
 
-@contextmanager
-def metered(program: Popen[str], written: Meter) -> Iterator[None]:
-    """Count the bytes that a program writes during the block; none where the system does not tell."""
-    done = threading.Event()
+def _limit(pid: int) -> None:
+    """Let allocations beyond the limit fail: uv then ends itself."""
+    import resource
 
-    def count() -> None:
-        before = 0
-        while not done.wait(_EVERY_S):
-            now = max(before, moved(program.pid, "wchar") or 0)
-            written(now - before)
-            before = now
-
-    counter = threading.Thread(target=count, daemon=True)
-    counter.start()
-    try:
-        yield
-    finally:
-        done.set()
-        counter.join()
+    with suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
     before, mark = _work(program.pid), monotonic()
     while not done.wait(_EVERY_S):
-        if memory(program.pid) > (most := _most_memory(program.pid)):
-            reasons.append(f"took more than {most // 1_000_000} MB of memory")
-        elif monotonic() - mark < patience.standstill:
+        if monotonic() - mark < patience.standstill:
             continue
-        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
+        if _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
             before, mark = work, monotonic()
             continue
-        else:
-            reasons.append(f"did nothing for {patience.standstill:.0f} s")
+        reasons.append(f"did nothing for {patience.standstill:.0f} s")
         program.kill()
         return
 
@@ -115,15 +104,9 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 def _work(pid: int) -> _Work | None:
     """Read what a program has done; None where the system does not tell."""
-    written = moved(pid, "wchar")
-    return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
-
-
-def moved(pid: int, *ways: str) -> int | None:
-    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None where it is not told."""
-    with suppress(OSError, KeyError):
-        counted = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
-        return sum(int(counted[way]) for way in ways)
+    with suppress(OSError):
+        if written := re.search(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text()):
+            return _Work(sum(map(_seconds, _family(pid))), int(written[1]))
     return None
 
 
@@ -142,20 +125,6 @@ def _seconds(pid: int) -> float:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return 0.0
-
-
-def memory(pid: int) -> int:
-    """The bytes of memory that are a program's own, 0 where the system does not tell."""
-    with suppress(OSError):
-        found = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
-        return int(found[1]) * 1024 if found else 0
-    return 0
-
-
-def _most_memory(pid: int) -> int:
-    """The bytes that a program may take: what a server sends is not counted as read from a file."""
-    in_files = moved(pid, "rchar", "wchar")
-    return MEMORY_BYTES if in_files is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
 
 
 def _waits_for_another(pid: int) -> bool:

@@ -85,7 +85,7 @@ def keep_hashes(hashes: Hashes, found: Mapping[str, str], session: Session) -> d
 def relayed(sizes: Mapping[LockedFile, int | None], session: Session) -> Iterator[Relay]:
     """Open a relay for uv that shows how far the files are which are to come."""
     parts = {file.name: size for file, size in sizes.items()}
-    with _transfers(parts, session) as (_, count), Relay(session.client, count) as relay:
+    with _transfers(parts, session) as (_, count), Relay(session.client, count, parallel=session.parallel) as relay:
         yield relay
 
 

@@ -143,6 +143,16 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.server.host.pace)
 
 
+def part_of(answer: Answer, headers: dict[str, str]) -> Answer:
+    """The range of a file that is asked for, sent as the file is."""
+    span = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
+    if not span:
+        return answer
+    first, last = int(span[1]), int(span[2])
+    said = {**answer.headers, "Content-Range": f"bytes {first}-{last}/{len(answer.body)}"}
+    return replace(answer, status=206, body=answer.body[first : last + 1], headers=said)
+
+
 def _chunks(body: bytes) -> Iterator[bytes]:
     for start in range(0, len(body), CHUNK):
         yield body[start : start + CHUNK]

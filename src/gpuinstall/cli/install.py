@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @install_options.wait
 @options.code_check
 @options.only_binary
+@options.no_parallel
 @options.offline
 @framed("install")
 def command(

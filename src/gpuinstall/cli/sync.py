@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @install_options.wait
 @options.torch_index
 @options.only_binary
+@options.no_parallel
 @options.offline
 @framed("sync")
 def command(

@@ -64,7 +64,7 @@ remapped; `clocks` and `pcie-link` pass, and say where heat or power slows the c
 card and slot could have.
 
 `files` fails where a file of torch, or of a package of its family, is not what was installed: every file is hashed and
-compared with the list of its installation, and that list with the locked wheel where it lies in our cache.
+compared with the list of its installation, and that list with that of the locked wheel where uv's cache has it.
 """
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from bench.row import Row, in_seconds, milliseconds
 from gpuinstall import Request, load_catalog
 from gpuinstall.fleet.classes import classify
+from gpuinstall.fleet.documents import LockGroup, NodeRecord, Sha256, WrittenPlan
 from gpuinstall.fleet.fleet_plan import plan_fleet
+from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.fleet.page import page
-from gpuinstall.fleet.reconcile import NodeState
+from gpuinstall.fleet.reconcile import LOST, OK
 from gpuinstall.fleet.report import build_report
-from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
+from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.words import machine_in_words
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def rows() -> Iterator[Row]:
     """Measure a plan of 100 000 nodes in 40 classes, its report as a page, and the reading of a node's record."""
     before = _megabytes()
     start = time.process_time()
-    plan = plan_fleet(classify(_surveyed()), Request(), load_catalog())
+    plan = plan_fleet(classify(_surveyed())[0], Request(), load_catalog())
     took, took_mb = time.process_time() - start, _megabytes() - before
     name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
     yield Row(name, in_seconds(took), f"{took_mb:.0f} MB", "", f"< {PLAN_S:.0f} s", took < PLAN_S)
@@ -51,7 +53,7 @@ def rows() -> Iterator[Row]:
     )
 
 
-def _surveyed() -> Iterator[tuple[str, dict[str, Any]]]:
+def _surveyed() -> Iterator[tuple[NodeName, dict[str, Any]]]:
     """Every node has a document of its own, as it would be read."""
     kinds = [
         machine_in_words((gpu,) * 8, driver, None, None).to_dict()
@@ -59,30 +61,33 @@ def _surveyed() -> Iterator[tuple[str, dict[str, Any]]]:
     ]
     for number in range(NODES):
         kind = kinds[number % CLASSES]
-        yield f"n{number}", {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]}
+        yield NodeName(f"n{number}"), {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]}
 
 
 def _reported(plan: FleetPlan) -> Any:
     groups = [
-        LockGroup(each.build.name, "pylock.toml", str(each.build.torch), "cu126", each.python, plan.nodes(each.classes))
-        for each in plan.groups
+        LockGroup(
+            *(group.build.name, "pylock.toml", str(group.build.torch), "cu126", group.python),
+            plan.nodes(group.classes),
+            Sha256("0" * 64),
+        )
+        for group in plan.groups
     ]
     nodes = plan.nodes(range(len(plan.classes)))
-    bad = NodeState("", "lost", message="it began and never said how it ended", exit_code=4)
-    states = {node: NodeState(node, "ok") for node in nodes}
-    taken = {"install": {**states, **dict.fromkeys(nodes[::100], bad)}, "verify": states}
-    return build_report(states, plan.to_dict(), groups, taken, {})
+    states = dict.fromkeys(nodes, OK)
+    taken = {"install": {**states, **dict.fromkeys(nodes[::100], LOST)}, "verify": states}
+    return build_report(states, WrittenPlan(tuple(groups)), taken)
 
 
 def _reading(count: int) -> float:
     """Seconds for each node's survey, of so many."""
     _, document = next(_surveyed())
     with tempfile.TemporaryDirectory() as name:
-        folder, nodes = RunFolder(Path(name)), [f"n{number}" for number in range(count)]
+        folder, nodes = RunFolder(Path(name)), expand(f"n[1-{count}]")
         for node in nodes:
             folder.keep(NodeRecord("run", node, "survey", status="ok", data={"machine": document}))
         start = time.process_time()
-        folder.records("survey", nodes)
+        list(folder.records("survey", nodes))
         return (time.process_time() - start) / count
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpuinstall.shell import joined, quoted
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
@@ -46,11 +47,4 @@ class Advice:
 
     def __str__(self) -> str:
         move = f"cd {quoted(self.place)} && " if self.place and self.place != Path.cwd() else ""
-        return move + " ".join(map(quoted, (self.program, *self.arguments))) + (self.note and NOTE + self.note)
-
-
-def quoted(word: Path | str) -> str:
-    """Write a path or a word as this system's shells read it as one."""
-    if os.name == "nt":
-        return f'"{word}"' if re.search(r"[^\w.:\\/+=-]", str(word)) else str(word)
-    return shlex.quote(str(word))
+        return move + joined((self.program, *self.arguments)) + (self.note and NOTE + self.note)

@@ -60,6 +60,20 @@ class Fields:
         except ValueError as error:
             raise self.malformed(key, str(error)) from None
 
+    def needed(self, key: str, parse: Callable[[str], _Value]) -> _Value:
+        """The same, which may not be missing."""
+        value = self.parsed(key, parse)
+        if value is None:
+            raise self.malformed(key, "is missing")
+        return value
+
+    def quantity(self, key: str) -> float | None:
+        """A number from 0 up, whole or not."""
+        value = self.body.get(key)
+        if value is not None and (type(value) not in {int, float} or not 0 <= value < float("inf")):
+            raise self.malformed(key, f"is {value!r}, not a number from 0 up")
+        return value
+
     def fields(self, key: str) -> Fields | None:
         """An object."""
         value = self._of(key, dict)
@@ -79,6 +93,16 @@ class Fields:
     def numbers(self, key: str) -> tuple[int, ...]:
         """A list of integers from 0 up."""
         return tuple(self._natural(item, key) for item in self.items(key))
+
+    def each_parsed(self, key: str, parse: Callable[[object], _Value]) -> tuple[_Value, ...]:
+        """A list, each item as ``parse`` reads it; it raises ValueError where it cannot."""
+        values: list[_Value] = []
+        items = self.items(key)
+        try:
+            values.extend(map(parse, items))
+        except ValueError as error:
+            raise self.malformed(f"{key}[{len(values)}]", str(error)) from None
+        return tuple(values)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list, each item written as a string."""

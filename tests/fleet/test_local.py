@@ -178,7 +178,7 @@ def test_bad_nodes_are_reserved_first_and_drained_only_when_meant(up: tuple[Node
     assert "Nodes=n4" in reserved
     assert "DRAIN" not in reserved
     assert drained.startswith(reserved)
-    assert "scontrol update NodeName=n4 State=DRAIN Reason=" in drained
+    assert "scontrol update NodeName=n4 State=DRAIN 'Reason=" in drained
 
 
 def test_metrics_are_openmetrics(up: tuple[Nodes, dict[str, Any]], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.fleet.run_folder import RunFolder
-from tests.fleet.test_together import proven_one_by_one
+from tests.fleet.test_together import DIGEST, NAMES, mark, proven_one_by_one
 from tests.lab import faulty_rank
 from tests.lab.environments import cpu_torch, packages
 from tests.lab.nodes import A100, BROKEN, H100, V100
@@ -63,8 +63,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 def torch(cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with a real torch that the nodes share, whose ranks read ``faults.json`` beside it."""
     real = cpu_torch(tmp_path_factory)
-    folder = shutil.copytree(real, cluster.share / "torch", symlinks=True)
+    folder = shutil.copytree(real, cluster.share / "torch" / DIGEST[:16] / ".venv", symlinks=True)
     faulty_rank.put_into(packages(folder), "/mnt/faults.json")
+    (cluster.share / "torch").chmod(0o700)
+    mark(folder)
     return folder
 
 
@@ -114,12 +116,12 @@ def test_a_node_that_dies_in_the_middle_is_lost_and_finished_when_it_is_back(clu
 def test_a_real_torch_sums_over_the_nodes_and_who_spoils_it_is_named_in_half_a_minute(
     cluster: SlurmCluster, torch: Path, faults: dict[str, str], culprits: list[list[str]], good: str
 ) -> None:
-    (torch.parent / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
+    (cluster.share / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
     run = f"together-{len(list(cluster.share.glob('together-*')))}"
     (cluster.share / run).mkdir()
-    proven_one_by_one(RunFolder(cluster.share / run), "slurm", Path("/mnt") / torch.name, ("n1", "n2", "n3", "n4"))
+    proven_one_by_one(RunFolder(cluster.share / run), "slurm", Path("/mnt") / torch.relative_to(cluster.share), NAMES)
     start = time.monotonic()
-    verifying = cluster.gpuinstall("fleet", "verify", "--run-dir", f"/mnt/{run}", "--json")
+    verifying = cluster.gpuinstall("fleet", "verify", "--run-dir", f"/mnt/{run}", "--root", "/mnt/torch", "--json")
     for node in faults:
         cluster.hear(verifying, f"Together    {node}: rank")
     named = time.monotonic() - start

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
+from gpuinstall.environments.environment import Marker
+from gpuinstall.fleet.documents import LockGroup, NodeRecord, Sha256
+from gpuinstall.fleet.hostlist import NodeName, expand
+from gpuinstall.fleet.run_folder import RunFolder
 from tests.lab import faulty_rank
 from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.nodes import Nodes
@@ -18,15 +21,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
-NAMES = ("n1", "n2", "n3", "n4")
+NAMES = expand("n[1-4]")
+DIGEST = Sha256("0" * 64)
 
 
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with a real torch, whose ranks read ``faults.json`` beside it."""
-    folder = copied(cpu_torch(tmp_path_factory), tmp_path_factory.mktemp("together") / "venv")
+    folder = copied(cpu_torch(tmp_path_factory), tmp_path_factory.mktemp("together") / DIGEST[:16] / ".venv")
     faulty_rank.put_into(packages(folder), folder.parent / "faults.json")
+    mark(folder)
     return folder
+
+
+def mark(venv: Path) -> None:
+    """Let it be the environment of the plan's lock."""
+    Marker("an-id", "pylock.cpu.toml", DIGEST, "3.11", "2.13.0+cpu", "cpu", "a-machine", {}).write(venv)
 
 
 @pytest.fixture
@@ -39,19 +49,19 @@ def nodes(venv: Path, tmp_path: Path) -> Nodes:
     return nodes
 
 
-def proven_one_by_one(folder: RunFolder, engine: str, venv: Path, names: tuple[str, ...]) -> None:
+def proven_one_by_one(folder: RunFolder, engine: str, venv: Path, names: tuple[NodeName, ...]) -> None:
     """Write what a run holds once every node has been verified alone."""
     run = folder.begin(engine, names, {})
-    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", names, "0" * 64)
+    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", names, DIGEST)
     folder.write_document("plan", {"locks": [group.to_dict()]})
     for name in names:
-        for step, data in told(venv, str(group.sha256)).items():
+        for step, data in told(venv).items():
             folder.keep(NodeRecord(run.id, name, step, status="ok", data=data))
 
 
-def told(venv: Path, sha256: str) -> dict[str, dict[str, Any]]:
+def told(venv: Path) -> dict[str, dict[str, Any]]:
     machine = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": []}
-    done = {"sha256": sha256, "environment": str(venv)}
+    done = {"sha256": DIGEST, "environment": str(venv), "verdict": "passed"}
     return {"survey": {"machine": machine, "gigabits": 8}, "install": done, "verify": done}
 
 
@@ -61,7 +71,7 @@ def spoil(venv: Path, **faults: str) -> None:
 
 def test_good_nodes_pass_and_their_bandwidth_stands_beside_their_links(nodes: Nodes, venv: Path) -> None:
     spoil(venv)
-    (group,) = nodes.fleet("verify")["together"]
+    (group,) = nodes.fleet("verify", "--root", str(venv.parent.parent))["together"]
 
     assert (group["good"], group["backend"], group["culprits"]) == ("n[1-4]", "gloo", [])
     assert group["gb_s"] > 0
@@ -74,7 +84,7 @@ def test_the_rank_that_spoils_it_is_named_and_the_others_are_proven(
 ) -> None:
     spoil(venv, n3=fault)
     start = time.monotonic()
-    with nodes.start("verify") as verifying:
+    with nodes.start("verify", "--root", str(venv.parent.parent)) as verifying:
         named = next(
             time.monotonic() - start for line in verifying.stderr or () if f"Together    n3: rank 2 {said}" in line
         )

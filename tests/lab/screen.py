@@ -1,4 +1,4 @@
-"""A terminal of so many columns (a pty), in this process."""
+"""A terminal of so many columns (a pty), in this process, and what one shows that understands every escape."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
+import pyte
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
@@ -20,9 +22,25 @@ if TYPE_CHECKING:
 @contextmanager
 def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
     """A terminal of so many columns; what was drawn on it is in the list afterwards."""
+    with opened(columns) as (theirs, raw), os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        drawn = list[str]()
+        yield stream, drawn
+    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode()).replace("\r", "\n").split("\n")
+
+
+def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:
+    """What somebody sees after all of that was written to a terminal."""
+    emulated = pyte.Screen(columns, lines)
+    pyte.ByteStream(emulated).feed(raw)
+    return emulated
+
+
+@contextmanager
+def opened(columns: int, lines: int = 24) -> Iterator[tuple[int, bytearray]]:
+    """A terminal, which the user closes, and afterwards all that was written to it."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    raw, drawn = bytearray(), list[str]()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    raw = bytearray()
 
     def read() -> None:
         with suppress(OSError):  # Linux says so that nobody writes any more
@@ -31,8 +49,6 @@ def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
 
     reader = Thread(target=read)
     reader.start()
-    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
-        yield stream, drawn
+    yield theirs, raw
     reader.join()
     os.close(ours)
-    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode()).replace("\r", "\n").split("\n")

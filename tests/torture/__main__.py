@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.files import remove_path
+from tests.hostile.escapes import PAYLOADS, SOURCES
 from tests.hostile.family import NAMES
 from tests.hostile.locks import KINDS as LOCKS
+from tests.hostile.run_folders import ATTACKS as RUN_FOLDERS
+from tests.hostile.shells import HERE
+from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
 from tests.torture import attacks, deaths, readers, servers, wheels
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tests.torture.bounded import Case
+
+
+SHELL_LINES = len(HERE) * len(HOSTILE) * 10
+"""For each shell: its own five texts, and five that are written for no shell in particular."""
 
 
 class Part(NamedTuple):
@@ -55,6 +63,17 @@ PARTS = {
     "locks": Part(
         attacks.locks, len(LOCKS), f"{len(LOCKS)} altered locks × checked, sealed anew and checked, synced from a cache"
     ),
+    "run-folders": Part(
+        attacks.run_folders,
+        sum(len(attack.commands) for attack in RUN_FOLDERS.values()),
+        f"{len(RUN_FOLDERS)} kinds of run folder that others may write to × the commands that are run there",
+    ),
+    "escapes": Part(
+        attacks.escapes,
+        len(SOURCES) * len(PAYLOADS),
+        f"{len(SOURCES)} places that a text comes from × {len(PAYLOADS)} that deceive, as a terminal shows them",
+    ),
+    "shells": Part(attacks.shells, SHELL_LINES, f"lines that are printed for a shell, of {len(HOSTILE)} names, run"),
     "readers": Part(readers.readers, 300, "damaged documents for five minutes for each reader"),
 }
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from itertools import islice
+import time
+from dataclasses import replace
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 import tomli
 import tomli_w
 
 from tests.frozen import GPUINSTALL
-from tests.hostile.family import NAMES, TAG, TORCH, Attack
+from tests.hostile import run_folders as hostile_run_folders
+from tests.hostile.escapes import PAYLOADS, SOURCES, seen
+from tests.hostile.family import NAMES as FAMILY
+from tests.hostile.family import TAG, TORCH, Attack
 from tests.hostile.locks import KINDS as LOCKS
 from tests.hostile.locks import tampered
 from tests.hostile.repository import Repository
+from tests.hostile.run_folders import ATTACKS as RUN_FOLDERS
+from tests.hostile.shells import HERE, NAMES, SHELLS, printed, tried
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -31,7 +39,7 @@ ASK = ("lock", "--target", TAG, f"torch=={TORCH}")
 
 def family(place: Place, count: int) -> Iterator[Case]:
     """PyTorch's names on the default index, as a wheel and as source: demanded by torch and by a program."""
-    for name in islice(NAMES, count):
+    for name in islice(FAMILY, count):
         for kind, wheels in (("wheel", True), ("source", False)):
             with place.served() as (index, here):
                 attack = Attack(index, here.caches.parent / "executed")
@@ -59,6 +67,52 @@ def repositories(place: Place, count: int) -> Iterator[Case]:
             ended = run([*GPUINSTALL, *shlex.split(words)], here.environment, here.folder)
             more = "" if repository.victims() == before else "something of the person's was touched"
             yield judged(f"{name}: {words}", ended, {0, 2, 3, 4, 5, 6, 8}, more)
+
+
+def run_folders(place: Place, count: int) -> Iterator[Case]:
+    """Run folders that others may write to: each kind, and every command that is run there."""
+    every = [(name, words) for name, attack in RUN_FOLDERS.items() for words in attack.commands]
+    for number, (name, words) in enumerate(every[:: max(1, len(every) // count)]):
+        repository = Repository(place.folder / f"run {number}")
+        repository.prepare()
+        hostile_run_folders.prepare(repository)
+        RUN_FOLDERS[name].craft(repository)
+        before = repository.victims()
+        person = {
+            "HOME": str(repository.home),
+            "UV_OFFLINE": "1",
+            "GPUINSTALL_SCRATCH": str(repository.home / "caches"),
+        }
+        here = Workshop(repository.folder, repository.home / "caches", person)
+        ended = gpuinstall(here, *words.split(), "--run-dir", str(repository.folder))
+        more = "" if repository.victims() == before else "something of the person's was touched"
+        yield judged(f"{name}: {words}", ended, {0, 2, 4, 5, 6, 7}, more)
+
+
+def escapes(place: Place, count: int) -> Iterator[Case]:
+    """Texts from outside, as somebody sees them in a terminal."""
+    every = [*product(SOURCES, PAYLOADS)]
+    for number, (source, payload) in enumerate(every[:: max(1, len(every) // count)]):
+        repository = Repository(place.folder / f"escape {number}")
+        repository.prepare()
+        person = {"HOME": str(repository.home), "UV_OFFLINE": "1"}
+        here = Workshop(repository.folder, repository.home / "caches", person)
+        case = seen(SOURCES[source], PAYLOADS[payload], repository, here.environment, place.folder)
+        yield replace(case, name=f"{source} that {payload}")
+
+
+def shells(place: Place, count: int) -> Iterator[Case]:
+    """Lines that are printed for a shell, with names as somebody chooses them, run in each that is here."""
+    every = [
+        (program, what, line)
+        for program, name in product(HERE, NAMES)
+        for shell in (SHELLS[program], None)
+        for what, line in printed(name, shell)
+    ]
+    for number, (program, what, line) in enumerate(every[:count]):
+        start = time.monotonic()
+        fault = tried(line, program, place.folder / f"shell {number}", os.environ)
+        yield Case(f"{what} in {program}", fault, time.monotonic() - start)
 
 
 def locks(place: Place, count: int) -> Iterator[Case]:

@@ -61,12 +61,20 @@ class Case:
     peak: Peak = Peak()
 
 
-def run(words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float = SECONDS) -> Ended:
-    """Run a program with all that it starts, at most so long."""
+def run(
+    words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float = SECONDS, terminal: int | None = None
+) -> Ended:
+    """Run a program with all that it starts, at most so long; what it writes goes to a terminal where there is one."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         start = time.monotonic()
         running = subprocess.Popen(
-            words, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            words,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=terminal or out,
+            stderr=terminal or err,
+            start_new_session=True,
         )
         status, peak = _wait(running.pid, start + seconds)
         running.returncode = status or 0

@@ -14,22 +14,23 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, publi
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli interruption
-advice ->
+advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files threads versions web
 config -> errors files
-doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request uv vendors verify
-environments -> advice errors files
+doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell uv vendors verify
+environments -> errors files shell
 errors -> finding
-export -> backend errors lock
+export -> backend environments errors lock shell text
 extensions -> catalog errors learned threads vendors versions web
 facts -> failures files process reporter
 failures -> finding
 fields ->
 files -> errors
 finding ->
-fleet -> backend environments errors facts files gpuinstall install lock machine plan probe process project request vendors verify versions
+fleet -> backend environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell text vendors verify versions
+folders -> errors shell
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption learned lock plan probe process threads units uv verify web
 interruption ->
@@ -46,8 +47,10 @@ reporter ->
 request -> backend
 requirements_file -> errors files
 session -> files patience uv web
+shell -> text
 sources -> errors files
 support -> catalog machine plan request versions
+text ->
 threads ->
 units ->
 uv -> process

@@ -58,7 +58,8 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
             screen.line(f"torch {torch:<10} {' '.join(tags)}")
         for row in (row for row in rows if row["learned"]):
             _show_row(row, screen)
-        screen.prose(f"\n* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+        screen.line()
+        screen.prose(f"* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
 
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": rows}, show)
 

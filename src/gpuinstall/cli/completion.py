@@ -87,4 +87,4 @@ def command(_terminal: Terminal, shell: str) -> Outcome:
 
     kind = get_completion_class(shell)
     text = kind(entrance, {}, "gpuinstall", VARIABLE).source() if kind else ""
-    return Outcome({"shell": shell, "text": text}, lambda screen: screen.line(text.rstrip()))
+    return Outcome({"shell": shell, "text": text}, lambda screen: screen.block(text.rstrip()))

@@ -88,7 +88,7 @@ def _repair(
         results = run_repairs(steps, session.environment, terminal)
     for result in results:
         if result.message:
-            terminal.warn(f"{result.step}\n{result.message}")
+            terminal.warn(f"{result.step}: {' · '.join(result.message.splitlines())}")
     return results
 
 

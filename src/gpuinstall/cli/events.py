@@ -67,7 +67,7 @@ class EventTerminal(Terminal):
     def _event(self, event: str, /, **values: Any) -> None:
         text = json.dumps({"event": event, **values})
         self.record(text)
-        self.line(text)
+        self.block(text)
 
 
 def _state(state: tuple[int, int | None]) -> dict[str, int | None]:

@@ -57,8 +57,9 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
         show(screen, list(_headed(source, causes)), others, advice, words)
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
+            screen.line()
             screen.line(
-                f"\n{row['package']} {row['version']} has code of its own, {none}{' '.join(row['architectures'])}"
+                f"{row['package']} {row['version']} has code of its own, {none}{' '.join(row['architectures'])}"
             )
 
     return Outcome(data, shown)
@@ -95,10 +96,13 @@ def show(
     likeliest = max((cause.confidence for _, cause in causes), default=0)
     for number, (heading, cause) in enumerate(causes):
         if heading:
-            terminal.line("\n" * bool(number) + heading)
+            if number:
+                terminal.line()
+            terminal.line(heading)
         _show_cause(terminal, cause, advice if cause.confidence == likeliest else ())
     for other, evidence in others:
-        terminal.line(f"\n{terminal.style(other.title, 'bold')}: no fault of driver or build")
+        terminal.line()
+        terminal.line(f"{terminal.style(other.title, 'bold')}: no fault of driver or build")
         terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
     if not causes and not others:
         terminal.prose("Nothing in this text is a failure that gpuinstall knows.")
@@ -110,7 +114,8 @@ def show(
             LABEL,
         )
     if advice and not causes:
-        terminal.line("\nWhat it advises is often told, and wrong:")
+        terminal.line()
+        terminal.line("What it advises is often told, and wrong:")
         terminal.rows(_refuted(advice), LABEL)
 
 

@@ -162,7 +162,7 @@ def _text(path: Path) -> str:
 def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
     """Write the text to its file, or let it be printed."""
     if output is None:
-        return Outcome(_document(format_, text), lambda screen: screen.line(text.removesuffix("\n")))
+        return Outcome(_document(format_, text), lambda screen: screen.block(text.removesuffix("\n")))
     _write(output, text)
     return Outcome(_document(format_, text, output), lambda screen: screen.field("Written", str(output)))
 

@@ -12,9 +12,10 @@ from gpuinstall.cli import options
 from gpuinstall.cli.fleet_view import StepView, show_plan, show_report
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import SomeNodesError, UsageError
-from gpuinstall.fleet.hostlist import compress, expand
+from gpuinstall.fleet.hostlist import expand
 from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.project import open_project
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -57,7 +58,7 @@ def survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path,
     """Survey."""
     fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
     fleet.survey()
-    return _reported(fleet.folder)
+    return _reported(terminal, fleet.folder)
 
 
 @command.command("plan", help="Find the fewest locks that serve all nodes, and make them.")
@@ -71,18 +72,14 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
     fleet = _opened(terminal, run_dir)
     with _project(terminal, request, offline=offline) as project:
         session = project.session
-        fleet.plan(project.request, project.catalog, session)
+        document = fleet.plan(project.request, project.catalog, session)
         if fetch:
             fleet.fetch(session)
-    document = fleet.folder.document("plan")
-    uncovered = ",".join(one["nodes"] for one in document["uncovered"])
-    error = _some_nodes(uncovered, run_dir) if uncovered else None
+    uncovered = ",".join(entry["nodes"] for entry in document["uncovered"])
+    exit_code = (SomeNodesError.exit_code if document["locks"] else 8) if uncovered else 0
+    errors = _errors(f"not planned: {uncovered}" if uncovered else None, run_dir)
     return Outcome(
-        document,
-        lambda screen: show_plan(screen, document),
-        "error" if error else "success",
-        _exit_code(document) if error else 0,
-        (error_entry(error),) if error else (),
+        document, lambda screen: show_plan(screen, document), "error" if errors else "success", exit_code, errors
     )
 
 
@@ -94,23 +91,24 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
 @framed("fleet")
 def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
     """Install."""
-    fleet = _opened(terminal, run_dir)
+    fleet = _opened(terminal, run_dir, root)
     with _project(terminal, options.RequestOptions(), offline=offline) as project:
         fleet.fetch(project.session)
-    fleet.install(mode, _rooted(root))
-    return _reported(fleet.folder)
+    fleet.install(mode)
+    return _reported(terminal, fleet.folder)
 
 
 @command.command("verify", help="Run kernels on every GPU of every node, and over all together.")
 @_run_dir
+@_root
 @_deep
 @_alone
 @framed("fleet")
-def verify(terminal: Terminal, *, run_dir: Path, deep: bool, alone: bool) -> Outcome:
+def verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
     """Verify."""
-    fleet = _opened(terminal, run_dir)
+    fleet = _opened(terminal, run_dir, root)
     fleet.verify(["--deep"] if deep else [], alone=alone)
-    return _reported(fleet.folder)
+    return _reported(terminal, fleet.folder)
 
 
 @command.command("report", help="Say what became of every node, from the records alone.")
@@ -122,7 +120,7 @@ def verify(terminal: Terminal, *, run_dir: Path, deep: bool, alone: bool) -> Out
 @click.option("--yes", is_flag=True, help="With --scontrol: print those that drain them too.")
 @framed("fleet")
 def report(
-    _terminal: Terminal,
+    terminal: Terminal,
     *,
     run_dir: Path,
     hosts: str | None,
@@ -136,18 +134,18 @@ def report(
     from gpuinstall.fleet.page import page
     from gpuinstall.fleet.report import metrics, read_report, scontrol_lines
 
-    found = read_report(RunFolder(run_dir))
+    fleet = read_report(RunFolder.at(run_dir, terminal))
     if html:
-        write_text(html, page(found, run_dir.name))
+        write_text(html, page(fleet, run_dir.name))
     if openmetrics:
-        write_text(openmetrics, metrics(found))
+        write_text(openmetrics, metrics(fleet))
     if hosts is not None:
-        named = compress(found.hosts(hosts.replace("-", " ")))
-        return Outcome({"hosts": named}, lambda screen: screen.line(named))
+        nodes = fleet.hosts(hosts.replace("-", " "))
+        return Outcome({"hosts": nodes}, lambda screen: screen.line(nodes))
     if scontrol:
-        lines = scontrol_lines(found, run_dir.name, drain=yes)
-        return Outcome({"lines": lines}, lambda screen: screen.line("\n".join(lines)))
-    return _outcome(found, run_dir)
+        lines = scontrol_lines(fleet, run_dir.name, drain=yes)
+        return Outcome({"lines": lines}, lambda screen: screen.block("\n".join(lines)))
+    return _outcome(terminal, fleet, run_dir)
 
 
 @command.command("up", help="Survey, plan, install, verify, report.")
@@ -177,32 +175,35 @@ def up(
     offline: bool,
 ) -> Outcome:
     """All five."""
-    fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
+    fleet = _begun(terminal, run_dir, engine, nodes, root, resume=resume)
     fleet.survey()
     with _project(terminal, request, offline=offline) as project:
         session = project.session
-        fleet.plan(project.request, project.catalog, session)
-        show_plan(replace(terminal, out=terminal.err), fleet.folder.document("plan"))
+        show_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
         fleet.fetch(session)
-    fleet.install(mode, _rooted(root))
+    fleet.install(mode)
     fleet.verify(["--deep"] if deep else [], alone=alone)
-    return _reported(fleet.folder)
+    return _reported(terminal, fleet.folder)
 
 
-def _begun(terminal: Terminal, run_dir: Path, engine: str, nodes: str | None, *, resume: bool) -> Fleet:
+def _begun(
+    terminal: Terminal, run_dir: Path, engine: str, nodes: str | None, root: str | None = None, *, resume: bool
+) -> Fleet:
     from gpuinstall.fleet.fleet import begin
 
-    asked = expand(nodes) if nodes else None
-    if resume:
-        return _opened(terminal, run_dir)
-    return begin(RunFolder(run_dir), engine, asked, StepView(terminal), terminal)
+    wanted = expand(nodes) if nodes else None
+    if not resume:
+        begin(RunFolder.at(run_dir, terminal), engine, wanted, terminal)
+    return _opened(terminal, run_dir, root)
 
 
-def _opened(terminal: Terminal, run_dir: Path) -> Fleet:
+def _opened(terminal: Terminal, run_dir: Path, root: str | None = None) -> Fleet:
     from gpuinstall.fleet.fleet import Fleet
 
-    folder = RunFolder(run_dir)
-    return Fleet(folder, folder.read(), StepView(terminal))
+    if root is not None and not Path(root).is_absolute():
+        raise UsageError("usage", "--root has to be an absolute path: it is meant on every node")
+    folder = RunFolder.at(run_dir, terminal)
+    return Fleet(folder, folder.read(), StepView(terminal), ("--root", root) if root else ())
 
 
 def _project(terminal: Terminal, request: options.RequestOptions, *, offline: bool) -> AbstractContextManager[Project]:
@@ -210,33 +211,23 @@ def _project(terminal: Terminal, request: options.RequestOptions, *, offline: bo
     return open_project(Path.cwd(), replace(settings, offline=offline), terminal)
 
 
-def _reported(folder: RunFolder) -> Outcome:
+def _reported(terminal: Terminal, folder: RunFolder) -> Outcome:
     from gpuinstall.fleet.report import read_report
 
-    return _outcome(read_report(folder), folder.path)
+    return _outcome(terminal, read_report(folder), folder.path)
 
 
-def _outcome(found: FleetReport, run_dir: Path) -> Outcome:
-    error = _some_nodes(compress(row.node for row in found.bad), run_dir) if found.bad else None
+def _outcome(terminal: Terminal, fleet: FleetReport, run_dir: Path) -> Outcome:
+    errors = _errors(fleet.error, run_dir)
     return Outcome(
-        found.to_dict(),
-        lambda screen: show_report(screen, found),
-        "error" if error else "success",
-        found.exit_code,
-        (error_entry(error),) if error else (),
+        fleet.to_dict() if terminal.as_json else {},  # which takes longer than all the rest
+        lambda screen: show_report(screen, fleet),
+        "error" if errors else "success",
+        fleet.exit_code,
+        errors,
     )
 
 
-def _some_nodes(nodes: str, run_dir: Path) -> SomeNodesError:
-    hint = f"gpuinstall fleet up --resume --run-dir {run_dir}"
-    return SomeNodesError("some-nodes", f"not proven: {nodes}", hint=hint)
-
-
-def _exit_code(document: dict[str, Any]) -> int:
-    return SomeNodesError.exit_code if document["locks"] else 8
-
-
-def _rooted(root: str | None) -> list[str]:
-    if root is not None and not Path(root).is_absolute():
-        raise UsageError("usage", "--root has to be an absolute path: it is meant on every node")
-    return ["--root", root] if root else []
+def _errors(message: str | None, run_dir: Path) -> tuple[dict[str, Any], ...]:
+    hint = f"gpuinstall fleet up --resume --run-dir {quoted(run_dir)}"
+    return (error_entry(SomeNodesError("some-nodes", message, hint=hint)),) if message else ()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.fleet.hostlist import compress
 from gpuinstall.fleet.reconcile import counts
 from gpuinstall.fleet.report import STEPS
-from gpuinstall.fleet.search import Culprit, described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.reconcile import NodeState
     from gpuinstall.fleet.report import FleetReport
 
@@ -32,22 +31,22 @@ class StepView:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._live: Live | None = None
-        self._said, self._when = "", 0.0
+        self._progress, self._when = "", 0.0
         self._last: tuple[str, str] | None = None
 
-    def show(self, step: str, states: Mapping[str, NodeState]) -> None:
+    def show(self, step: str, states: Mapping[NodeName, NodeState]) -> None:
         """Show what is known now."""
         terminal, total = self._terminal, len(states)
         done = sum(state.state not in {"running", "waiting"} for state in states.values())
-        said = f"{counts(states.values())} of {total}"
-        self._last = (step, said)
+        progress = f"{counts(states.values())} of {total}"
+        self._last = (step, progress)
         if terminal.quiet:
             return
         if terminal.bars and terminal.err.isatty():
             self._draw(step, states, done)
-        elif said != self._said and time.monotonic() - self._when > PLAIN_S and done < total:
-            terminal.wait(f"{step}: {said}")
-            self._said, self._when = said, time.monotonic()
+        elif progress != self._progress and time.monotonic() - self._when > PLAIN_S and done < total:
+            terminal.wait(f"{step}: {progress}")
+            self._progress, self._when = progress, time.monotonic()
 
     def end(self) -> None:
         """Take the table away, and leave one line."""
@@ -55,15 +54,15 @@ class StepView:
             self._live.stop()
             self._live = None
         if self._last is not None:
-            step, said = self._last
-            self._terminal.step(step.partition("-")[0].capitalize(), said)
+            step, progress = self._last
+            self._terminal.step(step.partition("-")[0].capitalize(), progress)
             self._last = None
 
-    def said(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Say at once who spoiled a round: the others may take long."""
         self._terminal.step("Together", shortened(text, LONGEST))
 
-    def _draw(self, step: str, states: Mapping[str, NodeState], done: int) -> None:
+    def _draw(self, step: str, states: Mapping[NodeName, NodeState], done: int) -> None:
         from rich.live import Live
         from rich.table import Table
 
@@ -83,12 +82,12 @@ def show_plan(terminal: Terminal, document: Mapping[str, Any]) -> None:
     """Print the locks with their classes, the nodes without one, and what newer drivers would give."""
     for lock in document["locks"]:
         terminal.field("Lock", f"{lock['name']} · Python {lock['python']} for {lock['count']}: {lock['nodes']}")
-        for one in document["classes"]:
-            if one["build"] and one["build"].partition("+")[2] == lock["backend"]:
-                terminal.line(f"{'':11}   {one['count']:>5} × {one['label']}")
-    for one in document["uncovered"]:
-        terminal.field("No lock", f"{one['nodes']}: {one['message']}")
-        terminal.rows([("do", one["hint"])])
+        for kind in document["classes"]:
+            if kind["build"] and kind["build"].partition("+")[2] == lock["backend"]:
+                terminal.line(f"{'':11}   {kind['count']:>5} × {kind['label']}")
+    for entry in document["uncovered"]:
+        terminal.field("No lock", f"{entry['nodes']}: {entry['message']}")
+        terminal.rows([("do", entry["hint"])])
     if document["apart"]:
         terminal.warn(document["apart"])
     for update in document["updates"]:
@@ -101,32 +100,31 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
     from rich.text import Text
 
     table = Table("nodes", "", *STEPS, box=None, pad_edge=False)
-    for row, nodes in report.alike()[:MOST_ROWS]:
+    for row in report.rows[:MOST_ROWS]:
         cells = [row.steps.get(step) for step in STEPS]
         texts = [Text(str(cell), style=_STYLES.get(cell.state, "")) if cell else Text("") for cell in cells]
-        table.add_row(shortened(compress(nodes)), str(len(nodes)), *texts)
+        table.add_row(shortened(compress(row.nodes)), str(len(row.nodes)), *texts)
     terminal.console(terminal.out).print(table)
-    for row, nodes in report.alike():
-        if row.worst.state != "ok":
-            terminal.line(f"{terminal.style('error:', 'red')} {shortened(compress(nodes))}: {row.worst.message}")
-            terminal.rows([("do", row.worst.hint)])
-    for group in report.groups:
-        installed = sum(row.node in group.nodes and row.worst.state == "ok" for row in report.rows)
-        digest = (group.sha256 or "")[:12]
-        terminal.field("Lock", f"{group.name} · {group.lock} {digest}, the same on {installed} of {len(group.nodes)}")
-    for one in report.together.get("groups", ()):
-        terminal.field("Together", _together(one))
-    found = Counter(row.worst.state for row in report.rows)
-    terminal.field("Nodes", f"{found['ok']} of {len(report.rows)} are proven")
+    error = terminal.style("error:", "red")
+    for row in report.bad:
+        terminal.line(f"{error} {shortened(compress(row.nodes))}: {row.worst.message}")
+        terminal.rows([("do", row.worst.hint)])
+    for fault in report.faults:
+        terminal.line(f"{error} {fault}")
+    well = {node for row in report.rows if row.worst.state == "ok" for node in row.nodes}
+    for group in report.plan.groups:
+        count = sum(node in well for node in group.nodes)
+        text = f"{group.name} · {group.lock} {group.sha256[:12]}, the same on {count} of {len(group.nodes)}"
+        terminal.field("Lock", text)
+    for job in report.together:
+        speed = f"{job.gb_s} GB/s" if job.gb_s is not None else "no result"
+        link = f" (the slowest link carries {job.link_gb_s})" if job.link_gb_s and job.gb_s else ""
+        bad = "".join(f"; {culprit}" for culprit in job.culprits)
+        text = f"{shortened(compress(job.good))}: all-reduce by {job.backend}, {speed}{link}{bad}"
+        terminal.field("Together", text)
+    terminal.field("Nodes", report.summary)
 
 
 def shortened(text: str, most: int = 60) -> str:
     """Cut a long list of nodes; the whole one is in the document."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _together(one: Mapping[str, Any]) -> str:
-    speed = f"{one['gb_s']} GB/s" if one["gb_s"] is not None else "no result"
-    link = f" (the slowest link carries {one['link_gb_s']})" if one["link_gb_s"] and one["gb_s"] else ""
-    bad = described([Culprit(tuple(each["nodes"]), each["why"]) for each in one["culprits"]])
-    return f"{shortened(one['good'])}: all-reduce by {one['backend']}, {speed}{link}" + (f"; {bad}" if bad else "")

@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.shells import activation, parent_program, this_shell
+from gpuinstall.cli.shells import activation
 from gpuinstall.environments.jupyter import kernel_folder, kernel_name
+from gpuinstall.shell import parent_program, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import click
 
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.fleet.node import NodeOrder
-from gpuinstall.fleet.run_folder import RunFolder, node_name
+from gpuinstall.fleet.run_folder import RunFolder, this_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.fleet.run_folder import NodeRecord
+    from gpuinstall.fleet.hostlist import NodeName
 
 PROLOG_S = 1.5
 
@@ -47,7 +47,9 @@ def survey(terminal: Terminal, *, run_dir: Path, run: str | None, attempt: int, 
     """Survey this node."""
     from gpuinstall.fleet import node as work
 
-    return _taken(_order("survey", run_dir, node, run, attempt), lambda *_: work.survey(terminal))
+    return _taken(
+        _order(terminal, "survey", run_dir, node=node, run=run, attempt=attempt), lambda *_: work.survey(terminal)
+    )
 
 
 @command.command("install", help="Install the lock that the plan has for this node.")
@@ -72,16 +74,15 @@ def install(
 ) -> Outcome:
     """Install on this node."""
 
-    def work(folder: RunFolder, name: str) -> dict[str, Any]:
+    def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
         from gpuinstall.fleet.environment import Placing
-        from gpuinstall.fleet.node import install
-        from gpuinstall.fleet.surroundings import read_scratch
+        from gpuinstall.fleet.node import install, read_scratch
 
-        own = folder.path / "environments" if mode == "shared" else read_scratch(os.environ).path
+        own = folder.place("environments") if mode == "shared" else read_scratch(os.environ).path
         placing = Placing((root or own).absolute(), mode, build or mode == "node")
         return install(folder, name, placing, terminal)
 
-    return _taken(_order("install", run_dir, node, run, attempt), work)
+    return _taken(_order(terminal, "install", run_dir, node=node, run=run, attempt=attempt), work)
 
 
 @command.command("verify", help="Run kernels on every GPU of this node.")
@@ -110,32 +111,31 @@ def verify(
 ) -> Outcome:
     """Verify this node."""
     if prolog:
-        return _prolog(node or node_name(os.environ), root, may_drain=may_drain)
+        return _prolog(this_node(os.environ, node), root, may_drain=may_drain)
     if run_dir is None:
         raise click.UsageError("--run-dir is missing")
 
-    def work(folder: RunFolder, name: str) -> Mapping[str, Any]:
+    def work(folder: RunFolder, name: NodeName) -> Mapping[str, Any]:
         from gpuinstall.fleet.node import verify
         from gpuinstall.fleet.together import take_part
 
         if together:
-            return take_part(folder, name, f"together-{together}")
-        return verify(folder, name, terminal, deep=deep)
+            return take_part(folder, name, together, root)
+        return verify(folder, name, root, terminal, deep=deep)
 
     step = f"together-{together}" if together else "verify"
-    return _taken(_order(step, run_dir, node, run, attempt), work)
+    return _taken(_order(terminal, step, run_dir, node=node, run=run, attempt=attempt), work)
 
 
-def _taken(order: NodeOrder, work: Callable[[RunFolder, str], Mapping[str, Any]]) -> Outcome:
+def _order(
+    terminal: Terminal, step: str, run_dir: Path, *, node: str | None, run: str | None, attempt: int
+) -> NodeOrder:
+    return NodeOrder(RunFolder.at(run_dir, terminal), step, this_node(os.environ, node), run, attempt)
+
+
+def _taken(order: NodeOrder, work: Callable[[RunFolder, NodeName], Mapping[str, Any]]) -> Outcome:
     """Take a step; what is printed for a person is the record too, in one line."""
-    return _told(order.carry_out(lambda: work(order.folder, order.node)))
-
-
-def _order(step: str, run_dir: Path, node: str | None, run: str | None, attempt: int) -> NodeOrder:
-    return NodeOrder(RunFolder(run_dir), step, node or node_name(os.environ), run, attempt)
-
-
-def _told(record: NodeRecord) -> Outcome:
+    record = order.carry_out(lambda: work(order.folder, order.node))
     error = {"code": record.code, "message": record.message, "hint": record.hint}
     failed = record.status == "failed"
     return Outcome(
@@ -147,22 +147,24 @@ def _told(record: NodeRecord) -> Outcome:
     )
 
 
-def _prolog(node: str, root: Path | None, *, may_drain: bool) -> Outcome:
+def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
     """Answer from what is known; where the driver keeps us waiting, nothing is said against the node."""
-    found: list[tuple[bool, str]] = []
+    answers: list[tuple[bool, str]] = []
 
     def ask() -> None:
         from gpuinstall.environments.environment import fingerprint
         from gpuinstall.fleet import proof
-        from gpuinstall.fleet.surroundings import read_scratch
+        from gpuinstall.fleet.node import read_scratch
         from gpuinstall.probe import read_machine
 
         place = root or read_scratch(os.environ).path
-        found.append(proof.prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
+        answers.append(proof.prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PROLOG_S)
-    good, said = found[0] if found else (True, f"no answer within {PROLOG_S} s: nothing is said against the node")
-    data = {"node": node, "good": good, "message": said}
-    return Outcome(data, lambda screen: screen.field("Prolog", said), exit_code=1 if may_drain and not good else 0)
+    good, message = (
+        answers[0] if answers else (True, f"no answer within {PROLOG_S} s: nothing is said against the node")
+    )
+    data = {"node": node, "good": good, "message": message}
+    return Outcome(data, lambda screen: screen.field("Prolog", message), exit_code=1 if may_drain and not good else 0)

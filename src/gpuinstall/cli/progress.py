@@ -9,6 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.text import visible
 from gpuinstall.units import duration, readable
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Tally:
 def short(part: str, width: int) -> str:
     """Write a wheel by its package and version, anything else as it is, in ``width`` columns."""
     wheel = re.fullmatch(r"([^-]+)-([^-]+)-.+\.whl", part)
-    name = f"{wheel[1].replace('_', '-')} {wheel[2]}" if wheel else part
+    name = visible(f"{wheel[1].replace('_', '-')} {wheel[2]}" if wheel else part)
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.cli.terminal import in_a_line
 from gpuinstall.files import is_of_who_called_sudo
+from gpuinstall.shell import joined
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ class RunLog:
 
     def started(self, argv: Sequence[str]) -> None:
         """Write down a program's command line."""
-        self.write(f"$ {shlex.join(map(in_a_line, argv))}")
+        self.write(f"$ {joined(map(in_a_line, argv))}")
 
     def ended(self, finished: Finished) -> None:
         """Write down what a program said that failed, or at length."""
@@ -52,8 +53,8 @@ class RunLog:
         with suppress(OSError):
             if self.path is None:
                 self.path = _begun(self.command)
-                self.write(shlex.join(["gpuinstall", *self.arguments]))
-            line = f"{time.strftime('%H:%M:%S')} {redacted(text)}\n"
+                self.write(joined(["gpuinstall", *self.arguments]))
+            line = f"{time.strftime('%H:%M:%S')} {visible(redacted(text), chr(10))}\n"
             self.size += len(line)
             if self.size <= RUN_BYTES:
                 with self.path.open("a", encoding="utf-8", errors="replace") as file:

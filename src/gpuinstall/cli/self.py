@@ -16,8 +16,9 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.shells import on_path, parent_program, this_shell
+from gpuinstall.cli.shells import on_path
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.shell import parent_program, quoted, this_shell
 from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def update(terminal: Terminal) -> Outcome:
         done = process.run(step)
         if not done.ok:
             why = (done.err or done.out).strip()
-            raise InstallationError("update-failed", f"{' '.join(step)} failed", why=why, hint=f"git -C {clone} status")
+            raise InstallationError(
+                "update-failed", f"{' '.join(step)} failed", why=why, hint=f"git -C {quoted(clone)} status"
+            )
     said = done.out.strip()
     terminal.step("Updated", f"{said}, from {display_path(clone)}")
     return Outcome({"clone": str(clone), "version": said}, lambda _screen: None)

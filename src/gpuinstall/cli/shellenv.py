@@ -45,7 +45,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
         terminal.warn(omission)
     text = assignments(values, shell)
     data = {"shell": shell, "backend": backend, "variables": values, "text": text}
-    return Outcome(data, lambda screen: screen.line(text.removesuffix("\n")))
+    return Outcome(data, lambda screen: screen.block(text.removesuffix("\n")))
 
 
 def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:

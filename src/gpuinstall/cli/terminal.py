@@ -1,17 +1,22 @@
-"""A person's screen: colour where it is wanted, live bars where there is a terminal, plain lines in a log file."""
+"""A person's screen: colour where it is wanted, live bars where there is a terminal, plain lines in a log file.
+
+Whatever a text holds, it moves no cursor and begins no line: what it has of that kind is written out here, and a colour
+is ours alone.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.errors import InternalError
+from gpuinstall.shell import joined
+from gpuinstall.text import visible
 from gpuinstall.units import display_path, duration
 
 if TYPE_CHECKING:
@@ -28,9 +33,12 @@ if TYPE_CHECKING:
 
 Color = Literal["auto", "always", "never"]
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-
+_STYLES = {"": "0", "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_FIRST = 0xF0000 + int.from_bytes(os.urandom(2), "little") // 2
+_MARKS = {style: chr(_FIRST + number) for number, style in enumerate(_STYLES)}
+"""Characters for private use that stand for our colours until they are written: no text from outside can know them."""
+_OURS = "".join(_MARKS.values())
+_COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items()}
 
 DOCS = "GPUINSTALL_DOCS"
 COMMANDS = frozenset({"do", "or"})
@@ -39,6 +47,8 @@ SCREEN = 80
 """How wide the lines are that end with a time."""
 PIPE = 10_000
 """How wide a table may be where nobody reads in a terminal."""
+READ_BYTES = 1_000_000
+"""How long a document may be that a person would still read."""
 
 
 class OutputError(InternalError):
@@ -71,10 +81,14 @@ class Terminal:
         """Colour ``text`` where ``stream`` gets colour."""
         if not self.colored(stream or self.out):
             return text
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+        return f"{_MARKS[style]}{text}{_MARKS['']}"
 
     def line(self, text: str = "") -> None:
-        """Write one line of the result; a reader who has seen enough is no fault."""
+        """Write one line of the result."""
+        self._print(visible(text, _OURS))
+
+    def block(self, text: str) -> None:
+        """Write what another program reads, as it is; a reader who has seen enough is no fault."""
         try:
             self.out.write(f"{text}\n")  # at once: threads say things too
             self.out.flush()
@@ -85,41 +99,43 @@ class Terminal:
 
     def prose(self, text: str, indent: int = 0) -> None:
         """Write what is to be read and not to be copied: broken between words where a terminal is too narrow."""
-        self.line(broken(text, columns(self.out), indent))
+        self._print(broken(visible(text, _OURS), columns(self.out), indent))
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
-        self.line(f"{self.style(f'{label:<11}', 'bold')} {folded(text, columns(self.out))}")
+        text = folded(visible(text, _OURS), columns(self.out))
+        self._print(f"{self.style(f'{visible(label):<11}', 'bold')} {text}")
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the one document that a command comes to."""
-        self.line(json.dumps(document, indent=2))
+        text = json.dumps(document)  # a hundred times as fast as with indentation
+        self.block(text if len(text) > READ_BYTES else json.dumps(document, indent=2))
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
         for label, text in rows:
             if text:
-                self.line(_hanging(f"{label:<{width}}", text, columns(self.out)))
+                self._print(_hanging(f"{label:<{width}}", text, columns(self.out)))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
         if self.quiet:
             return
-        width = columns(self.err)
+        width, text = columns(self.err), visible(text, _OURS)
         time = (
             "" if seconds is None else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
         )
-        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
+        self._say(f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
 
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:
-            self._say(self.style(f"{'':11} {folded(text, columns(self.err))}", "dim", self.err))
+            self._say(self.style(f"{'':11} {folded(visible(text), columns(self.err))}", "dim", self.err))
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
-        said = broken(f"warning: {text}", columns(self.err), len("warning: "))
-        self._say(said.replace("warning:", self.style("warning:", "yellow", self.err), 1))
+        message = broken(f"warning: {visible(text)}", columns(self.err), len("warning: "))
+        self._say(message.replace("warning:", self.style("warning:", "yellow", self.err), 1))
 
     def progress(
         self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
@@ -138,7 +154,7 @@ class Terminal:
         from rich.console import Console
 
         width = columns(stream) or PIPE
-        return Console(file=stream, width=width, no_color=not self.colored(stream), highlight=False)
+        return Console(file=stream, width=width, no_color=not self.colored(stream), highlight=False, markup=False)
 
     @contextmanager
     def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
@@ -161,7 +177,7 @@ class Terminal:
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write a command line."""
-        self._show(self.style(f"{'':11} $ {shlex.join(map(in_a_line, argv))}", "dim", self.err))
+        self._show(self.style(f"{'':11} $ {joined(map(in_a_line, argv))}", "dim", self.err))
 
     def ended(self, finished: Finished) -> None:
         """Keep what it said."""
@@ -178,20 +194,24 @@ class Terminal:
         mark = f"   [{error.id}]" if error.id else ""
         width = columns(self.err)
         page = page_of(error.id) if error.id and os.environ.get(DOCS) else None
-        said = broken(f"error: {error.message}{mark}", width, len("error: "))
-        self._say(said.replace("error:", self.style("error:", "red", self.err), 1))
+        message = broken(f"error: {visible(error.message)}{mark}", width, len("error: "))
+        self._say(message.replace("error:", self.style("error:", "red", self.err), 1))
         for label, text in (("why", error.why), ("seen", error.evidence), ("do", error.hint), ("page", page)):
             if text:
                 self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
             self._show(f"  log   {display_path(self.log.path)}")
 
+    def _print(self, text: str) -> None:
+        self.block(text.translate(_COLORS))
+
     def _say(self, text: str) -> None:
-        self.record(_ESCAPES.sub("", text).strip())
+        self.record(text.translate(dict.fromkeys(_COLORS)).strip())
         self._show(text)
 
     def _show(self, text: str) -> None:
         """Write a line that nothing depends on: above the bars; where it cannot be written, the work goes on."""
+        text = text.translate(_COLORS)
         with suppress(OSError):
             if not self.live:
                 self.err.write(f"{text}\n")  # at once: threads say things too
@@ -255,13 +275,13 @@ def broken(text: str, width: int | None, indent: int = 0) -> str:
 
 def _hanging(label: str, text: str, width: int | None) -> str:
     """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
-    head = f"  {label} "
+    head, text = f"  {label} ", visible(text, "\n")
     room = width and width - len(head)
-    parts = _told(text, room) if label.strip() in COMMANDS else broken(text, room).split("\n")
+    parts = _commands(text, room) if label.strip() in COMMANDS else broken(text, room).split("\n")
     return head + ("\n" + " " * len(head)).join(parts)
 
 
-def _told(text: str, width: int | None) -> Iterator[str]:
+def _commands(text: str, width: int | None) -> Iterator[str]:
     """Commands whole; where one is too long with its remark, three spaces behind it, that stands below; prose broken.
 
     A line that begins with a capital letter is prose.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.advice import quoted
 from gpuinstall.backend import known_backend
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.failures.table import load_failures
+from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, rules_for, vendor_of
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.verify.coverage import find_build, no_code_cause

@@ -20,6 +20,7 @@ from gpuinstall.lock.inputs import changed_inputs, command_again
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.request import Request
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +46,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     if group in toml_table(pyproject, "dependency-groups"):
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
         context = context.near("grouped")
-    context = context.knowing(group=group)
+    context = context.knowing(group=quoted(group))
     yield finding_for("uv-undoes-build", message, context, why=why, entry="F44", where="project", blocking=False)
 
 

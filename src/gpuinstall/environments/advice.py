@@ -6,10 +6,10 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.advice import quoted
 from gpuinstall.environments.environment import installed_packages, locked_versions, read_marker, unlocked_packages
 from gpuinstall.environments.paths import environment_of, made_for, packages_folders
 from gpuinstall.files import read_document
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path

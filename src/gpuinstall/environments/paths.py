@@ -7,10 +7,10 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
+from gpuinstall.shell import quoted
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
@@ -113,7 +113,7 @@ def _followed(link: Path) -> Path:
     place = link.resolve()
     if not place.is_relative_to(link.parent.resolve()):
         message = f"{link} is a link that leads out of its folder, to {place}"
-        raise UsageError("link-elsewhere", message, hint=f"the same with --venv {quote(str(place))}, if that is meant")
+        raise UsageError("link-elsewhere", message, hint=f"the same with --venv {quoted(place)}, if that is meant")
     return place
 
 

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from gpuinstall.export.pins import name_for_others, pins, systems_of
+from gpuinstall.export.pins import SYSTEMS, name_for_others, pins, systems_of
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from gpuinstall.lock.lock import Lock
-
-_PLATFORMS = {
-    ("linux", "x86_64"): "linux-64",
-    ("linux", "aarch64"): "linux-aarch64",
-    ("windows", "x86_64"): "win-64",
-    ("windows", "arm64"): "win-arm64",
-    ("macos", "x86_64"): "osx-64",
-    ("macos", "arm64"): "osx-arm64",
-}
 
 
 @dataclass(frozen=True)
@@ -40,13 +32,15 @@ class ExportFormat:
 
 def requirements(lock: Lock, family: Collection[str]) -> str:
     """Write a lock as a requirements file; raise UsageError where a package has no address that others can use."""
-    head = f"# From {lock.name}, for Python {lock.python or lock.pylock.requires_python or 'of any version'}.\n"
+    head = (
+        f"# From {visible(lock.name)}, for Python {lock.python or lock.pylock.requires_python or 'of any version'}.\n"
+    )
     return head + "".join(" \\\n    ".join(pin.words) + "\n" for pin in pins(lock, family))
 
 
 def constraints(lock: Lock, _family: Collection[str]) -> str:
     """Write the version of each package, the build of torch included: what ``-c`` takes, and what installs nothing."""
-    head = f"# From {lock.name}: pip install -c constraints.txt, uv pip install -c constraints.txt\n"
+    head = f"# From {visible(lock.name)}: pip install -c constraints.txt, uv pip install -c constraints.txt\n"
     return head + "".join(f"{name}=={version}\n" for name, version in sorted(lock.versions.items()))
 
 
@@ -54,7 +48,7 @@ def conda(lock: Lock, family: Collection[str]) -> str:
     """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
     python = f"python={lock.python}" if lock.python else f"python{lock.pylock.requires_python or ''}"
     lines = [
-        f"# From {lock.name}: conda env create -f environment.yml",
+        f"# From {visible(lock.name)}: conda env create -f environment.yml",
         f"name: {name_for_others(lock)}",
         "channels:",
         "  - conda-forge",
@@ -74,24 +68,24 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
     It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
     """
     systems = systems_of(lock)
-    asked = [Requirement(pin.requirement) for pin in pins(lock, family)]
+    every = [Requirement(pin.requirement) for pin in pins(lock, family)]
     needed = [
-        each
-        for each in asked
-        if each.marker is None or any(each.marker.evaluate(dict(values)) for values in systems.values())
+        requirement
+        for requirement in every
+        if requirement.marker is None or any(requirement.marker.evaluate(dict(here)) for here in systems.values())
     ]
     lines = [
-        f"# From {lock.name}: pixi install",
+        f"# From {visible(lock.name)}: pixi install",
         "[workspace]",
         f"name = {json.dumps(name_for_others(lock))}",
         'channels = ["conda-forge"]',
-        f"platforms = {json.dumps([_PLATFORMS[system] for system in systems])}",
+        f"platforms = {json.dumps([SYSTEMS[system] for system in systems])}",
         "",
         "[dependencies]",
         f'python = "{lock.python}.*"',
         "",
         "[pypi-dependencies]",
-        *(f"{each.name} = {_value(each)}" for each in needed),
+        *(f"{requirement.name} = {_value(requirement)}" for requirement in needed),
     ]
     return "\n".join(lines) + "\n"
 

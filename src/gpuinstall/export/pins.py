@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import Lock
 
-SYSTEMS = (
-    ("linux", "x86_64"),
-    ("linux", "aarch64"),
-    ("windows", "x86_64"),
-    ("windows", "arm64"),
-    ("macos", "x86_64"),
-    ("macos", "arm64"),
-)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
+"""The characters of RFC 3986: no space, which would end a requirement, no brace, by which pip finds a variable."""
+_FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
+
+SYSTEMS = {
+    ("linux", "x86_64"): "linux-64",
+    ("linux", "aarch64"): "linux-aarch64",
+    ("windows", "x86_64"): "win-64",
+    ("windows", "arm64"): "win-arm64",
+    ("macos", "x86_64"): "osx-64",
+    ("macos", "arm64"): "osx-arm64",
+}
+"""Systems and processors, as conda calls them."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +51,17 @@ class Pin:
 def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
     """Write each package of a lock as a requirement."""
     for package in lock.pylock.packages:
-        files = _files(package)
+        possible = (*(package.wheels or ()), package.sdist, package.archive)
+        files = [file for file in possible if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))]
         if not files:
-            raise _not_a_file(lock, package)
+            message = f"{package.name} in {lock.name} is no file with a sha256"
+            hint = f"lock a release of {package.name}, or install it afterwards"
+            raise UsageError("not-exportable", message, hint=hint)
         marker = f" ; {package.marker}" if package.marker else ""
-        requirement = _requirement(package, files, by_address=canonicalize_name(package.name) in family)
-        yield Pin(requirement + marker, tuple(sorted({str(file.hashes["sha256"]) for file in files})))
+        requirement = _requirement(package, files, by_address=canonicalize_name(package.name) in family) + marker
+        if not requirement.isprintable():
+            raise _not_exportable(package, f"is not of one line: {requirement!r}")
+        yield Pin(requirement, tuple(sorted({file.hashes["sha256"] for file in files})))
 
 
 def backend_of(lock: Lock) -> Backend:
@@ -80,7 +92,7 @@ def systems_of(lock: Lock) -> dict[tuple[str, str], dict[str, str]]:
 
 def name_for_others(lock: Lock) -> str:
     """What an environment of the lock is called: ``torch-cu126``."""
-    return lock.name.removesuffix(".toml").replace("pylock", "torch").replace(".", "-")
+    return re.sub(r"[^\w-]", "-", lock.name.removesuffix(".toml").replace("pylock", "torch"), flags=re.ASCII)
 
 
 def _requirement(
@@ -88,21 +100,16 @@ def _requirement(
 ) -> str:
     if package.version and not package.archive and not (by_address and len(files) == 1):
         return f"{package.name}=={package.version}"
-    if not files[0].url:
-        raise UsageError(
-            "not-exportable",
-            f"{package.name} comes from a folder, which others do not have",
-            hint="make the lock from an index: gpuinstall lock --upgrade",
-        )
-    folder = package.archive and package.archive.subdirectory
-    return f"{package.name} @ {files[0].url}{f'#subdirectory={folder}' if folder else ''}"
+    address, folder = files[0].url or "", (package.archive and package.archive.subdirectory) or ""
+    if not address:
+        raise _not_exportable(package, "comes from a folder, which others do not have")
+    if not _ADDRESS.fullmatch(address):
+        raise _not_exportable(package, f"has an address that is none: {address!r}")
+    if folder and not _FOLDER.fullmatch(folder):
+        raise _not_exportable(package, f"has a folder in its archive that is none: {folder!r}")
+    return f"{package.name} @ {address}" + (f"#subdirectory={folder}" if folder else "")
 
 
-def _files(package: Package) -> list[PackageWheel | PackageSdist | PackageArchive]:
-    files = (*(package.wheels or ()), package.sdist, package.archive)
-    return [file for file in files if file is not None and "sha256" in file.hashes]
-
-
-def _not_a_file(lock: Lock, package: Package) -> UsageError:
-    message = f"{package.name} in {lock.name} is no file with a sha256"
-    return UsageError("not-exportable", message, hint=f"lock a release of {package.name}, or install it afterwards")
+def _not_exportable(package: Package, reason: str) -> UsageError:
+    hint = "make the lock from an index: gpuinstall lock --upgrade"
+    return UsageError("not-exportable", f"{package.name} {reason}", hint=hint)

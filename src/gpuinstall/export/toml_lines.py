@@ -54,15 +54,15 @@ def append(text: str, header: str, lines: Sequence[str]) -> str:
 def restored(text: str) -> str:
     """Take every edit back; a table to which something else was added since stays, with that alone."""
     lines, gone = text.split("\n"), set[int]()
-    found = list(statements(text))
-    shared = {one.header for one in found if one.key and not _added(lines[one.start])}
-    for one in found:
-        if one.start in shared:
-            lines[one.start] = lines[one.start].replace(ADDED, "")
-        elif _added(lines[one.start]):
-            empty_before = not one.key and not lines[one.start - 1].strip()
-            gone.update(range(one.start - empty_before, one.stop))
-    theirs = {at for one in found for at in range(one.start, one.stop)}
+    every = list(statements(text))
+    shared = {statement.header for statement in every if statement.key and not _added(lines[statement.start])}
+    for statement in every:
+        if statement.start in shared:
+            lines[statement.start] = lines[statement.start].replace(ADDED, "")
+        elif _added(lines[statement.start]):
+            empty_before = not statement.key and not lines[statement.start - 1].strip()
+            gone.update(range(statement.start - empty_before, statement.stop))
+    theirs = {at for statement in every for at in range(statement.start, statement.stop)}
     return "\n".join(
         line if at in theirs else line.removeprefix(REPLACED) for at, line in enumerate(lines) if at not in gone
     )

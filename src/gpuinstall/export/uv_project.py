@@ -64,15 +64,18 @@ def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> s
     text = unpatched(text)
     document = _parse(text)
     _refuse(document, wanted)
-    said = document.get("tool", {}).get("uv", {})
+    old = document.get("tool", {}).get("uv", {})
     for group in wanted:
         text = put(text, GROUPS, group.name, _array(map(_string, group.requirements)))
         if group.python:
             text = put(text, (*UV, "dependency-groups"), group.name, [_inline({"requires-python": group.python})])
-    sources = _sources(said.get("sources", {}), wanted)
-    exclusive = _conflict([*_rivals(document, sources), *_choices(sources)], wanted)
-    if len(exclusive) > 1:
-        conflicts = [*said.get("conflicts", []), exclusive]
+    sources = _sources(old.get("sources", {}), wanted)
+    chosen = (_choice(entry) for entries in sources.values() for entry in entries)
+    exclusive: list[dict[str, str]] = []
+    for choice in (*_rivals(document, sources), *chosen, *({"group": group.name} for group in wanted)):
+        exclusive += [choice] if choice not in exclusive else []
+    if len(exclusive) > 1:  # of those that say which build of the family it is, only one can be had at a time
+        conflicts = [*old.get("conflicts", []), exclusive]
         text = put(text, UV, "conflicts", _array(f"[{', '.join(map(_inline, clash))}]" for clash in conflicts))
     for package, entries in sources.items():
         text = put(text, (*UV, "sources"), package, _array(map(_inline, entries)))
@@ -108,8 +111,8 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
 
 def _marker(package: str, holders: Sequence[Lock], locks: Sequence[Lock]) -> str:
     """Say where a requirement applies: everywhere, if it was asked for; else only where a lock holds it."""
-    asked = {"torch"}.union(*(lock.asked for lock in locks))
-    if package in asked and len(holders) == len(locks):
+    inputs = {"torch"}.union(*(lock.asked for lock in locks))
+    if package in inputs and len(holders) == len(locks):
         return ""
     markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
     return f" ; {' or '.join(markers)}" if markers else ""
@@ -126,27 +129,17 @@ def _refuse(document: dict[str, Any], wanted: Sequence[DependencyGroup]) -> None
         raise UsageError("name-taken", f"pyproject.toml has {name} already, of its own", hint=f"rename {name} there")
 
 
-def _sources(said: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[dict[str, str]]]:
+def _sources(table: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[dict[str, str]]]:
     """The sources of each package, as it is spelled: what was said for an extra or a group of its own stays."""
-    spelled = {canonicalize_name(package): package for package in said}
+    spelled = {canonicalize_name(package): package for package in table}
     sources: dict[str, list[dict[str, str]]] = {}
     for package in sorted({package for group in wanted for package in group.packages}):
         key = spelled.get(canonicalize_name(package), package)
-        old = said.get(key, [])
+        old = table.get(key, [])
         kept = [entry for entry in (old if isinstance(old, list) else [old]) if _choice(entry)]
         ours = [{"index": group.index, "group": group.name} for group in wanted if package in group.packages]
         sources[key] = kept + ours
     return sources
-
-
-def _conflict(others: Iterable[dict[str, str]], wanted: Sequence[DependencyGroup]) -> list[dict[str, str]]:
-    """Of the extras and groups that say which build of the family it is, only one can be had at a time."""
-    every = [*others, *({"group": group.name} for group in wanted)]
-    return [choice for at, choice in enumerate(every) if choice not in every[:at]]
-
-
-def _choices(sources: dict[str, list[dict[str, str]]]) -> Iterator[dict[str, str]]:
-    return (_choice(entry) for entries in sources.values() for entry in entries)
 
 
 def _rivals(document: dict[str, Any], packages: Iterable[str]) -> Iterator[dict[str, str]]:
@@ -194,12 +187,10 @@ def _array(items: Iterable[str]) -> list[str]:
 
 
 def _inline(table: dict[str, Any]) -> str:
-    return f"{{ {', '.join(_members(table))} }}"
-
-
-def _members(table: dict[str, Any]) -> Iterator[str]:
-    for key, value in table.items():
-        yield f"{key} = {str(value).lower() if isinstance(value, bool) else _string(str(value))}"
+    words = {
+        key: str(value).lower() if isinstance(value, bool) else _string(str(value)) for key, value in table.items()
+    }
+    return f"{{ {', '.join(f'{key} = {word}' for key, word in words.items())} }}"
 
 
 def _string(text: str) -> str:

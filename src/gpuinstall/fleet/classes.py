@@ -6,10 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.errors import UsageError
+from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.machine import MAKERS_WITH_FACTS, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
+
+    from gpuinstall.fleet.hostlist import NodeName
 
 _OF_A_GPU = ("index", "name", "compute_capability", "vendor", "architecture", "memory_mib", "mig")
 """What tells GPUs apart for a choice."""
@@ -20,7 +24,7 @@ class NodeClass:
     """Nodes of one kind: the machine that stands for all of them, and their names in order."""
 
     machine: Machine
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeName, ...]
 
     @property
     def gpus(self) -> str:
@@ -32,28 +36,47 @@ class NodeClass:
     def label(self) -> str:
         """The class in a line: GPUs, driver, and the platform where it is not the usual one."""
         driver, platform = self.machine.driver, f"{self.machine.os} {self.machine.arch}"
-        said = f"driver {driver.version or driver.cuda}" if driver else None
-        return " · ".join(filter(None, (self.gpus, said, platform if platform != "linux x86_64" else None)))
+        version = f"driver {driver.version or driver.cuda}" if driver else None
+        return " · ".join(filter(None, (self.gpus, version, platform if platform != "linux x86_64" else None)))
 
 
-def classify(surveyed: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[NodeClass, ...]:
-    """Put nodes, each with its Machine document, into classes, the largest first.
+def classify(surveyed: Iterable[tuple[NodeName, Any]]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
+    """Put nodes, each with its Machine document, into classes, the largest first; those that have none are apart.
 
-    Only one machine of each class is read as a whole. Raise UsageError where that is malformed.
+    Only one machine of each class is read as a whole.
     """
-    nodes: dict[Hashable, list[str]] = {}
-    documents: dict[Hashable, Mapping[str, Any]] = {}
+    members: dict[Hashable, list[NodeName]] = {}
+    documents: dict[Hashable, Any] = {}
     for node, document in surveyed:
-        key = _kind(document)
-        if key not in nodes:
-            nodes[key], documents[key] = [], document
-        nodes[key].append(node)
-    found = [NodeClass(Machine.from_dict(documents[key]), tuple(names)) for key, names in nodes.items()]
-    return tuple(sorted(found, key=lambda one: (-len(one.nodes), one.nodes[0])))
+        kind = _kind(document)
+        key = node if kind is None else kind
+        documents.setdefault(key, document)
+        members.setdefault(key, []).append(node)
+    kinds = [_read(documents[key], tuple(nodes)) for key, nodes in members.items()]
+    classes = sorted(
+        (kind for kind in kinds if isinstance(kind, NodeClass)), key=lambda kind: (-len(kind.nodes), kind.nodes[0])
+    )
+    return tuple(classes), tuple(kind for kind in kinds if isinstance(kind, UnservedNodes))
 
 
-def _kind(document: Mapping[str, Any]) -> Hashable:
-    """All that a choice depends on: not the names of single cards, nor where they are on the bus."""
+def _read(document: Any, nodes: tuple[NodeName, ...]) -> NodeClass | UnservedNodes:
+    try:
+        return NodeClass(Machine.from_dict(document), nodes)
+    except UsageError as error:
+        return UnservedNodes(nodes, error.code, error.message, "gpuinstall fleet survey --resume")
+
+
+def _kind(document: Any) -> Hashable:
+    """All that a choice depends on, not single cards nor where they are on the bus; None for what is no machine."""
+    try:
+        kind = _facts(document)
+        hash(kind)
+    except (AttributeError, TypeError):
+        return None
+    return kind
+
+
+def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
     driver = document.get("driver") or {}
     return (
         document.get("os"),
@@ -75,4 +98,4 @@ def _kind(document: Mapping[str, Any]) -> Hashable:
 
 
 def _minors(pythons: Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if pythons is None else tuple(dict.fromkeys(".".join(each.split(".")[:2]) for each in pythons))
+    return None if pythons is None else tuple(dict.fromkeys(".".join(python.split(".")[:2]) for python in pythons))

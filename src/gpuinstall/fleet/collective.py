@@ -29,30 +29,30 @@ SIOCGIFADDR = 0x8915  # netdevice(7)
 
 def main() -> None:
     """Be a rank where one is told, else the one who watches this node's ranks."""
-    told = json.loads(sys.argv[1])
-    if "rank" in told:
-        take_part(told)
+    task = json.loads(sys.argv[1])
+    if "rank" in task:
+        take_part(task)
     else:
-        ranks = range(told["first"], told["first"] + told["devices"])
-        threads = [Watch({**told, "rank": rank, "device": rank - told["first"]}) for rank in ranks]
+        ranks = range(task["first"], task["first"] + task["devices"])
+        threads = [Watch({**task, "rank": rank, "device": rank - task["first"]}) for rank in ranks]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        sys.stdout.write(json.dumps([thread.found for thread in threads]) + "\n")
+        sys.stdout.write(json.dumps([thread.outcome for thread in threads]) + "\n")
 
 
 class Watch(threading.Thread):
     """One child and what became of it: ok, failed (it said why), died (by a signal) or hung (it was ended here)."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, task: dict[str, Any]) -> None:
         super().__init__()
-        self.told, self.started, self.met = told, time.monotonic(), 0.0
-        self.found: dict[str, Any] = {"rank": told["rank"], "status": "hung", "stage": "start", "message": None}
+        self.task, self.started, self.met = task, time.monotonic(), 0.0
+        self.outcome: dict[str, Any] = {"rank": task["rank"], "status": "hung", "stage": "start", "message": None}
 
     def run(self) -> None:
         """Follow the child through its stages; each has its time."""
-        words = [sys.executable, __file__, json.dumps(self.told)]
+        words = [sys.executable, __file__, json.dumps(self.task)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
         errors: list[str] = []
         readers = [
@@ -73,44 +73,44 @@ class Watch(threading.Thread):
 
     def _deadline(self) -> float:
         if self.met:
-            return float(self.met + 2 * self.told["seconds"] + GRACE_S)
-        return float(self.started + self.told["patience"])
+            return float(self.met + 2 * self.task["seconds"] + GRACE_S)
+        return float(self.started + self.task["patience"])
 
     def _read(self, child: subprocess.Popen[str]) -> None:
         for line in child.stdout or ():
             with contextlib.suppress(ValueError):
-                self.found.update(json.loads(line))
-            if self.found["stage"] == "met" and not self.met:
+                self.outcome.update(json.loads(line))
+            if self.outcome["stage"] == "met" and not self.met:
                 self.met = time.monotonic()
 
     def _conclude(self, status: int, errors: list[str], *, hung: bool) -> None:
         last = next((line.strip() for line in reversed(errors) if line.strip()), "without a word")
         if hung:
-            self.found.update(status="hung", message=f"it stood still after the stage {self.found['stage']!r}")
+            self.outcome.update(status="hung", message=f"it stood still after the stage {self.outcome['stage']!r}")
         elif status < 0:
-            self.found.update(status="died", message=f"ended by {signal.Signals(-status).name}")
+            self.outcome.update(status="died", message=f"ended by {signal.Signals(-status).name}")
         elif status > 0:
-            self.found.update(status="failed", message=last)
+            self.outcome.update(status="failed", message=last)
 
 
-def take_part(told: dict[str, Any]) -> None:
+def take_part(task: dict[str, Any]) -> None:
     """Join the others, sum a tensor over all, check the sum, and say how fast it went."""
     torch, dist = import_module("torch"), import_module("torch.distributed")
     say(stage="imported")
-    cuda = told["backend"] == "nccl"
+    cuda = task["backend"] == "nccl"
     if cuda:
-        torch.cuda.set_device(told["device"])
-    limit, world = timedelta(seconds=told["seconds"]), told["world"]
-    store = meet(told, dist, timedelta(seconds=told["patience"]))
+        torch.cuda.set_device(task["device"])
+    limit, world = timedelta(seconds=task["seconds"]), task["world"]
+    store = meet(task, dist, timedelta(seconds=task["patience"]))
     if store.add("arrived", 1) == world:
         store.set("all", "here")
     store.wait(["all"])
     say(stage="met")
-    dist.init_process_group(told["backend"], store=store, rank=told["rank"], world_size=world, timeout=limit)
+    dist.init_process_group(task["backend"], store=store, rank=task["rank"], world_size=world, timeout=limit)
     say(stage="joined")
-    data = torch.ones(told["bytes"] // 4, device="cuda" if cuda else "cpu")
+    data = torch.ones(task["bytes"] // 4, device="cuda" if cuda else "cpu")
     seconds = [reduced(data, world, dist, cuda=cuda) for _ in range(ROUNDS)]
-    moved = told["bytes"] * 2 * (world - 1) / world  # what each rank's link carries in a ring
+    moved = task["bytes"] * 2 * (world - 1) / world  # what each rank's link carries in a ring
     say(stage="done", status="ok", gb_s=round(moved / min(seconds) / 1e9, 3))
     os._exit(0)
 
@@ -128,13 +128,13 @@ def reduced(data: Any, world: int, dist: Any, *, cuda: bool) -> float:
     return took
 
 
-def meet(told: dict[str, Any], dist: Any, patience: timedelta) -> Any:
+def meet(task: dict[str, Any], dist: Any, patience: timedelta) -> Any:
     """Meet at the first rank, whose address lies in the run's folder; the network that leads there is the group's."""
-    place, world = Path(told["address"]), told["world"]
-    if told["rank"] == 0:
+    place, world = Path(task["address"]), task["world"]
+    if task["rank"] == 0:
         store = dist.TCPStore("0.0.0.0", 0, world, is_master=True, timeout=patience, wait_for_workers=False)  # noqa: S104  it is for other nodes
         part = place.with_name(f".{place.name}.part")
-        part.write_text(json.dumps({"port": store.port, "hosts": own_addresses(told["node"])}), encoding="utf-8")
+        part.write_text(json.dumps({"port": store.port, "hosts": own_addresses(task["node"])}), encoding="utf-8")
         part.replace(place)
         own = store.get("host").decode() if world > 1 else "127.0.0.1"
     else:
@@ -150,10 +150,10 @@ def reached(place: Path, deadline: float) -> tuple[str, int, str]:
     """Find the address of the first rank that answers; return it, its port, and our own address on the way there."""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, ValueError):
-            told = json.loads(place.read_text(encoding="utf-8"))
-            for host in told["hosts"]:
-                with contextlib.suppress(OSError), socket.create_connection((host, told["port"]), 2) as way:
-                    return way.getpeername()[0], told["port"], way.getsockname()[0]
+            task = json.loads(place.read_text(encoding="utf-8"))
+            for host in task["hosts"]:
+                with contextlib.suppress(OSError), socket.create_connection((host, task["port"]), 2) as way:
+                    return way.getpeername()[0], task["port"], way.getsockname()[0]
         time.sleep(0.1)
     raise TimeoutError("the first rank cannot be reached")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog.build import Build
 
@@ -40,12 +41,11 @@ def best_cover(candidates: Sequence[ServingBuild], classes: frozenset[int]) -> C
     """Find the smallest set that serves all; of those the one with fewest versions of torch, then by ``_merits``."""
     if not classes:
         return ()
-    size = _smallest({one.serves for one in candidates}, classes)
-    for torches in range(1, size + 1):
-        found = _covers(candidates, classes, size, torches)
-        if best := min(found, key=_merits, default=None):
-            return best
-    return ()
+    alike = {build.serves: build for build in candidates}
+    largest = [build for serves, build in alike.items() if not any(serves < other for other in alike)]
+    size = next(size for size in count(1) if any(_covers(largest, classes, size, size)))
+    covers = (min(_covers(candidates, classes, size, torches), key=_merits, default=()) for torches in count(1))
+    return next(filter(None, covers))
 
 
 def _merits(cover: Cover) -> tuple[object, ...]:
@@ -53,37 +53,12 @@ def _merits(cover: Cover) -> tuple[object, ...]:
 
     What is left would be a matter of bytes, and it never comes to that: a torch and a toolkit are one build.
     """
-    libraries = {one.nccl or one.build.name for one in cover if one.build.toolkit}
-    ages = sorted((one.age for one in cover), reverse=True)
-    compiled = len(frozenset().union(*(one.compiled for one in cover)))
-    served = frozenset().union(*(one.serves for one in cover))
-    toolkits = sum(min(one.ranks[position] for one in cover if position in one.ranks) for position in served)
-    return len(libraries), ages, compiled, toolkits, sorted(one.build.name for one in cover)
-
-
-def _smallest(sets: Iterable[frozenset[int]], classes: frozenset[int]) -> int:
-    """How many sets it takes, by those alone that are in no other."""
-    every = set(sets)
-    largest = [one for one in every if not any(one < other for other in every)]
-    size = 1
-    while not _is_covered(largest, classes, size):
-        size += 1
-    return size
-
-
-def _is_covered(sets: Sequence[frozenset[int]], left: frozenset[int], size: int) -> bool:
-    if not left:
-        return True
-    if size == 0:
-        return False
-    choices = _hardest(sets, left)
-    return any(_is_covered(sets, left - one, size - 1) for one in choices)
-
-
-def _hardest(sets: Sequence[frozenset[int]], left: frozenset[int]) -> list[frozenset[int]]:
-    """The sets that serve the class with the fewest of them."""
-    by_class = ([one for one in sets if position in one] for position in sorted(left))
-    return min(by_class, key=len)
+    libraries = {serving.nccl or serving.build.name for serving in cover if serving.build.toolkit}
+    ages = sorted((serving.age for serving in cover), reverse=True)
+    compiled = len(frozenset().union(*(serving.compiled for serving in cover)))
+    served = frozenset().union(*(serving.serves for serving in cover))
+    toolkits = sum(min(serving.ranks[place] for serving in cover if place in serving.ranks) for place in served)
+    return len(libraries), ages, compiled, toolkits, sorted(serving.build.name for serving in cover)
 
 
 def _covers(
@@ -99,8 +74,8 @@ def _covers(
         return
     if size == 0:
         return
-    open_ = candidates if len(ages) < torches else [one for one in candidates if one.age in ages]
-    by_class = ([one for one in open_ if position in one.serves] for position in sorted(left))
-    for one in min(by_class, key=len):
-        for rest in _covers(candidates, left - one.serves, size - 1, torches, ages | {one.age}):
-            yield (one, *rest)
+    open_ = candidates if len(ages) < torches else [serving for serving in candidates if serving.age in ages]
+    by_class = ([serving for serving in open_ if position in serving.serves] for position in sorted(left))
+    for serving in min(by_class, key=len):
+        for rest in _covers(candidates, left - serving.serves, size - 1, torches, ages | {serving.age}):
+            yield (serving, *rest)

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.hostlist import chosen, compress, expand
-from gpuinstall.fleet.run_folder import node_name
+from gpuinstall.fleet.run_folder import this_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from gpuinstall.fleet.hostlist import NodeName
 
 NODES = "GPUINSTALL_LOCAL_NODES"
 ASK_S = 30.0
@@ -34,24 +36,17 @@ _UNUSABLE = ("down", "drain", "fail", "no_respond", "not_responding", "unk", "po
 class Engine(Protocol):
     """A launcher that is there already. What it says of its success is not believed."""
 
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-
-    def nodes(self, asked: Sequence[str] | None) -> Mapping[str, str]:
+    def nodes(self, wanted: Sequence[str] | None) -> Mapping[NodeName, str]:
         """The nodes that are meant (None: all of its own), each with what it says of it, "" for nothing.
 
         Raise UsageError where it has no such node, or cannot say which are meant.
         """
 
-    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """Run a command once on each node that it can reach; return what they printed.
+    def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:
+        """Run a command once on each node that it can reach, at one time where they wait for each other.
 
-        No end within ``seconds`` is the end for all that still run.
+        Return what they printed; no end within ``seconds`` is the end for all that still run.
         """
-
-    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """The same, on all nodes at one time: they wait for each other."""
 
 
 def open_engine(name: str) -> Engine:
@@ -74,19 +69,18 @@ class SlurmEngine:
     """``allocated`` are the nodes of the allocation that we are in, None outside of one."""
 
     allocated: tuple[str, ...] | None = None
-    name: str = "slurm"
 
-    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+    def nodes(self, wanted: Sequence[str] | None) -> dict[NodeName, str]:
         """The nodes that are asked for, or those of the allocation; with their state, GRES and features as hints."""
-        said = self._asked("%N|%T|%G|%f")
+        hints = self._sinfo("%N|%T|%G|%f")
         if self.allocated is not None:
-            said = {node: said.get(node, "") for node in self.allocated}
-        elif asked is None:
-            hint = f"salloc -N4 --exclusive, or --nodes; Slurm has {compress(said)}"
+            hints = {node: hints.get(node, "") for node in self.allocated}
+        elif wanted is None:
+            hint = f"salloc -N4 --exclusive, or --nodes; Slurm has {compress(hints)}"
             raise UsageError("no-allocation", "we are in no allocation of Slurm, and --nodes names no node", hint=hint)
-        return chosen(asked, said)
+        return chosen(wanted, hints)
 
-    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+    def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:  # noqa: ARG002  all tasks start at once
         """Run one task on each node that is up; a node that is lost takes no other with it."""
         up = self._up(nodes)
         if not up:
@@ -98,21 +92,17 @@ class SlurmEngine:
         queue = 0.0 if self.allocated is not None else QUEUE_S
         return process.run(["srun", *flags, *inside, *where, *command], seconds=seconds + queue).out
 
-    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """The same: srun starts all tasks of a step at one time."""
-        return self.run_each(command, nodes, seconds)
-
     def _up(self, nodes: Sequence[str]) -> list[str]:
         """Leave out the nodes that Slurm itself calls down: a step would wait for them for ever."""
-        states = self._asked("%N|%T")
+        states = self._sinfo("%N|%T")
         return [node for node in nodes if not any(word in states.get(node, "") for word in _UNUSABLE)]
 
-    def _asked(self, form: str) -> dict[str, str]:
+    def _sinfo(self, form: str) -> dict[str, str]:
         """What sinfo says of each node."""
         done = process.run(["sinfo", "--noheader", "--Node", f"--format={form}"], seconds=ASK_S)
         if not done.ok:
-            said = (done.err.strip() or "no answer").splitlines()[-1]
-            raise UsageError("slurm-silent", f"Slurm's controller does not answer: {said}", hint="sinfo")
+            last = (done.err.strip() or "no answer").splitlines()[-1]
+            raise UsageError("slurm-silent", f"Slurm's controller does not answer: {last}", hint="sinfo")
         rows = (line.partition("|") for line in done.out.splitlines() if line.strip())
         return {node.strip(): " ".join(rest.replace("(null)", "").split("|")).lower().strip() for node, _, rest in rows}
 
@@ -122,13 +112,12 @@ class RayEngine:
     """``ids`` are Ray's own names of the nodes by ours; a node that has died is told by its task, not by a list."""
 
     ids: Mapping[str, str]
-    name: str = "ray"
 
-    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+    def nodes(self, wanted: Sequence[str] | None) -> dict[NodeName, str]:
         """Name the nodes."""
-        return chosen(asked, {node: f"ray {identity[:8]}" for node, identity in self.ids.items()})
+        return chosen(wanted, {node: f"ray {identity[:8]}" for node, identity in self.ids.items()})
 
-    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
+    def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:  # noqa: ARG002  all tasks start at once
         """Run one task on each node; one whose node is gone fails alone."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -163,10 +152,6 @@ class RayEngine:
             ray.cancel(reference, force=True)
         return "".join(_printed(reference) for reference in ready)
 
-    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """The same: tasks that need no resources all start at once."""
-        return self.run_each(command, nodes, seconds)
-
 
 @dataclass(frozen=True)
 class LocalEngine:
@@ -174,28 +159,21 @@ class LocalEngine:
 
     variables: Mapping[str, Mapping[str, str] | None]
     at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
-    name: str = "local"
 
-    def nodes(self, asked: Sequence[str] | None) -> dict[str, str]:
+    def nodes(self, wanted: Sequence[str] | None) -> dict[NodeName, str]:
         """Name the nodes."""
-        return chosen(asked, dict.fromkeys(self.variables, ""))
+        return chosen(wanted, dict.fromkeys(self.variables, ""))
 
-    def run_each(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """Run as many processes at once as there are processors."""
-        return self._run(command, nodes, seconds, self.at_once)
+    def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:
+        """Run as many processes at once as there are processors, or all."""
 
-    def run_together(self, command: Sequence[str], nodes: Sequence[str], seconds: float) -> str:
-        """Run all processes at once."""
-        return self._run(command, nodes, seconds, len(nodes))
-
-    def _run(self, command: Sequence[str], nodes: Sequence[str], seconds: float, at_once: int) -> str:
         def run(node: str) -> str:
             more = self.variables.get(node, {})
             if more is None:
                 return ""
             return process.run(command, env={**os.environ, "GPUINSTALL_NODE": node, **more}, seconds=seconds).out
 
-        with ThreadPoolExecutor(max(1, at_once)) as pool:
+        with ThreadPoolExecutor(max(1, len(nodes) if together else self.at_once)) as pool:
             return "".join(pool.map(run, nodes))
 
 
@@ -223,9 +201,9 @@ def _open_ray() -> RayEngine:
             address = os.environ.get("RAY_ADDRESS", "auto")
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            said = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             hint = "ray start --head   here, or RAY_ADDRESS=host:port of the cluster's head"
-            raise UsageError("no-ray-cluster", f"there is no Ray cluster to join: {said}", hint=hint) from None
+            raise UsageError("no-ray-cluster", f"there is no Ray cluster to join: {reason}", hint=hint) from None
     return RayEngine(_named(ray.nodes()))
 
 
@@ -233,7 +211,7 @@ def _open_local() -> LocalEngine:
     """The nodes that the file named by GPUINSTALL_LOCAL_NODES describes, or this machine; raise UsageError."""
     path = os.environ.get(NODES)
     if path is None:
-        return LocalEngine({node_name(os.environ): {}})
+        return LocalEngine({this_node(os.environ): {}})
     try:
         return LocalEngine(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:

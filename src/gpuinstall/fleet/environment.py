@@ -1,6 +1,7 @@
 """A lock's environment on a node, in one of three ways: its own, a shared one, or one unpacked from an image.
 
-The folder of an environment has the name of its lock's digest, so that what is there already is not made again.
+The folder of an environment has the name of its lock's digest, so that what is there already is not made again. An
+image lies where others may write: it is unpacked where its digest is the plan's, and below its own folder alone.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import remove_path, unwritable, write_atomically
-from gpuinstall.fleet.surroundings import own_folder
+from gpuinstall.folders import extract, own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
+from gpuinstall.lock.fetch import sha256_of
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
@@ -27,7 +29,8 @@ from gpuinstall.verify import verify_environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.fleet.run_folder import LockGroup, RunFolder
+    from gpuinstall.fleet.documents import LockGroup
+    from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.reporter import Reporter
 
 Mode = Literal["node", "shared", "image"]
@@ -51,53 +54,59 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     """Bring a lock's environment here, proven on this node's GPUs; raise what installing raises."""
     place, image = placing.place(group), _image(group, folder)
     if placing.mode == "image" and not placing.builds:
-        _unpack(image, place)
+        _unpack(image, place, group)
     if placing.mode != "node" and not placing.builds:
         return _taken(group, place, reporter)
     own_folder(placing.root)
-    lock = read_lock(folder.locks / group.name / group.lock)
+    lock = read_lock(folder.place("locks", group.name, group.lock))
     if lock.sha256 != group.sha256:
         raise LockError("lock-edited", f"{lock.name} is not the lock of the plan", hint="gpuinstall fleet plan")
     write_atomically(place / lock.name, lock.text)
-    request = Request(preferred_pythons=(group.python,))
-    settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=folder.wheels.absolute())
+    request, wheels = Request(preferred_pythons=(group.python,)), folder.place("wheels").absolute()
+    settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=wheels)
     with open_project(folder.path, settings, reporter) as project:
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
-    if placing.mode == "image":
-        _pack(place, image)
-    return _told(done.venv, done.change, done.verdict.get("status", "unproven"))
+    data = _data(done.venv, done.change, done.verdict.get("status", "unproven"))
+    return data | ({"image": _pack(place, image)} if placing.mode == "image" else {})
 
 
 def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:
     """Prove on this node what another has built."""
-    venv = place / ".venv"
-    marker = read_marker(venv)
-    if marker is None or marker.lock_sha256 != group.sha256:
-        message = f"{venv} is not there, or of another lock: its builder failed, or this node does not share the folder"
+    venv = own_environment(place, group)
+    if venv is None:
+        message = f"{place} has no environment of the lock: its builder failed, or this node does not share the folder"
         raise InstallationError("not-built", message, hint="gpuinstall fleet report")
     verdict = verify_environment(interpreter(venv), read_machine(reporter), reporter=reporter)
     if verdict.status == "failed":
         message = f"the kernels of {group.name} failed on this node"
         raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify says which")
-    return _told(venv, "taken", verdict.status)
+    return _data(venv, "taken", verdict.status)
 
 
-def _told(venv: Path, change: str, status: str) -> dict[str, Any]:
+def own_environment(place: Path, group: LockGroup) -> Path | None:
+    """The environment of a lock in a folder, None where it is not: what is run there is run as us.
+
+    Raise InstallationError where others may write.
+    """
+    own_folder(place.parent, make=False)
+    venv = place / ".venv"
+    marker = None if place.is_symlink() or venv.is_symlink() else read_marker(venv)
+    return venv if marker and marker.lock_sha256 == group.sha256 else None
+
+
+def _data(venv: Path, change: str, status: str) -> dict[str, Any]:
     return {"environment": str(venv), "change": change, "verdict": status}
 
 
 def _image(group: LockGroup, folder: RunFolder) -> Path:
     """The image of a lock: squashfs where its programs are, else an archive that every Python can unpack."""
     squashed = shutil.which("mksquashfs") and shutil.which("unsquashfs")
-    packed = folder.images / f"{group.digest}.squashfs"
-    archive = packed.with_suffix(".tar.gz")
+    packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
     return packed if packed.exists() or (squashed and not archive.exists()) else archive
 
 
-def _pack(place: Path, image: Path) -> None:
-    """Write an environment as one file, published by its rename."""
-    if image.exists():
-        return
+def _pack(place: Path, image: Path) -> str:
+    """Write an environment as one file, published by its rename; return its digest."""
     part = image.with_name(f".{image.name}.part")
     try:
         image.parent.mkdir(parents=True, exist_ok=True)
@@ -107,27 +116,35 @@ def _pack(place: Path, image: Path) -> None:
         else:
             with tarfile.open(part, "w:gz", compresslevel=1) as packed:
                 packed.add(place, arcname=".")
+        digest = sha256_of(part)
         part.replace(image)
     except OSError as error:
         raise unwritable(image, error) from None
+    return digest
 
 
-def _unpack(image: Path, place: Path) -> None:
+def _unpack(image: Path, place: Path, group: LockGroup) -> None:
     """Make a folder of an image; what is there already stays."""
     if (place / ".venv").exists():
         return
     if not image.exists():
         raise InstallationError("not-built", f"there is no {image}: its builder failed", hint="gpuinstall fleet report")
+    if group.image is None or sha256_of(image) != group.image:
+        message = f"{image} is not the image of the plan: somebody else has written it"
+        raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --mode image")
     part = own_folder(place.parent) / f".{place.name}.part"
     remove_path(part)
     try:
         if image.suffix == ".squashfs":
             _run("unsquashfs", "-quiet", "-no-progress", "-d", str(part), str(image))
         else:
-            with tarfile.open(image) as packed:
-                packed.extractall(part, filter="fully_trusted")  # noqa: S202  we have packed it
+            part.mkdir(mode=0o700)
+            extract(image, part)
         remove_path(place)
         part.rename(place)
+    except (ValueError, tarfile.TarError) as error:
+        remove_path(part)
+        raise InstallationError("image-failed", f"{image}: {error}", hint="gpuinstall fleet install") from None
     except OSError as error:
         raise unwritable(place, error) from None
 

@@ -7,26 +7,28 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuinstall.errors import UsageError
+from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json
 from gpuinstall.fleet.classes import classify
+from gpuinstall.fleet.documents import NodeRecord
 from gpuinstall.fleet.engines import open_engine, own_program
 from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
-from gpuinstall.fleet.hostlist import compress
+from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.fleet.locks import different_collectives, fetch, make_locks
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
-from gpuinstall.fleet.run_folder import NodeRecord
 from gpuinstall.fleet.together import prove_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.fleet.documents import FleetRun, LockGroup
     from gpuinstall.fleet.engines import Engine
     from gpuinstall.fleet.environment import Mode
-    from gpuinstall.fleet.run_folder import FleetRun, LockGroup, RunFolder
+    from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.fleet.together import Round
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
@@ -42,159 +44,163 @@ _POLL_S = 0.5
 class Watcher(Protocol):
     """Who is told how a step goes on, while it does."""
 
-    def show(self, step: str, states: Mapping[str, NodeState]) -> None:
+    def show(self, step: str, states: Mapping[NodeName, NodeState]) -> None:
         """Show what is known now."""
 
     def end(self) -> None:
         """Leave the screen to what comes."""
 
-    def said(self, text: str) -> None:
-        """Say what is found while more is tried."""
+    def say(self, text: str) -> None:
+        """Say what comes out while more is tried."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """A run in its folder, and who is told how it goes on."""
+    """A run in its folder, and who is told how it goes on; ``root`` are the words that say where environments lie."""
 
     folder: RunFolder
     run: FleetRun
     watcher: Watcher
+    root: tuple[str, ...] = ()
 
     @cached_property
     def engine(self) -> Engine:
         """What carries it; a plan and a report need none."""
         return open_engine(self.run.engine)
 
-    def survey(self) -> dict[str, NodeState]:
+    def survey(self) -> None:
         """Survey the nodes that have not been; raise UsageError where the folder or the tool is not the same on all."""
         states = self.take("survey", self.run.nodes)
         unshared = [state for state in states.values() if state.code == "run-folder-not-shared"]
         if unshared and not any(state.state == "ok" for state in states.values()):
             first = unshared[0]
             raise UsageError("run-folder-not-shared", f"{first.message}", hint=first.hint)
-        records = self.folder.records("survey", self.run.nodes)
-        driver = NodeRecord(self.run.id, "this machine", "survey")
-        if message := mixed_tools([*records.values(), driver]):
+        driver = NodeRecord(self.run.id, NodeName("this-machine"), "survey")
+        if message := mixed_tools([*self.folder.records("survey", self.run.nodes), driver]):
             raise UsageError("mixed-tools", message, hint="install one release on all, or run it from a shared folder")
-        return states
 
-    def plan(self, request: Request, catalog: Catalog, session: Session) -> None:
+    def plan(self, request: Request, catalog: Catalog, session: Session) -> dict[str, Any]:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""
-        records = self.folder.records("survey", self.run.nodes)
-        good = ((node, record.data["machine"]) for node, record in sorted(records.items()) if record.status == "ok")
-        plan = plan_fleet(classify(good), request, catalog)
+        records = self.folder.records("survey", sorted(self.run.nodes))
+        surveyed = ((record.node, record.data.get("machine")) for record in records if record.status == "ok")
+        classes, malformed = classify(surveyed)
+        plan = plan_fleet(classes, request, catalog)
         groups = make_locks(plan, request, catalog, self.folder, session)
+        document = plan.to_dict()
         document = {
             "schema": PLAN_SCHEMA,
             "requirements": list(request.requirements),
             "locks": [group.to_dict() for group in groups],
-            **plan.to_dict(),
+            **document,
+            "uncovered": [*document["uncovered"], *(entry.to_dict() for entry in malformed)],
             "updates": [update.to_dict() for update in driver_updates(plan, request, catalog)],
             "apart": different_collectives(groups),
         }
         self.folder.write_document("plan", document)
+        return document
 
     def fetch(self, session: Session) -> None:
         """Bring the files of all locks into the folder, where the network is: no node needs one then."""
-        fetch(self.folder.groups(), self.folder, session)
+        fetch(self.folder.plan().groups, self.folder, session)
 
-    def install(self, mode: Mode | None, options: Sequence[str]) -> dict[str, NodeState]:
+    def install(self, mode: Mode | None) -> None:
         """Bring each lock to its nodes."""
-        groups = self.folder.groups()
+        groups = self.folder.plan().groups
         mode = mode or self._mode(groups)
-        words = [*options, "--mode", mode]
+        words = ["--mode", mode]
         todo = [group for group in groups if self._unfinished("install", group.nodes)]
         if mode != "node":
             todo = self._built(todo, words)
         nodes = [node for group in todo for node in group.nodes]
         self.take("install", nodes, [*words, "--build"] if mode == "node" else words)
-        return self.states("install")
 
-    def verify(self, options: Sequence[str], *, alone: bool) -> dict[str, NodeState]:
+    def verify(self, options: Sequence[str], *, alone: bool) -> None:
         """Prove every GPU of every node, and then the nodes together."""
-        installed = [node for node, state in self.states("install").items() if state.state == "ok"]
-        self.take("verify", installed, options)
-        states = self.states("verify")
+        self.take("verify", self._well("install"), options)
         if not alone:
-            self.together([node for node, state in states.items() if state.state == "ok"])
-        return states
+            self.together(self._well("verify"))
 
-    def together(self, nodes: Sequence[str]) -> None:
+    def together(self, nodes: Sequence[NodeName]) -> None:
         """Prove nodes together, and write down what came of it."""
-        here = set(nodes)
+        start, here = time.monotonic(), set(nodes)
         groups = [
-            replace(group, nodes=tuple(node for node in group.nodes if node in here)) for group in self.folder.groups()
+            replace(group, nodes=tuple(node for node in group.nodes if node in here))
+            for group in self.folder.plan().groups
         ]
-        start = time.monotonic()
-        document = prove_together(
-            self.folder, groups, self.folder.records("survey", nodes), self._round, self.watcher.said
-        )
-        self.folder.write_document("together", document | {"seconds": round(time.monotonic() - start, 3)})
+        surveys = {record.node: record for record in self.folder.records("survey", nodes)}
+        results = prove_together(self.folder, groups, surveys, self._round, self.watcher.say)
+        document = {"groups": [group.to_dict() for group in results], "seconds": round(time.monotonic() - start, 3)}
+        self.folder.write_document("together", document)
 
-    def states(self, step: str) -> dict[str, NodeState]:
-        """What became of a step on the nodes that it is for."""
-        if step == "survey":
-            return reconcile(self.run.nodes, self.folder.records(step, self.run.nodes), self.run.id)
-        digests = {node: group.sha256 for group in self.folder.groups() for node in group.nodes}
-        return reconcile(digests, self.folder.records(step, digests), self.run.id, digests)
+    def _well(self, step: str) -> list[NodeName]:
+        """The nodes of the plan on which a step has ended well."""
+        nodes = [node for group in self.folder.plan().groups for node in group.nodes]
+        return [node for node, state in self._judged(step, nodes).items() if state.state == "ok"]
 
-    def take(self, step: str, nodes: Sequence[str], options: Sequence[str] = ()) -> dict[str, NodeState]:
+    def take(self, step: str, nodes: Sequence[NodeName], options: Sequence[str] = ()) -> dict[NodeName, NodeState]:
         """Have nodes take a step, those alone that have not; what another time may help is tried again, twice."""
         todo = self._unfinished(step, nodes)
         for _ in range(ATTEMPTS):
             if not todo:
                 break
-            attempt = 1 + max((one.attempt for one in self.folder.records(step, todo).values()), default=0)
+            attempt = 1 + max((record.attempt for record in self.folder.records(step, todo)), default=0)
             self._launch(step, todo, ["--attempt", str(attempt), *options])
             states = self._judged(step, todo)
             todo = [node for node, state in states.items() if state.may_be_retried]
         return self._judged(step, nodes)
 
-    def _launch(self, step: str, nodes: Sequence[str], options: Sequence[str], *, together: bool = False) -> None:
+    def _launch(self, step: str, nodes: Sequence[NodeName], options: Sequence[str], *, together: bool = False) -> None:
         """Send the command, and keep what came through the engine alone."""
         part = "together" if together else step
         self.folder.forget(step, nodes)
         words = ["--run-dir", str(self.folder.path.absolute()), "--run", self.run.id]
+        words += self.root if step != "survey" else ()
         command = [*own_program(), "node", "verify" if together else step, *words, *options]
-        run = self.engine.run_together if together else self.engine.run_each
         with self._watched(step, nodes):
-            printed = run(command, nodes, SECONDS[part])
+            printed = self.engine.run(command, nodes, SECONDS[part], together=together)
+        silent = set(nodes).difference(record.node for record in self.folder.records(step, nodes))
         for record in _records_in(printed, self.run.id, step):
-            if record.node in nodes and self.folder.record(step, record.node) is None:
+            if record.node in silent:
                 self.folder.keep(record)
 
-    def _round(self, told: Round) -> dict[str, NodeRecord]:
-        nodes = list(told.devices)
-        self._launch(told.step, nodes, ["--together", str(told.number)], together=True)
-        return self.folder.records(told.step, nodes)
+    def _round(self, attempt: Round) -> dict[NodeName, NodeRecord]:
+        nodes = list(attempt.devices)
+        self._launch(attempt.step, nodes, ["--together", str(attempt.number)], together=True)
+        return {record.node: record for record in self.folder.records(attempt.step, nodes)}
 
     def _built(self, groups: Sequence[LockGroup], words: Sequence[str]) -> list[LockGroup]:
         """Have one node of each group build its environment for the others; where one fails, the next tries."""
-        waiting = {group.name: group for group in groups}
+        waiting, images = {group.name: group for group in groups}, dict[str, Any]()
         for turn in range(BUILDERS):
             builders = {name: group.nodes[turn] for name, group in waiting.items() if turn < len(group.nodes)}
             states = self.take("install", list(builders.values()), [*words, "--build"])
+            records = {record.node: record for record in self.folder.records("install", builders.values())}
+            images |= {name: records[node].data.get("image") for name, node in builders.items() if node in records}
             waiting = {name: waiting[name] for name, node in builders.items() if states[node].state != "ok"}
+        if any(images.values()):  # what others unpack is what was built here
+            document = self.folder.document("plan", lambda plan: dict(Fields(plan).body))
+            locks = [{**lock, "image": images.get(lock["name"], lock.get("image"))} for lock in document["locks"]]
+            self.folder.write_document("plan", document | {"locks": locks})
         return [group for group in groups if group.name not in waiting]
 
     def _mode(self, groups: Sequence[LockGroup]) -> Mode:
         """Each node on its own, where all have a file system of their own; else one folder for all."""
         nodes = [node for group in groups for node in group.nodes]
-        scratch = [record.data.get("scratch", {}) for record in self.folder.records("survey", nodes).values()]
-        return "shared" if any(one.get("shared") for one in scratch) else "node"
+        scratch = (record.data.get("scratch") for record in self.folder.records("survey", nodes))
+        return "shared" if any(isinstance(place, dict) and place.get("shared") for place in scratch) else "node"
 
-    def _unfinished(self, step: str, nodes: Sequence[str]) -> list[str]:
+    def _unfinished(self, step: str, nodes: Sequence[NodeName]) -> list[NodeName]:
         states = self._judged(step, nodes)
         return [node for node in nodes if states[node].state != "ok"]
 
-    def _judged(self, step: str, nodes: Sequence[str], *, ended: bool = True) -> dict[str, NodeState]:
-        digests: dict[str, str | None] = {}
+    def _judged(self, step: str, nodes: Sequence[NodeName], *, ended: bool = True) -> dict[NodeName, NodeState]:
+        digests = None
         if step in {"install", "verify"}:
-            digests = {node: group.sha256 for group in self.folder.groups() for node in group.nodes}
+            digests = {node: group.sha256 for group in self.folder.plan().groups for node in group.nodes}
         return reconcile(nodes, self.folder.records(step, nodes), self.run.id, digests, ended=ended)
 
     @contextmanager
-    def _watched(self, step: str, nodes: Sequence[str]) -> Iterator[None]:
+    def _watched(self, step: str, nodes: Sequence[NodeName]) -> Iterator[None]:
         """Show how a step goes on, by the records that there are; the more there are, the rarer."""
         done = threading.Event()
 
@@ -216,12 +222,11 @@ class Fleet:
             self.watcher.end()
 
 
-def begin(folder: RunFolder, engine: str, nodes: tuple[str, ...] | None, watcher: Watcher, reporter: Reporter) -> Fleet:
+def begin(folder: RunFolder, engine: str, nodes: tuple[NodeName, ...] | None, reporter: Reporter) -> None:
     """Begin a run; raise UsageError where the engine is not here or the folder holds another run."""
     hints = open_engine(engine).nodes(nodes)
-    run = folder.begin(engine, tuple(hints), hints)
+    folder.begin(engine, tuple(hints), hints)
     reporter.step("Nodes", f"{len(hints)} by {engine}: {compress(hints)}")
-    return Fleet(folder, run, watcher)
 
 
 def _records_in(printed: str, run: str, step: str) -> Iterator[NodeRecord]:
@@ -229,5 +234,5 @@ def _records_in(printed: str, run: str, step: str) -> Iterator[NodeRecord]:
     for line in printed.splitlines():
         with suppress(ValueError):
             record = NodeRecord.read(parse_json(line))
-            if record and (record.run, record.step) == (run, step):
+            if (record.run, record.step) == (run, step):
                 yield record

@@ -17,6 +17,7 @@ import tomli
 from gpuinstall.backend import CPU
 from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.covers import ServingBuild, best_cover
+from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import compress
 from gpuinstall.machine import Driver
 from gpuinstall.plan import Refusal, choose
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.fleet.classes import NodeClass
+    from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.plan import Plan
     from gpuinstall.request import Request
 
@@ -59,7 +61,7 @@ class FleetPlan:
         """The classes that no lock can serve."""
         return tuple(position for position, plan in enumerate(self.plans) if plan.choice is None)
 
-    def nodes(self, positions: Iterable[int]) -> tuple[str, ...]:
+    def nodes(self, positions: Iterable[int]) -> tuple[NodeName, ...]:
         """The nodes of some classes."""
         return tuple(node for position in positions for node in self.classes[position].nodes)
 
@@ -67,22 +69,30 @@ class FleetPlan:
         """Write what is known before the locks are made."""
         lock_of = {position: group.build.name for group in self.groups for position in group.classes}
         return {
-            "classes": [_written(one) | {"build": lock_of.get(number)} for number, one in enumerate(self.classes)],
-            "uncovered": [self._uncovered(position) for position in self.uncovered],
+            "classes": [
+                {
+                    "label": kind.label,
+                    "nodes": compress(kind.nodes),
+                    "count": len(kind.nodes),
+                    "build": lock_of.get(position),
+                }
+                for position, kind in enumerate(self.classes)
+            ],
+            "uncovered": [self._uncovered(position).to_dict() for position in self.uncovered],
         }
 
-    def _uncovered(self, position: int) -> dict[str, Any]:
-        one, plan = self.classes[position], self.plans[position]
-        error = plan.error(one.machine) if isinstance(plan, Refusal) else None
-        said = {"code": error and error.code, "message": error and error.message, "hint": error and error.hint}
-        return _written(one) | said
+    def _uncovered(self, position: int) -> UnservedNodes:
+        kind, plan = self.classes[position], self.plans[position]
+        refused = NoBuildError("refused", "no build fits")
+        error = plan.error(kind.machine) if isinstance(plan, Refusal) else refused
+        return UnservedNodes(kind.nodes, error.code, error.message, error.hint, kind.label)
 
 
 @dataclass(frozen=True)
 class DriverUpdate:
     """A driver's branch for some nodes, what it gives, and the drivers that they have now."""
 
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeName, ...]
     now: tuple[str, ...]
     branch: int
     gives: tuple[str, ...]
@@ -121,11 +131,11 @@ class Planner:
         torches = sorted({build.torch for build in self._catalog.builds}, reverse=True)
         return {torch: age for age, torch in enumerate(torches)}
 
-    def alone(self, one: NodeClass) -> Plan | Refusal:
+    def alone(self, kind: NodeClass) -> Plan | Refusal:
         """What a class would choose alone."""
-        if id(one) not in self._plans:
-            self._plans[id(one)] = one, choose(one.machine, self._request, self._catalog)
-        return self._plans[id(one)][1]
+        if id(kind) not in self._plans:
+            self._plans[id(kind)] = kind, choose(kind.machine, self._request, self._catalog)
+        return self._plans[id(kind)][1]
 
     def plan(self, classes: Sequence[NodeClass]) -> FleetPlan:
         """Find the smallest set of locks for classes."""
@@ -153,12 +163,12 @@ class Planner:
             for build, ranks in served.values()
         ]
 
-    def _compiles(self, build: Build, one: NodeClass) -> bool:
+    def _compiles(self, build: Build, kind: NodeClass) -> bool:
         """Say whether a GPU of a class runs a build only after its driver has compiled it."""
         if build.backend == CPU:
             return False
-        rules = rules_for(one.machine, self._catalog, {build.backend.kind})
-        codes = (rules.code(build, gpu) for gpu in one.machine.gpus)
+        rules = rules_for(kind.machine, self._catalog, {build.backend.kind})
+        codes = (rules.code(build, gpu) for gpu in kind.machine.gpus)
         return any(isinstance(code, Code) and code.how == "ptx" for code in codes)
 
     def _groups(
@@ -168,9 +178,9 @@ class Planner:
         mine: dict[int, list[int]] = {}
         for position in range(len(classes)):
             order = {id(build): rank for rank, build in enumerate(plans[position].runnable)}
-            fitting = [one for one in cover if position in one.serves]
+            fitting = [serving for serving in cover if position in serving.serves]
             if fitting:
-                best = min(fitting, key=lambda one: order[id(one.build)])
+                best = min(fitting, key=lambda serving: order[id(serving.build)])
                 mine.setdefault(cover.index(best), []).append(position)
         for number, positions in sorted(mine.items()):
             yield PlannedGroup(cover[number].build, python, tuple(positions))
@@ -179,15 +189,15 @@ class Planner:
         self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
     ) -> str:
         """The Python for every node: one that all have where there is one, else one that can be fetched."""
-        common = set.intersection(*(set(one.build.pythons) for one in cover))
+        common = set.intersection(*(set(serving.build.pythons) for serving in cover))
         chosen = [plan.choice.python for plan in plans if plan.choice]
-        newest_first = sorted(common, key=lambda each: int(each.rstrip("t").partition(".")[2]), reverse=True)
+        newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
         order = dict.fromkeys((*self._request.preferred_pythons, *chosen, self._catalog.settled_python, *newest_first))
-        usable = [each for each in order if each in common and not each.endswith("t")]
-        machines = [classes[number].machine for one in cover for number in sorted(one.serves)]
-        at_hand = [each for each in usable if all(_has(machine.pythons, each) for machine in machines)]
+        usable = [version for version in order if version in common and not version.endswith("t")]
+        machines = [classes[number].machine for serving in cover for number in sorted(serving.serves)]
+        at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
         for python in (*at_hand, *usable):
-            if all(self._runs(one, python, classes) for one in cover):
+            if all(self._runs(serving, python, classes) for serving in cover):
                 return python
         raise NoBuildError(
             "no-common-python", "the nodes have no Python in common that the builds are for", hint="--python 3.12"
@@ -196,25 +206,25 @@ class Planner:
     def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:
         """Say whether every class of a build has it with one Python."""
         alone = replace(self._catalog, builds=(candidate.build,))
-        asked = replace(self._request, python=python, requirements=_family_of(self._request, self._catalog))
-        return all(choose(classes[number].machine, asked, alone).choice for number in candidate.serves)
+        wanted = replace(self._request, python=python, requirements=_family_of(self._request, self._catalog))
+        return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.serves)
 
 
 def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple[DriverUpdate, ...]:
     """Find the updates that help, each for one class or for all that are behind, the cheapest first."""
     planner, branch = Planner(request, catalog), catalog.drivers.recommended_branch
-    behind = [number for number, one in enumerate(plan.classes) if _is_behind(one, branch)]
-    alone = [found for number in behind if (found := _update(plan, (number,), branch, planner))]
+    behind = [number for number, kind in enumerate(plan.classes) if _is_behind(kind, branch)]
+    alone = [update for number in behind if (update := _update(plan, (number,), branch, planner))]
     together = _update(plan, tuple(behind), branch, planner) if len(behind) > 1 else None
-    known = {gain for each in alone for gain in each.gives}
-    more = [together] if together and not known.issuperset(together.gives) else []
-    return (*sorted(alone, key=lambda each: len(each.nodes)), *more)
+    gains = {gain for update in alone for gain in update.gives}
+    more = [together] if together and not gains.issuperset(together.gives) else []
+    return (*sorted(alone, key=lambda update: len(update.nodes)), *more)
 
 
 def _family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
     """What is asked of torch's own family."""
-    asked = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
-    return tuple(asked) or ("torch",)
+    wanted = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
+    return tuple(wanted) or ("torch",)
 
 
 def _nccl_of(build: Build) -> str | None:
@@ -230,15 +240,11 @@ def _collectives() -> Mapping[tuple[str, str], str]:
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:
-    return pythons is None or any(each.startswith(f"{python}.") for each in pythons)
-
-
-def _written(one: NodeClass) -> dict[str, Any]:
-    return {"label": one.label, "nodes": compress(one.nodes), "count": len(one.nodes)}
+    return pythons is None or any(version.startswith(f"{python}.") for version in pythons)
 
 
 def _update(plan: FleetPlan, positions: tuple[int, ...], branch: int, planner: Planner) -> DriverUpdate | None:
-    classes = [_updated(one, branch) if number in positions else one for number, one in enumerate(plan.classes)]
+    classes = [_updated(kind, branch) if number in positions else kind for number, kind in enumerate(plan.classes)]
     gives = tuple(_gains(plan, planner.plan(classes), positions))
     now = (plan.classes[number].machine.driver for number in positions)
     drivers = tuple(dict.fromkeys(str(driver.version) if driver else "none" for driver in now))
@@ -257,12 +263,12 @@ def _gains(now: FleetPlan, then: FleetPlan, positions: tuple[int, ...]) -> Itera
         yield f"torch {newer} instead of {oldest}"
 
 
-def _is_behind(one: NodeClass, branch: int) -> bool:
+def _is_behind(kind: NodeClass, branch: int) -> bool:
     """Say whether a class has a driver that is older than the one to have; what is broken is repaired first."""
-    driver = one.machine.driver
-    return bool(driver and driver.version and driver.version.branch < branch and not one.machine.refusing)
+    driver = kind.machine.driver
+    return bool(driver and driver.version and driver.version.branch < branch and not kind.machine.refusing)
 
 
-def _updated(one: NodeClass, branch: int) -> NodeClass:
+def _updated(kind: NodeClass, branch: int) -> NodeClass:
     driver = Driver(DriverVersion.parse(str(branch)), None, "update")
-    return replace(one, machine=replace(one.machine, driver=driver))
+    return replace(kind, machine=replace(kind.machine, driver=driver))

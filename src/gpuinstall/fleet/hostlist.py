@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NewType, TypeGuard
 
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+NodeName = NewType("NodeName", str)
+"""A name that is plain in a path, in a list of nodes and in a shell."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,252}", re.ASCII)
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
 _PART = re.compile(r"([^,\[\]]*)(?:\[([^\[\]]*)\])?([^,\[\]]*)(?:,|$)")
+_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 MOST_NODES = 1_000_000
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """Read a list of names, each once, in order; raise UsageError where it is malformed."""
-    found = dict.fromkeys(_expanded(text.strip()))
-    for name in found:
-        if not _NAME.fullmatch(name):
-            raise UsageError("hostlist-malformed", f"{name!r} is no name of a node", hint="--nodes n[1-4],m7")
-    return tuple(found)
+def is_node_name(text: object) -> TypeGuard[NodeName]:
+    """Say whether a text is the name of a node."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def node_name(text: object) -> NodeName:
+    """Read the name of a node; raise ValueError."""
+    if is_node_name(text):
+        return text
+    raise ValueError(f"{text!r} is not the name of a node")
+
+
+def node_list(text: str) -> tuple[NodeName, ...]:
+    """Read a list of names, each once, in order; raise ValueError where it is malformed."""
+    return tuple(map(node_name, dict.fromkeys(_expanded(text.strip()))))
+
+
+def expand(text: str) -> tuple[NodeName, ...]:
+    """The same; raise UsageError."""
+    try:
+        return node_list(text)
+    except ValueError as error:
+        raise UsageError("hostlist-malformed", str(error), hint="--nodes n[1-4],m7") from None
 
 
 def compress(names: Iterable[str]) -> str:
@@ -34,18 +53,21 @@ def compress(names: Iterable[str]) -> str:
         if match is None:
             plain.append(name)
             continue
-        padded = len(match[2]) if match[2].startswith("0") else 0
+        padded = len(match[2]) if match[2].startswith("0") and match[2] != "0" else 0
         groups.setdefault((match[1], match[3], padded), []).append(int(match[2]))
     written = [_written(*key, sorted(set(numbers))) for key, numbers in sorted(groups.items())]
     return ",".join([*sorted(plain), *written])
 
 
-def chosen(asked: Sequence[str] | None, said: Mapping[str, str]) -> dict[str, str]:
-    """Take the nodes that are asked for of those that an engine has; raise UsageError for one that it has not."""
-    if missing := [node for node in asked or () if node not in said]:
-        hint = f"it has {compress(said) or 'none'}"
+def chosen(wanted: Sequence[str] | None, nodes: Mapping[str, str]) -> dict[NodeName, str]:
+    """Take the nodes that are wanted of those that an engine has; raise UsageError for one that it has not."""
+    if missing := [node for node in wanted or () if node not in nodes]:
+        hint = f"it has {compress(nodes) or 'none'}"
         raise UsageError("no-such-node", f"the engine has no node {compress(missing)}", hint=hint)
-    return {node: said[node] for node in (said if asked is None else asked)}
+    try:
+        return {node_name(node): nodes[node] for node in (nodes if wanted is None else wanted)}
+    except ValueError as error:
+        raise UsageError("hostlist-malformed", f"the engine has a node, and {error}") from None
 
 
 def _expanded(text: str) -> Iterator[str]:
@@ -53,23 +75,23 @@ def _expanded(text: str) -> Iterator[str]:
     while place < len(text):
         part = _PART.match(text, place)
         if part is None or part.end() == place:
-            raise UsageError("hostlist-malformed", f"{text!r} is no list of nodes", hint="--nodes n[1-4],m7")
+            raise ValueError(f"{text!r} is no list of nodes")
         place = part.end()
         for number in _numbers(part[2]) if part[2] is not None else ("",):
             count += 1
             if count > MOST_NODES:
-                raise UsageError("hostlist-malformed", f"a list of nodes may name {MOST_NODES} at most")
+                raise ValueError(f"a list of nodes may name {MOST_NODES} at most")
             yield f"{part[1].strip()}{number}{part[3].strip()}"
 
 
 def _numbers(text: str) -> Iterator[str]:
     """Write ``001-003,7`` out."""
     for span in text.split(","):
-        first, _, last = span.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise UsageError("hostlist-malformed", f"[{text}] is no range of numbers", hint="--nodes n[1-4,7]")
-        for number in range(int(first), int(last or first) + 1):
-            yield f"{number:0{len(first)}d}" if first.startswith("0") else str(number)
+        match = _SPAN.fullmatch(span)
+        if match is None:
+            raise ValueError(f"[{text}] is no range of numbers")
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
+            yield f"{number:0{len(match[1])}d}" if match[1].startswith("0") else str(number)
 
 
 def _written(prefix: str, suffix: str, width: int, numbers: list[int]) -> str:

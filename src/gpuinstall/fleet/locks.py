@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.files import remove_path, write_atomically
-from gpuinstall.fleet.run_folder import LockGroup
+from gpuinstall.fleet.documents import LockGroup, Sha256
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
 from gpuinstall.lock.fit import Misfit, fit
@@ -44,14 +44,14 @@ def make_locks(
     if len(locks) < len(kept):
         locks = _resolved(plan, request, catalog, folder, session)
     for group, lock in zip(plan.groups, locks, strict=True):
-        write_atomically(folder.locks / _name(group) / lock.name, lock.text)
-    return [_group(*each, plan) for each in zip(plan.groups, locks, strict=True)]
+        write_atomically(folder.place("locks", _name(group), lock.name), lock.text)
+    return [_group(group, lock, plan) for group, lock in zip(plan.groups, locks, strict=True)]
 
 
 def fetch(groups: Sequence[LockGroup], folder: RunFolder, session: Session) -> int:
     """Bring every file of the locks into the run's folder, each once; return how many there are."""
-    locks = [read_lock(folder.locks / group.name / group.lock) for group in groups]
-    return len(download(locks, folder.wheels, session)) if locks else 0
+    locks = [read_lock(folder.place("locks", group.name, group.lock)) for group in groups]
+    return len(download(locks, folder.place("wheels"), session)) if locks else 0
 
 
 def different_collectives(groups: Sequence[LockGroup]) -> str | None:
@@ -59,8 +59,8 @@ def different_collectives(groups: Sequence[LockGroup]) -> str | None:
     versions = {group.nccl for group in groups if group.nccl}
     if len(versions) < 2:
         return None
-    said = ", ".join(f"{group.name} has NCCL {group.nccl}" for group in groups if group.nccl)
-    return f"no job can run across these locks: {said}"
+    libraries = ", ".join(f"{group.name} has NCCL {group.nccl}" for group in groups if group.nccl)
+    return f"no job can run across these locks: {libraries}"
 
 
 def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session) -> list[Lock]:
@@ -68,8 +68,8 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
     requests = [_lock_request(group, plan, request, catalog) for group in plan.groups]
     apart = len({group.build.torch for group in plan.groups}) > 1
     resolutions = resolve_locks(requests, session, newest=apart)
-    remove_path(folder.locks)
-    locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.locks)
+    remove_path(folder.place("locks"))
+    locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.place("locks"))
     for group, lock in zip(plan.groups, locks, strict=True):
         _check(group, lock, plan, request, catalog)
     return locks
@@ -82,12 +82,12 @@ def _lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalo
         requirements = (*request.requirements, f"torch<={build.torch}")
     else:
         requirements = pin_torch(request.requirements, str(build.torch))
-    asked = replace(request, backend=build.backend.tag, python=group.python, requirements=requirements)
-    runs = [{id(each) for each in plan.plans[position].runnable} for position in group.classes]
+    wanted = replace(request, backend=build.backend.tag, python=group.python, requirements=requirements)
+    runs = [{id(other) for other in plan.plans[position].runnable} for position in group.classes]
     everywhere = set.intersection(*runs)
     runnable = catalog.without(lambda build: id(build) not in everywhere, "failed")
     machine = _machine(group, [plan.classes[position].machine for position in group.classes])
-    return LockRequest(machine, asked, runnable, builds_here=False)
+    return LockRequest(machine, wanted, runnable, builds_here=False)
 
 
 def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:
@@ -106,7 +106,7 @@ def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:
 
 def _kept(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder) -> Lock | None:
     """The lock that lies in the run's folder already, where it still serves."""
-    place = folder.locks / _name(group)
+    place = folder.place("locks", _name(group))
     with suppress(LockError, NoBuildError):
         for path in sorted(place.glob("pylock.*.toml")):
             lock = read_lock(path)
@@ -116,29 +116,19 @@ def _kept(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catal
 
 
 def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, catalog: Catalog) -> None:
-    asked = replace(request, backend=None, python=group.python)
-    for position in group.classes:
-        one = plan.classes[position]
-        judged = fit(lock, one.machine, asked, catalog)
-        if isinstance(judged, Misfit):
-            raise NoBuildError(
-                "lock-does-not-fit",
-                f"{lock.name} does not run on {one.label}: {judged.reason.message}",
-                hint="ask for something else, or leave these nodes out",
-            )
+    open_request = replace(request, backend=None, python=group.python)
+    for kind in (plan.classes[position] for position in group.classes):
+        verdict = fit(lock, kind.machine, open_request, catalog)
+        if isinstance(verdict, Misfit):
+            message = f"{lock.name} does not run on {kind.label}: {verdict.reason.message}"
+            raise NoBuildError("lock-does-not-fit", message, hint="ask for something else, or leave these nodes out")
 
 
 def _group(group: PlannedGroup, lock: Lock, plan: FleetPlan) -> LockGroup:
-    return LockGroup(
-        _name(group),
-        lock.name,
-        lock.versions.get("torch", str(group.build.torch)),
-        group.build.backend.tag,
-        group.python,
-        plan.nodes(group.classes),
-        lock.sha256,
-        next((version for name, version in lock.versions.items() if "-nccl-" in name), None),
-    )
+    torch = lock.versions.get("torch", str(group.build.torch))
+    nccl = next((version for name, version in lock.versions.items() if "-nccl-" in name), None)
+    own = _name(group), lock.name, torch, group.build.backend.tag, group.python
+    return LockGroup(*own, plan.nodes(group.classes), Sha256(lock.sha256), nccl)
 
 
 def _name(group: PlannedGroup) -> str:

@@ -1,30 +1,47 @@
-"""The unit of a fleet's work: one step on this node, told in one record, whatever started it."""
+"""The unit of a fleet's work: one step on this node, told in one record, whatever started it.
+
+A survey says what the node has beside its GPUs: room for environments, its network, programs that unpack an image.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.environments.environment import fingerprint, read_marker, read_origin
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.environment import fingerprint, read_origin
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import GpuInstallError, LockError, UsageError, VerificationError
+from gpuinstall.files import own_cache_folder
 from gpuinstall.fleet import proof
-from gpuinstall.fleet.environment import install_group
-from gpuinstall.fleet.run_folder import NodeRecord
-from gpuinstall.fleet.surroundings import image_tools, link_speed, read_scratch
+from gpuinstall.fleet.documents import NodeRecord
+from gpuinstall.fleet.environment import install_group, own_environment
 from gpuinstall.probe import read_machine
+from gpuinstall.shell import quoted
 from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
+    from gpuinstall.fleet.documents import LockGroup
     from gpuinstall.fleet.environment import Placing
-    from gpuinstall.fleet.run_folder import LockGroup, RunFolder
+    from gpuinstall.fleet.hostlist import NodeName
+    from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.reporter import Reporter
     from gpuinstall.verify import Verdict
+
+
+_NETWORK, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
+_PLACES = ("/local_scratch", "/localscratch", "/scratch/local", "/local", "/scratch", "/var/tmp")  # noqa: S108
+_SHARED = frozenset(
+    {"nfs", "nfs4", "lustre", "beegfs", "gpfs", "cephfs", "ceph", "glusterfs", "fuse.glusterfs", "9p", "cifs"}
+    | {"panfs", "orangefs", "fuse.juicefs", "fuse.sshfs", "wekafs", "afs", "smb3", "virtiofs"}
+)
+"""File systems that other nodes see too."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +50,7 @@ class NodeOrder:
 
     folder: RunFolder
     step: str
-    node: str
+    node: NodeName
     run: str | None = None
     attempt: int = 1
 
@@ -68,27 +85,28 @@ class NodeOrder:
         if self.run is None:
             self.folder.path.mkdir(parents=True, exist_ok=True)
             return self.folder.read().id
-        found = self.folder.read().id if self.folder.path.is_dir() else ""
-        if found != self.run:
+        identity = self.folder.read().id if self.folder.path.is_dir() else ""
+        if identity != self.run:
             raise UsageError(
                 "run-folder-not-shared",
                 f"{self.node} does not see the run's folder {self.folder.path}",
                 hint="--run-dir has to be on a file system that all nodes share",
             )
-        return found
+        return identity
 
 
 def survey(reporter: Reporter) -> dict[str, Any]:
     """What this node is, and what an installation needs to know of it beside its GPUs."""
+    scratch = read_scratch(os.environ)
     return {
         "machine": read_machine(reporter).to_dict(),
-        "scratch": read_scratch(os.environ).to_dict(),
+        "scratch": asdict(scratch) | {"path": str(scratch.path)},
         "gigabits": link_speed(),
-        "tools": image_tools(),
+        "tools": [name for name in ("mksquashfs", "unsquashfs") if shutil.which(name)],
     }
 
 
-def install(folder: RunFolder, node: str, placing: Placing, reporter: Reporter) -> dict[str, Any]:
+def install(folder: RunFolder, node: NodeName, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Install the lock that the plan has for this node; raise what installing raises."""
     group = group_of(folder, node)
     done = install_group(group, folder, placing, reporter)
@@ -96,13 +114,12 @@ def install(folder: RunFolder, node: str, placing: Placing, reporter: Reporter) 
     return {"lock": group.name, "sha256": group.sha256, **done}
 
 
-def verify(folder: RunFolder, node: str, reporter: Reporter, *, deep: bool = False) -> dict[str, Any]:
+def verify(
+    folder: RunFolder, node: NodeName, root: Path | None, reporter: Reporter, *, deep: bool = False
+) -> dict[str, Any]:
     """Run the kernels on every GPU of this node; raise VerificationError where one fails."""
-    group, venv = group_of(folder, node), environment_of(folder, node)
-    marker = read_marker(venv)
-    if marker is None or marker.lock_sha256 != group.sha256:
-        message = f"{venv} is not the environment of {group.name}"
-        raise LockError("environment-stale", message, hint="gpuinstall fleet install")
+    group = group_of(folder, node)
+    venv = environment_of(folder, group, node, root)
     machine = read_machine(reporter)
     origin = read_origin(venv, machine)
     verdict = verify_environment(
@@ -129,21 +146,34 @@ def summary(verdict: Verdict) -> dict[str, Any]:
     return {"status": verdict.status, "devices": devices}
 
 
-def group_of(folder: RunFolder, node: str) -> LockGroup:
+def group_of(folder: RunFolder, node: NodeName) -> LockGroup:
     """The lock that the plan has for a node; raise UsageError where it has none."""
-    for group in folder.groups():
+    for group in folder.plan().groups:
         if node in group.nodes:
             return group
     raise UsageError("node-not-planned", f"the plan has no lock for {node}", hint="gpuinstall fleet report says why")
 
 
-def environment_of(folder: RunFolder, node: str) -> Path:
-    """Where a node's environment lies, as its installation said; raise UsageError where there was none."""
+def environment_of(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
+    """Where a node's environment lies, as its installation said; raise UsageError where there was none.
+
+    Others may have written the record: the place is one that this node itself would have chosen for the plan's lock.
+    """
     record = folder.record("install", node)
     if record is None or record.status != "ok":
-        hint = f"gpuinstall fleet install --run-dir {folder.path}"
+        hint = f"gpuinstall fleet install --run-dir {quoted(folder.path)}"
         raise UsageError("step-missing", f"nothing is installed on {node} yet", hint=hint)
-    return folder.path / str(record.data["environment"])
+    roots = [root] if root else [read_scratch(os.environ).path, folder.place("environments")]
+    places = [EnvironmentPaths.at(place / group.digest / ".venv").venv for place in roots]
+    named = record.data.get("environment")
+    venv = next((place for place in places if str(place) == named), None)
+    if venv is None:
+        message = f"install/{node}.json: the environment {named!r} is not {' or '.join(map(str, places))}"
+        raise UsageError("environment-elsewhere", message, hint="name where it was installed: --root DIR")
+    if own_environment(venv.parent, group) is None:
+        message = f"{venv} is not the environment of {group.name}"
+        raise LockError("environment-stale", message, hint="gpuinstall fleet install")
+    return venv
 
 
 def _kernel_failed(verdict: Verdict, data: dict[str, Any]) -> VerificationError:
@@ -151,3 +181,63 @@ def _kernel_failed(verdict: Verdict, data: dict[str, Any]) -> VerificationError:
     fault = device.faults[0]
     message = f"{device.label} ({device.name}): {fault.message}"
     return VerificationError("kernel-failed", message, hint=fault.fix, id=fault.id, data=data)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder for environments, the file system that it lies on and the bytes that are free; ``shared``: not local."""
+
+    path: Path
+    type: str
+    free: int
+    shared: bool
+
+
+def read_scratch(environ: Mapping[str, str]) -> Scratch:
+    """Find the node's own scratch: the place that is named, a usual one that is local, or else the user's cache."""
+    named = environ.get("GPUINSTALL_SCRATCH")
+    usual = [Path(place) for place in ((named,) if named else _PLACES)]
+    mounts = _mounts()
+    for place in usual:
+        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+            user = os.getuid() if hasattr(os, "getuid") else "user"
+            scratch = _measured(place / f"gpuinstall-{user}", place, mounts)
+            if named or not scratch.shared:
+                return scratch
+    cache = own_cache_folder()
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    return _measured(cache / "environments", there, mounts)
+
+
+def link_speed() -> float | None:
+    """What the links of this node carry, in Gbit/s each way: InfiniBand's where it has that, else the fastest card's.
+
+    None where the system does not say.
+    """
+    fabric = [_gigabits(rate) for rate in _INFINIBAND.glob("*/ports/*/rate")]
+    cards = [_gigabits(speed, 1000) for speed in _NETWORK.glob("*/speed") if speed.parent.name != "lo"]
+    return sum(filter(None, fabric)) or max(filter(None, cards), default=None)
+
+
+def _measured(path: Path, there: Path, mounts: Mapping[str, str]) -> Scratch:
+    point = next((str(folder) for folder in (there.resolve(), *there.resolve().parents) if str(folder) in mounts), "/")
+    kind = mounts.get(point, "unknown")
+    return Scratch(path, kind, shutil.disk_usage(there).free, kind in _SHARED)
+
+
+def _mounts() -> dict[str, str]:
+    """The type of each mounted file system by its mount point (proc(5), mountinfo: 5 and after the dash)."""
+    types: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            head, _, tail = line.partition(" - ")
+            types[head.split(" ")[4].replace("\\040", " ")] = tail.split(" ")[0]
+    return types
+
+
+def _gigabits(file: Path, unit: int = 1) -> float | None:
+    """Read ``400 Gb/sec (4X NDR)`` or a number of Mbit/s; a link that is down says nothing, or -1."""
+    with suppress(OSError, ValueError, IndexError):
+        rate = float(file.read_text(encoding="ascii").split()[0]) / unit
+        return rate if rate > 0 else None
+    return None

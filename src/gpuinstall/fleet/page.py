@@ -1,110 +1,96 @@
-"""The report as one HTML page that holds everything: nothing is loaded, and thousands of nodes stay readable. Pure.
+"""The report as one HTML page that holds everything: nothing is loaded, and thousands of nodes stay readable.
 
 Nodes that fared alike are one row; every node has a small square of its own, whose title says who it is.
 """
 
 from __future__ import annotations
 
-from html import escape
+import html
+from importlib.resources import files
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpuinstall.fleet.hostlist import compress
 from gpuinstall.fleet.report import STEPS
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.fleet.report import FleetReport, NodeRow
+    from gpuinstall.fleet.report import FleetReport, ReportRow
 
 MOST_SQUARES = 20_000
 """How many nodes have a square of their own; of a larger fleet those that are not well have."""
 
-_STYLE = """
-:root { color-scheme: light dark }
-:root { --ok: #2e7d32; --failed: #c62828; --lost: #6a1b9a; --never: #b26a00; --stale: #546e7a }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884; vertical-align: top }
-td:first-child { overflow-wrap: anywhere; max-width: 24rem; font-family: ui-monospace, monospace; font-size: .85rem }
-.why { font-size: .85rem; opacity: .85 } code { font-size: .85rem; overflow-wrap: anywhere; white-space: pre-wrap }
-.ok { color: var(--ok) } .failed { color: var(--failed) } .lost { color: var(--lost) }
-.never { color: var(--never) } .stale { color: var(--stale) } .failed, .lost, .never, .stale { font-weight: 600 }
-.map { display: flex; flex-wrap: wrap; gap: 2px }
-.map i { width: 10px; height: 10px; border-radius: 2px; background: currentColor }
-"""
-
 
 def page(report: FleetReport, title: str) -> str:
     """Write the page of a run."""
-    well = len(report.ok)
+    title, style = f"{title}: {report.summary}", (files("gpuinstall.fleet") / "data" / "report.css").read_text("utf-8")
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{escape(title)}: {well} of {len(report.rows)} nodes</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(title)}: {well} of {len(report.rows)} nodes are proven</h1>",
+            f"<title>{escape(title)}</title><style>{style}</style></head><body><h1>{escape(title)}</h1>",
+            *(f'<p class="failed">{escape(fault)}' for fault in report.faults),
             *_squares(report),
             "<h2>Nodes and steps</h2><table><thead><tr><th>nodes<th>",
             *(f"<th>{step}" for step in STEPS),
             "</thead><tbody>",
-            *(_row(row, nodes) for row, nodes in report.alike()),
+            *map(_row, report.rows),
             "</tbody></table>",
-            *_locks(report),
-            *_updates(report),
-            *_together(report),
+            *_tables(report),
             "</body></html>\n",
         ]
     )
 
 
 def _squares(report: FleetReport) -> Iterator[str]:
-    rows = report.rows if len(report.rows) <= MOST_SQUARES else report.bad[:MOST_SQUARES]
-    if len(rows) < len(report.rows):
-        yield f"<p>Squares stand for the {len(rows)} nodes that are not well."
+    rows = report.rows
+    if sum(report.counts.values()) > MOST_SQUARES:
+        rows = report.bad
+        count = min(MOST_SQUARES, sum(len(row.nodes) for row in rows))
+        yield f"<p>Squares stand for {count} of the nodes that are not well."
     yield '<div class="map">'
-    for row in rows:
-        state = row.worst
-        yield f'<i class="{_class(state.state)}" title="{escape(row.node)}: {escape(str(state))}"></i>'
+    squares = ((row.worst, node) for row in rows for node in row.nodes)
+    for state, node in islice(squares, MOST_SQUARES):
+        yield f'<i class="{_class(state.state)}" title="{node}: {escape(str(state))}"></i>'
     yield "</div>"
 
 
-def _row(row: NodeRow, nodes: tuple[str, ...]) -> str:
+def _row(row: ReportRow) -> str:
     states = [row.steps.get(step) for step in STEPS]
     cells = "".join(f'<td class="{_class(state.state)}">{escape(str(state))}' if state else "<td>" for state in states)
     worst = row.worst
     why = f"<div>{escape(worst.message)}</div>" if worst.state != "ok" and worst.message else ""
     do = f"<code>{escape(worst.hint)}</code>" if why and worst.hint else ""
     note = f'<tr><td colspan="7" class="why">{why}{do}' if why else ""
-    return f"<tr><td>{escape(compress(nodes))}<td>{len(nodes)}{cells}{note}"
+    return f"<tr><td>{compress(row.nodes)}<td>{len(row.nodes)}{cells}{note}"
 
 
-def _locks(report: FleetReport) -> Iterator[str]:
-    yield "<h2>Locks</h2><table><thead><tr><th>lock<th>nodes<th>Python<th>NCCL<th>sha256</thead><tbody>"
-    for group in report.groups:
-        told = (group.name, compress(group.nodes), group.python, group.nccl or "–", group.sha256 or "–")
-        yield "<tr>" + "".join(f"<td>{escape(text)}" for text in told)
-    yield "</tbody></table>"
-    if apart := report.plan.get("apart"):
-        yield f'<p class="failed">{escape(str(apart))}'
+def _tables(report: FleetReport) -> Iterator[str]:
+    locks = (
+        (group.name, compress(group.nodes), group.python, group.nccl or "–", group.sha256)
+        for group in report.plan.groups
+    )
+    yield from _table("Locks", ("lock", "nodes", "Python", "NCCL", "sha256"), locks)
+    if report.plan.apart:
+        yield f'<p class="failed">{escape(report.plan.apart)}'
+    updates = ((row["nodes"], row["message"]) for row in report.plan.updates)
+    yield from _table("What newer drivers would give", ("nodes", "update"), updates)
+    jobs = ((compress(job.good), job.backend, job.gb_s or "–", job.link_gb_s or "–") for job in report.together)
+    yield from _table("All-reduce over nodes", ("nodes", "by", "GB/s", "link GB/s"), jobs)
 
 
-def _updates(report: FleetReport) -> Iterator[str]:
-    updates = report.plan.get("updates", ())
-    if updates:
-        yield "<h2>What newer drivers would give</h2><table><thead><tr><th>nodes<th>update</thead><tbody>"
-        yield from (f"<tr><td>{escape(each['nodes'])}<td>{escape(each['message'])}" for each in updates)
-        yield "</tbody></table>"
+def _table(title: str, heads: Sequence[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    body = ["<tr>" + "".join(f"<td>{escape(str(cell))}" for cell in row) for row in rows]
+    if body:
+        yield f"<h2>{title}</h2><table><thead><tr><th>{'<th>'.join(heads)}</thead><tbody>"
+        yield from (*body, "</tbody></table>")
 
 
-def _together(report: FleetReport) -> Iterator[str]:
-    groups = report.together.get("groups", ())
-    if groups:
-        yield "<h2>All-reduce over nodes</h2><table><thead><tr><th>nodes<th>by<th>GB/s<th>link GB/s</thead><tbody>"
-        for one in groups:
-            told = (one["good"], one["backend"], one["gb_s"] or "–", one["link_gb_s"] or "–")
-            yield "<tr>" + "".join(f"<td>{escape(str(text))}" for text in told)
-        yield "</tbody></table>"
+def escape(text: str) -> str:
+    """Write a text from outside for HTML."""
+    return html.escape(visible(text))
 
 
 def _class(state: str) -> str:

@@ -6,13 +6,18 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.fields import Fields
 from gpuinstall.files import read_json, write_atomically
+from gpuinstall.fleet.documents import word
+from gpuinstall.verify.verdict import VerdictStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpuinstall.fleet.hostlist import NodeName
 
 SCHEMA = "gpuinstall.proof/1"
 FRESH_S = 30 * 86400.0
@@ -28,17 +33,17 @@ class LastProof:
     at: float
 
 
-def keep(place: Path, node: str, machine: str, status: str) -> None:
+def keep(place: Path, node: NodeName, machine: str, status: str) -> None:
     """Write a proof beside an environment; where that cannot be, the record of the step still says it."""
     with suppress(InstallationError):
         document = {"schema": SCHEMA, **asdict(LastProof(machine, status, time.time()))}
         write_atomically(_file(place, node), json.dumps(document) + "\n")
 
 
-def newest(root: Path, node: str) -> LastProof | None:
+def newest(root: Path, node: NodeName) -> LastProof | None:
     """The last proof of any environment below ``root`` on a node; None where there is none."""
-    found = [proof for place in root.glob("*") if (proof := _read(_file(place, node)))]
-    return max(found, key=lambda proof: proof.at, default=None)
+    proofs = [proof for place in root.glob("*") if (proof := _read(_file(place, node)))]
+    return max(proofs, key=lambda proof: proof.at, default=None)
 
 
 def prolog_answer(proof: LastProof | None, machine: str, now: float) -> tuple[bool, str]:
@@ -55,11 +60,13 @@ def prolog_answer(proof: LastProof | None, machine: str, now: float) -> tuple[bo
 
 
 def _read(path: Path) -> LastProof | None:
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        document = read_json(path)
-        return LastProof(**document) if document.pop("schema") == SCHEMA else None
+    with suppress(OSError, ValueError):
+        fields = Fields(read_json(path))
+        fields.required("schema", (SCHEMA,))
+        status = fields.required("status", get_args(VerdictStatus))
+        return LastProof(fields.needed("machine", word), status, fields.quantity("at") or 0.0)
     return None
 
 
-def _file(place: Path, node: str) -> Path:
+def _file(place: Path, node: NodeName) -> Path:
     return place / "proofs" / f"{node}.json"

@@ -6,24 +6,27 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuinstall.fleet.documents import MALFORMED
 from gpuinstall.fleet.hostlist import compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuinstall.fleet.run_folder import NodeRecord
+    from gpuinstall.fleet.documents import NodeRecord
+    from gpuinstall.fleet.hostlist import NodeName
 
-Standing = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
+NodeStatus = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
 RETRIED = frozenset({"network", "unreachable", "transfer", "too-slow", "standstill", "busy"})
 """What may be another time: a server that was slow, another run in the way."""
+_PROVEN = ("passed", "unproven")
+"""The verdicts with which a step ends well."""
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """What became of one step on one node; the rest says of a failure what, why and how to repair it."""
+    """What became of one step on a node; the rest says of a failure what, why and how to repair it."""
 
-    node: str
-    state: Standing
+    state: NodeStatus
     code: str | None = None
     message: str | None = None
     hint: str | None = None
@@ -42,25 +45,33 @@ class NodeState:
         return {"state": self.state, "code": self.code, "message": self.message, "hint": self.hint}
 
 
+OK, WAITING, RUNNING = NodeState("ok"), NodeState("waiting"), NodeState("running")
+NEVER = NodeState("never started", message="it has not begun: it is down, or the engine did not reach it")
+LOST = NodeState("lost", message="it began and never said how it ended", exit_code=4)
+
+
 def reconcile(
-    expected: Iterable[str],
-    records: Mapping[str, NodeRecord],
+    expected: Iterable[NodeName],
+    records: Iterable[NodeRecord],
     run: str,
-    digests: Mapping[str, str | None] | None = None,
+    digests: Mapping[NodeName, str] | None = None,
     *,
     ended: bool = True,
-) -> dict[str, NodeState]:
+) -> dict[NodeName, NodeState]:
     """Say of every expected node what became of it; ``digests`` are the locks that the nodes should have by now.
 
     While a step has not ``ended``, a node that has begun is running, not lost, and any other is waiting.
     """
-    return {node: _state(node, records.get(node), run, (digests or {}).get(node), ended=ended) for node in expected}
+    states = dict.fromkeys(expected, NEVER if ended else WAITING)
+    for record in records:
+        state = _state(record, run, digests)
+        states[record.node] = RUNNING if state is LOST and not ended else state
+    return states
 
 
 def counts(states: Iterable[NodeState]) -> str:
     """Write ``6 ok, 1 failed, 1 lost``."""
-    found = Counter(state.state for state in states)
-    return ", ".join(f"{count} {name}" for name, count in found.most_common())
+    return ", ".join(f"{count} {name}" for name, count in Counter(state.state for state in states).most_common())
 
 
 def mixed_tools(records: Iterable[NodeRecord]) -> str | None:
@@ -70,21 +81,22 @@ def mixed_tools(records: Iterable[NodeRecord]) -> str | None:
         nodes.setdefault(record.tool, []).append(record.node)
     if len(nodes) < 2:
         return None
-    said = ", ".join(f"{tool} on {compress(names)}" for tool, names in sorted(nodes.items()))
-    return f"the nodes have different releases of gpuinstall: {said}"
+    releases = ", ".join(f"{tool} on {compress(names)}" for tool, names in sorted(nodes.items()))
+    return f"the nodes have different releases of gpuinstall: {releases}"
 
 
-def _state(node: str, record: NodeRecord | None, run: str, digest: str | None, *, ended: bool) -> NodeState:
-    if record is None:
-        never = NodeState(node, "never started", message="it has not begun: it is down, or the engine did not reach it")
-        return never if ended else NodeState(node, "waiting")
-    if record.run != run:
-        return NodeState(node, "stale", message="its record is another run's")
-    if record.status == "started":
-        lost = NodeState(node, "lost", message="it began and never said how it ended", exit_code=4)
-        return lost if ended else NodeState(node, "running")
+def _state(record: NodeRecord, run: str, digests: Mapping[NodeName, str] | None) -> NodeState:
+    if record.run != run and record.code != MALFORMED:
+        return NodeState("stale", message="its record is another run's")
     if record.status == "failed":
-        return NodeState(node, "failed", record.code, record.message, record.hint, record.exit_code)
-    if digest is not None and record.data.get("sha256") != digest:
-        return NodeState(node, "stale", message="what it has is of another lock than the plan's")
-    return NodeState(node, "ok")
+        return NodeState("failed", record.code, record.message, record.hint, record.exit_code)
+    if record.status == "started" or digests is None:
+        return LOST if record.status == "started" else OK
+    if record.data.get("sha256") != digests.get(record.node):
+        return NodeState("stale", message="what it has is of another lock than the plan's")
+    verdict = record.data.get("verdict")
+    status = verdict.get("status") if isinstance(verdict, dict) else verdict
+    if status in _PROVEN:
+        return OK
+    message = f"{record.step}/{record.node}.json: its verdict is {status!r}, not one of {', '.join(_PROVEN)}"
+    return NodeState("failed", MALFORMED, message, exit_code=2)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.fleet.hostlist import compress
+from gpuinstall.fields import Fields
+from gpuinstall.fleet.documents import word
+from gpuinstall.fleet.hostlist import NodeName, compress, node_list, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    Nodes = tuple[str, ...]
+    Nodes = tuple[NodeName, ...]
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class GroupResult:
     ``gb_s`` is the bus bandwidth in GB/s.
     """
 
-    wrong: Mapping[str, str]
-    suspects: Mapping[str, str]
+    wrong: Mapping[NodeName, str]
+    suspects: Mapping[NodeName, str]
     gb_s: float | None = None
 
 
@@ -32,9 +34,43 @@ class Culprit:
     nodes: Nodes
     why: str
 
+    def __str__(self) -> str:
+        return f"{compress(self.nodes)}: {self.why}"
+
+
+@dataclass(frozen=True)
+class JobGroup:
+    """Nodes that may share a job, and what came of their all-reduce.
+
+    ``gb_s`` is its bandwidth and ``link_gb_s`` what the slowest link carries, both in GB/s.
+    """
+
+    nodes: Nodes
+    backend: str
+    good: Nodes
+    gb_s: float | None
+    link_gb_s: float | None
+    culprits: tuple[Culprit, ...]
+
+    @classmethod
+    def read(cls, fields: Fields) -> JobGroup:
+        """Read an entry of the document; raise MalformedError."""
+        every, good = fields.needed("nodes", node_list), fields.parsed("good", node_list) or ()
+        culprits = tuple(
+            Culprit(culprit.each_parsed("nodes", node_name), culprit.text("why") or "")
+            for culprit in fields.each("culprits")
+        )
+        bandwidths = fields.quantity("gb_s"), fields.quantity("link_gb_s")
+        return cls(every, fields.needed("backend", word), good, *bandwidths, culprits)
+
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the document."""
-        return {"nodes": list(self.nodes), "why": self.why}
+        """Write an entry of the document."""
+        return asdict(self) | {"nodes": compress(self.nodes), "good": compress(self.good)}
+
+
+def read_together(document: object) -> tuple[JobGroup, ...]:
+    """Read what became of the nodes together; raise ValueError."""
+    return tuple(map(JobGroup.read, Fields(document).each("groups")))
 
 
 @dataclass(frozen=True)
@@ -64,18 +100,18 @@ def search(nodes: Nodes, run: Callable[[Nodes], GroupResult]) -> Findings:
 
 def _halved(nodes: Nodes, result: GroupResult, run: Callable[[Nodes], GroupResult]) -> Findings:
     first, second = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
-    found = [search(half, run) for half in (first, second)]
-    good = tuple(node for half in found for node in half.good)
+    halves = [search(half, run) for half in (first, second)]
+    good = tuple(node for half in halves for node in half.good)
     culprits: list[Culprit] = []
-    for culprit in (culprit for half in found for culprit in half.culprits):
+    for culprit in (culprit for half in halves for culprit in half.culprits):
         named, cleared = _narrowed(culprit, good, run)
         culprits += named
         good += cleared
     if culprits:
         rest = search(good, run)
         return replace(rest, culprits=(*culprits, *rest.culprits))
-    one = _part(first, second, run)
-    pair = one, _part(second, (one,), run)
+    end = _part(first, second, run)
+    pair = end, _part(second, (end,), run)
     why = f"their link: {next(iter(result.wrong.values()))}"
     rest = search(tuple(node for node in nodes if node != pair[1]), run)
     return replace(rest, culprits=(Culprit(pair, why), *rest.culprits))
@@ -94,7 +130,7 @@ def _narrowed(culprit: Culprit, good: Nodes, run: Callable[[Nodes], GroupResult]
     return [Culprit((node,), culprit.why) for node in bad], tuple(node for node in culprit.nodes if node not in bad)
 
 
-def _part(wide: Nodes, other: Nodes, run: Callable[[Nodes], GroupResult]) -> str:
+def _part(wide: Nodes, other: Nodes, run: Callable[[Nodes], GroupResult]) -> NodeName:
     """Two groups are good and not together: find the node of the first that does not go with the second."""
     while len(wide) > 1:
         half, rest = wide[: len(wide) // 2], wide[len(wide) // 2 :]
@@ -102,20 +138,20 @@ def _part(wide: Nodes, other: Nodes, run: Callable[[Nodes], GroupResult]) -> str
     return wide[0]
 
 
-def result_of(nodes: Sequence[str], ranks: Mapping[str, Sequence[Mapping[str, Any]] | str]) -> GroupResult:
+def result_of(nodes: Sequence[NodeName], ranks: Mapping[NodeName, Sequence[Mapping[str, Any]] | str]) -> GroupResult:
     """Read what the ranks of each node said; a node without a word, or with a reason instead, is a suspect.
 
     A rank that waited in vain is a victim: at fault is who died, stood still, or failed before it met the others.
     """
-    wrong: dict[str, str] = {}
-    suspects: dict[str, str] = {}
+    wrong: dict[NodeName, str] = {}
+    suspects: dict[NodeName, str] = {}
     speeds: list[float] = []
     for node in nodes:
-        said = ranks.get(node, "it never answered")
-        if isinstance(said, str):
-            wrong[node] = suspects[node] = said
+        answer = ranks.get(node, "it never answered")
+        if isinstance(answer, str):
+            wrong[node] = suspects[node] = answer
             continue
-        for rank in said:
+        for rank in answer:
             if rank["status"] == "ok":
                 speeds.append(rank["gb_s"])
                 continue
@@ -125,8 +161,3 @@ def result_of(nodes: Sequence[str], ranks: Mapping[str, Sequence[Mapping[str, An
     if wrong and len(suspects) == len(nodes):
         suspects = {}
     return GroupResult(wrong, suspects, min(speeds, default=None) if not wrong else None)
-
-
-def described(culprits: Sequence[Culprit]) -> str:
-    """Name who spoiled it, for people."""
-    return "; ".join(f"{compress(culprit.nodes)}: {culprit.why}" for culprit in culprits)

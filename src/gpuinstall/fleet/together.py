@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +14,17 @@ from gpuinstall.backend import CPU
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError, VerificationError
 from gpuinstall.facts.children import time_limit
-from gpuinstall.fleet.hostlist import compress, expand
-from gpuinstall.fleet.node import environment_of
-from gpuinstall.fleet.search import Culprit, Findings, described, result_of, search
+from gpuinstall.fields import Fields, MalformedError
+from gpuinstall.fleet.hostlist import node_name
+from gpuinstall.fleet.node import environment_of, group_of
+from gpuinstall.fleet.search import JobGroup, result_of, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuinstall.fleet.run_folder import LockGroup, NodeRecord, RunFolder
+    from gpuinstall.fleet.documents import LockGroup, NodeRecord
+    from gpuinstall.fleet.hostlist import NodeName
+    from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.fleet.search import GroupResult, Nodes
 
 SECONDS = 6.0
@@ -35,7 +40,7 @@ class Round:
     """One try of one group: how many devices each node brings, and which library carries the bytes."""
 
     number: int
-    devices: Mapping[str, int]
+    devices: Mapping[NodeName, int]
     backend: str
 
     @property
@@ -43,102 +48,108 @@ class Round:
         """The step that its records are of."""
         return f"together-{self.number}"
 
+    @classmethod
+    def read(cls, number: int, document: object) -> Round:
+        """Read what the driver wrote for the nodes; raise ValueError."""
+        fields = Fields(document)
+        counts = fields.fields("devices") or Fields({})
+        devices = {node_name(node): counts.number(node) or 1 for node in counts.body}
+        return cls(number, devices, fields.required("backend", tuple(_BYTES)))
+
     def to_dict(self) -> dict[str, Any]:
         """Write it for the nodes."""
         return {"devices": dict(self.devices), "backend": self.backend}
 
 
-def take_part(folder: RunFolder, node: str, step: str) -> dict[str, Any]:
+def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None) -> dict[str, Any]:
     """Run this node's ranks of a round; raise VerificationError where one of them does not end well."""
-    told = folder.document(step)
-    devices: dict[str, int] = told["devices"]
-    nodes = list(devices)
+    step = f"together-{number}"
+    attempt = folder.document(step, lambda document: Round.read(number, document))
+    nodes = list(attempt.devices)
     if node not in nodes:
         raise UsageError("node-not-planned", f"{node} is not among the nodes of {step}")
     words = {
         "node": node,
-        "world": sum(devices.values()),
-        "first": sum(devices[each] for each in nodes[: nodes.index(node)]),
-        "devices": devices[node],
-        "backend": told["backend"],
-        "bytes": _BYTES[told["backend"]],
+        "world": sum(attempt.devices.values()),
+        "first": sum(attempt.devices[before] for before in nodes[: nodes.index(node)]),
+        "devices": attempt.devices[node],
+        "backend": attempt.backend,
+        "bytes": _BYTES[attempt.backend],
         "seconds": SECONDS,
         "patience": PATIENCE,
-        "address": str((folder.path / step / "address").absolute()),
+        "address": str((folder.place(step) / "address").absolute()),
     }
-    python = interpreter(environment_of(folder, node))
-    limit = PATIENCE + SECONDS + time_limit(devices[node])
+    python = interpreter(environment_of(folder, group_of(folder, node), node, root))
+    limit = PATIENCE + SECONDS + time_limit(attempt.devices[node])
     done = process.run([python, "-I", COLLECTIVE, json.dumps(words)], seconds=limit)
-    if not done.ok:
-        said = (done.err.strip() or "without a word").splitlines()[-1]
-        raise VerificationError("collective-failed", f"the ranks of {node} could not be started: {said}")
-    return {"ranks": json.loads(done.out.splitlines()[-1])}
+    try:
+        return {"ranks": json.loads(done.out.splitlines()[-1])}
+    except (ValueError, IndexError):
+        last = (done.err.strip() or "without a word").splitlines()[-1]
+        raise VerificationError("collective-failed", f"the ranks of {node} could not be started: {last}") from None
 
 
 def prove_together(
     folder: RunFolder,
     groups: Sequence[LockGroup],
-    surveys: Mapping[str, NodeRecord],
-    run: Callable[[Round], Mapping[str, NodeRecord]],
-    said: Callable[[str], None],
-) -> dict[str, Any]:
+    surveys: Mapping[NodeName, NodeRecord],
+    run: Callable[[Round], Mapping[NodeName, NodeRecord]],
+    say: Callable[[str], None],
+) -> list[JobGroup]:
     """Try each group of nodes that may share a job; ``run`` takes a round to its nodes and brings their records.
 
-    Who spoiled a round is ``said`` at once, before the others are tried again.
+    Who spoiled a round is said at once, before the others are tried again.
     """
-    counter = iter(range(1, 1_000_000))
+    counter = count(1)
 
     def attempt(nodes: Nodes) -> GroupResult:
-        told = Round(next(counter), {node: _devices(surveys[node]) for node in nodes}, backend)
-        folder.write_document(told.step, told.to_dict())
-        found = run(told)
-        answers = {node: record.data.get("ranks") or record.message or "no answer" for node, record in found.items()}
-        result = result_of(nodes, answers)
+        this = Round(next(counter), {node: _devices(surveys[node]) for node in nodes}, backend)
+        folder.write_document(this.step, this.to_dict())
+        result = result_of(nodes, {node: _ranks(record) for node, record in run(this).items()})
         if result.suspects:
-            said(described([Culprit((node,), why) for node, why in result.suspects.items()]))
+            say("; ".join(f"{node}: {why}" for node, why in result.suspects.items()))
         return result
 
     results = []
     for nodes in shared_jobs(groups):
         backend = "gloo" if any(group.backend == CPU.tag and {*group.nodes} & {*nodes} for group in groups) else "nccl"
-        results.append(_written(nodes, backend, search(nodes, attempt), surveys))
-    return {"groups": results}
+        findings = search(nodes, attempt)
+        gigabits = [speed for node in findings.good if (speed := _gigabits(surveys[node]))]
+        slowest = round(min(gigabits) / 8, 3) if gigabits and len(gigabits) == len(findings.good) else None
+        results.append(JobGroup(nodes, backend, findings.good, findings.gb_s, slowest, findings.culprits))
+    return results
 
 
-def shared_jobs(groups: Sequence[LockGroup]) -> list[tuple[str, ...]]:
+def shared_jobs(groups: Sequence[LockGroup]) -> list[Nodes]:
     """The nodes that may share a job: those with one torch and one collective library."""
-    together: dict[object, list[str]] = {}
+    together: dict[object, list[NodeName]] = {}
     for group in groups:
         together.setdefault((group.torch.partition("+")[0], group.nccl), []).extend(group.nodes)
     return [tuple(nodes) for nodes in together.values() if len(nodes) > 1]
 
 
-def culprits_in(document: Mapping[str, Any]) -> dict[str, str]:
-    """Why a node, or the link to it, spoiled a job, by its name."""
-    return {
-        node: culprit["why"]
-        for group in document.get("groups", ())
-        for culprit in group["culprits"]
-        for node in culprit["nodes"]
-    }
+def _ranks(record: NodeRecord) -> Sequence[Mapping[str, Any]] | str:
+    """What the ranks of a node came to, or why that is not known; nothing that is not what it must be is taken."""
+    ranks = []
+    try:
+        for fields in Fields(record.data).each("ranks"):
+            rank = {key: fields.text(key) for key in ("status", "stage", "message")}
+            speed = fields.quantity("gb_s")
+            if rank["status"] == "ok" and speed is None:
+                raise fields.malformed("gb_s", "is missing")
+            ranks.append({**rank, "rank": fields.number("rank"), "gb_s": speed})
+    except MalformedError as error:
+        return f"its record is malformed: {error}"
+    return ranks or record.message or "no answer"
 
 
-def good_in(document: Mapping[str, Any]) -> set[str]:
-    """The nodes that have run an all-reduce with others."""
-    return {node for group in document.get("groups", ()) for node in expand(group["good"])}
-
-
-def _written(nodes: Nodes, backend: str, found: Findings, surveys: Mapping[str, NodeRecord]) -> dict[str, Any]:
-    gigabits = [speed for node in found.good if (speed := surveys[node].data.get("gigabits"))]
-    return {
-        "nodes": compress(nodes),
-        "backend": backend,
-        "good": compress(found.good),
-        "gb_s": found.gb_s,
-        "link_gb_s": round(min(gigabits) / 8, 3) if gigabits and len(gigabits) == len(found.good) else None,
-        "culprits": [culprit.to_dict() for culprit in found.culprits],
-    }
+def _gigabits(survey: NodeRecord) -> float | None:
+    with suppress(MalformedError):
+        return Fields(survey.data).quantity("gigabits")
+    return None
 
 
 def _devices(survey: NodeRecord) -> int:
-    return max(1, len(survey.data.get("machine", {}).get("gpus", ())))
+    machine = survey.data.get("machine")
+    gpus = machine.get("gpus") if isinstance(machine, dict) else None
+    return max(1, len(gpus)) if isinstance(gpus, list) else 1

@@ -41,12 +41,12 @@ class PostponedWarnings(SilentReporter):
         self.warnings.append(text)
 
 
-Answers = tuple[list["LockRequest"], "UnreachableError | None"]
+LiveRequests = tuple[list["LockRequest"], "UnreachableError | None"]
 """Every request with its catalogue narrowed to what the sources list, and a default index that does not answer."""
 
 
 @contextmanager
-def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[Callable[[], Answers]]:
+def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[Callable[[], LiveRequests]]:
     """Ask for every page that is known to be needed at once, and give what reads the answers.
 
     Meanwhile uv looks at its interpreter. What is to be said of the sources is said once, and not where the default
@@ -63,7 +63,7 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
             pool.submit(index_names, sources, client, str(backend))
         pages = [pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)]
 
-        def read() -> Answers:
+        def read() -> LiveRequests:
             for page in pages:
                 page.result()
             postponed = PostponedWarnings(session.reporter)

@@ -63,11 +63,11 @@ class Table:
         return None
 
     def _of_class(self, number: int, python: int, packages: int) -> Answer | None:
-        answers = unpacked(self.body["classes"][number])
+        answers = unpack_numbers(self.body["classes"][number])
         position = python * len(self.body["packages"]) + packages
         if position >= len(answers):
             return None
-        parts = unpacked(self.body["answers"][answers[position]])
+        parts = unpack_numbers(self.body["answers"][answers[position]])
         return Answer(*(tuple(self.body["texts"][text] for text in self.body["parts"][part]) for part in parts))
 
 
@@ -78,6 +78,6 @@ def packed(numbers: Iterable[int]) -> str:
     )  # fmt: skip
 
 
-def unpacked(text: str) -> list[int]:
+def unpack_numbers(text: str) -> list[int]:
     """Read numbers that stand side by side."""
     return [int(text[start : start + WIDTH], 36) for start in range(0, len(text), WIDTH)]

@@ -9,20 +9,19 @@ import pytest
 from gpuinstall.cli import fleet_view
 from gpuinstall.cli.fleet_view import StepView
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.fleet.reconcile import NodeState
-from gpuinstall.fleet.report import FleetReport, NodeRow
+from gpuinstall.fleet.hostlist import NodeName, expand
+from gpuinstall.fleet.reconcile import OK, NodeState
+from gpuinstall.fleet.report import FleetReport, ReportRow
 from tests.lab.screen import screen
 
-NODES = [f"n{number}" for number in range(1, 2001)]
+NODES = expand("n[1-2000]")
 FULL = "disk-full"
 
 
-def begun(done: int) -> dict[str, NodeState]:
+def begun(done: int) -> dict[NodeName, NodeState]:
     """The first of all nodes are done, but for one whose disk is full; of the others every second one is at it."""
-    states = {
-        node: NodeState(node, "ok" if i < done else "running" if i % 2 else "waiting") for i, node in enumerate(NODES)
-    }
-    return states | {"n7": NodeState("n7", "failed", FULL)}
+    states = {node: NodeState("ok" if i < done else "running" if i % 2 else "waiting") for i, node in enumerate(NODES)}
+    return states | {NODES[6]: NodeState("failed", FULL)}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -73,7 +72,7 @@ def test_a_log_gets_a_line_now_and_then_where_something_has_changed(monkeypatch:
 
 def test_who_spoiled_a_round_is_said_at_once() -> None:
     out = StringIO()
-    StepView(Terminal(err=out)).said("n3: rank 2 hung: no answer in 6 s")
+    StepView(Terminal(err=out)).say("n3: rank 2 hung: no answer in 6 s")
     assert out.getvalue() == "Together    n3: rank 2 hung: no answer in 6 s\n"
 
 
@@ -86,13 +85,10 @@ def test_who_wants_no_words_gets_the_last_line_alone() -> None:
 
 
 def test_in_a_pipe_the_report_has_one_line_for_nodes_that_fared_alike() -> None:
-    steps = dict.fromkeys(("survey", "plan", "install", "verify"), "ok")
-    rows = [NodeRow(node, {step: NodeState(node, "ok") for step in steps}) for node in NODES[1::2]]
-    rows += [
-        NodeRow("n1", {"survey": NodeState("n1", "ok"), "install": NodeState("n1", "failed", "no-space-left-at-all")})
-    ]
+    steps = dict.fromkeys(("survey", "plan", "install", "verify"), OK)
+    full = ReportRow(NODES[:1], {"survey": OK, "install": NodeState("failed", "no-space-left-at-all")})
     out = StringIO()
-    fleet_view.show_report(Terminal(out=out), FleetReport(tuple(rows)))
+    fleet_view.show_report(Terminal(out=out), FleetReport((full, ReportRow(NODES[1::2], steps))))
     table = out.getvalue().splitlines()[:3]
     assert [line.split()[0] for line in table] == ["nodes", "n1", table[2].split()[0]]
     assert "failed (no-space-left-at-all)" in table[1]

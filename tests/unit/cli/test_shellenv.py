@@ -52,7 +52,7 @@ def test_constraints_that_are_not_there_are_not_named(capsys: pytest.CaptureFixt
 @pytest.mark.usefixtures("folder")
 def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shellenv", "--shell", "fish"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND 'cu126'"
+    assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND cu126"
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.cli.shells import activation, on_path, this_shell
+from gpuinstall.cli.shells import activation, on_path
+from gpuinstall.shell import ShellName, this_shell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         ("powershell", "& 'my env/bin/activate.ps1'"),
     ],
 )
-def test_an_environment_is_activated_as_each_shell_does(shell: str, line: str) -> None:
+def test_an_environment_is_activated_as_each_shell_does(shell: ShellName, line: str) -> None:
     assert activation("my env", shell, windows=False) == line
 
 
@@ -35,7 +36,7 @@ def test_an_environment_is_activated_as_each_shell_does(shell: str, line: str) -
         ("cmd", ".venv\\Scripts\\activate.bat", '"my env\\Scripts\\activate.bat"'),
     ],
 )
-def test_on_windows_too(shell: str, plain: str, spaced: str) -> None:
+def test_on_windows_too(shell: ShellName, plain: str, spaced: str) -> None:
     assert activation(".venv", shell, windows=True) == plain
     assert activation("my env", shell, windows=True) == spaced
 
@@ -52,7 +53,7 @@ def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> N
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_line_for_path_finds_the_command(shell: str, tmp_path: Path) -> None:
+def test_the_line_for_path_finds_the_command(shell: ShellName, tmp_path: Path) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")

@@ -31,7 +31,7 @@ def test_a_shell_reads_what_was_written(shell: Shell) -> None:
 
 
 def test_fish_and_powershell_have_their_own_words() -> None:
-    assert assignments({"UV_X": "it's"}, "fish") == "set -gx UV_X 'it\\'s'\n"
+    assert assignments({"UV_X": "it's"}, "fish") == "set -gx UV_X 'it'\\''s'\n"
     assert assignments({"UV_X": "it's"}, "powershell") == "$env:UV_X = 'it''s'\n"
 
 

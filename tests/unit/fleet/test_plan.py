@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuinstall.fleet.classes import NodeClass, classify
 from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.fleet_plan import FleetPlan, driver_updates, plan_fleet
+from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -32,8 +33,8 @@ def document(gpu: str, driver: str, count: int = 8) -> dict[str, Any]:
 
 
 def fleet(*kinds: tuple[str, str], each: int = 2) -> tuple[NodeClass, ...]:
-    names = iter(f"n{number}" for number in range(1, 1000))
-    return classify((next(names), document(*kind)) for kind in kinds for _ in range(each))
+    names = iter(expand("n[1-999]"))
+    return classify((next(names), document(*kind)) for kind in kinds for _ in range(each))[0]
 
 
 def planned(*kinds: tuple[str, str], asked: str = "torch") -> FleetPlan:
@@ -49,32 +50,44 @@ def test_nodes_that_a_choice_cannot_tell_apart_are_one_class() -> None:
     one, other = document(*H100), document(*H100)
     other["gpus"][0]["uuid"] = "GPU-another"
     fewer = document(*H100, count=7)
-    found = classify([("n1", one), ("n2", other), ("n3", fewer)])
+    classes, malformed = classify(zip(expand("n[1-3]"), (one, other, fewer), strict=True))
 
-    assert [each.nodes for each in found] == [("n1", "n2"), ("n3",)]
-    assert found[0].label == "8 × H100 SXM (sm_90) · driver 580.95.05"
+    assert [kind.nodes for kind in classes] == [("n1", "n2"), ("n3",)]
+    assert malformed == ()
+    assert classes[0].label == "8 × H100 SXM (sm_90) · driver 580.95.05"
 
 
 def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
     gpus = [{"index": 0, "name": "AMD Radeon Graphics", "vendor": "amd", "compute_capability": None}]
     least = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
     documents = [
-        (f"n{number}", {**least, "gpus": [{**gpus[0], "architecture": chip}]})
+        (NodeName(f"n{number}"), {**least, "gpus": [{**gpus[0], "architecture": chip}]})
         for number, chip in enumerate(("gfx1100", "gfx1151", "gfx1100"))
     ]
 
-    assert [(one.gpus, one.nodes) for one in classify(documents)] == [
+    assert [(kind.gpus, kind.nodes) for kind in classify(documents)[0]] == [
         ("1 × AMD Radeon Graphics (gfx1100)", ("n0", "n2")),
         ("1 × AMD Radeon Graphics (gfx1151)", ("n1",)),
     ]
 
 
+@pytest.mark.parametrize(
+    "machine", [None, 7, [], {}, {"driver": 5}, {"gpus": 1}, {"pythons": [3]}, {"schema": []}, {"os": {"a": 1}}]
+)
+def test_a_machine_that_is_none_is_that_of_its_node_alone(machine: Any) -> None:
+    classes, (malformed,) = classify([(NodeName("n1"), document(*H100)), (NodeName("n2"), machine)])
+
+    assert [kind.nodes for kind in classes] == [("n1",)]
+    assert (malformed.nodes, malformed.code) == (("n2",), "machine-malformed")
+
+
 def test_each_maker_has_a_lock_of_one_torch_and_its_chips_share_it() -> None:
     cards = (("H100 SXM", "580.95.05"), ("RX 7900 XTX", None), ("MI300X", None), ("Arc B580", None))
     documents = [
-        (f"n{number}", machine_in_words((card,), driver).to_dict()) for number, (card, driver) in enumerate(cards)
+        (NodeName(f"n{number}"), machine_in_words((card,), driver).to_dict())
+        for number, (card, driver) in enumerate(cards)
     ]
-    plan = plan_fleet(classify(documents), Request(("torch",)), frozen_catalog())
+    plan = plan_fleet(classify(documents)[0], Request(("torch",)), frozen_catalog())
 
     assert locks(plan) == {"2.14.1+cu130": "n0", "2.14.1+rocm7.2": "n1,n2", "2.14.1+xpu": "n3"}
     assert plan.uncovered == ()
@@ -168,15 +181,15 @@ def kinds_of_forty() -> list[tuple[str, str]]:
     return [(gpu, driver) for gpu in GPUS for driver in DRIVERS][:40]
 
 
-def many(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def many(count: int) -> Iterator[tuple[NodeName, dict[str, Any]]]:
     kinds = [document(*kind) for kind in kinds_of_forty()]
-    return ((f"n{number}", kinds[number % len(kinds)]) for number in range(count))
+    return ((NodeName(f"n{number}"), kinds[number % len(kinds)]) for number in range(count))
 
 
 def test_the_cost_of_a_plan_grows_no_faster_than_its_nodes() -> None:
     def seconds(count: int) -> float:
         start = time.process_time()
-        plan_fleet(classify(many(count)), Request(), frozen_catalog())
+        plan_fleet(classify(many(count))[0], Request(), frozen_catalog())
         return time.process_time() - start
 
     seconds(40)

@@ -1,19 +1,25 @@
 """What became of nodes, by their records alone."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.fields import MalformedError
+from gpuinstall.fleet.documents import MALFORMED, NodeRecord, Sha256
+from gpuinstall.fleet.hostlist import expand
 from gpuinstall.fleet.reconcile import counts, mixed_tools, reconcile
-from gpuinstall.fleet.run_folder import NodeRecord
 
-RUN = "a run"
-BEGUN = NodeRecord(RUN, "n1", "install")
-DONE = replace(BEGUN, status="ok", data={"sha256": "1"})
+RUN = "0123"
+N1, N2, N3 = expand("n[1-3]")
+BEGUN = NodeRecord(RUN, N1, "install")
+DONE = replace(BEGUN, status="ok", data={"sha256": "1", "verdict": "passed"})
 
 
 def state(record: NodeRecord | None, digest: str | None = None, *, ended: bool = True) -> str:
-    found = reconcile(["n1"], {"n1": record} if record else {}, RUN, {"n1": digest}, ended=ended)
-    return str(found["n1"])
+    digests = {N1: Sha256(digest)} if digest else None
+    return str(reconcile([N1], [record] if record else [], RUN, digests, ended=ended)[N1])
 
 
 def test_a_node_is_what_its_record_says() -> None:
@@ -44,24 +50,57 @@ def test_while_a_step_runs_nobody_is_lost_yet() -> None:
 def test_only_what_another_time_may_help_is_retried() -> None:
     def retried(code: str) -> bool:
         record = BEGUN.failed(InstallationError(code, "…"), 1.0)
-        return reconcile(["n1"], {"n1": record}, RUN)["n1"].may_be_retried
+        return reconcile([N1], [record], RUN)[N1].may_be_retried
 
     assert [retried(code) for code in ("network", "busy", "no-space", "hash-mismatch")] == [True, True, False, False]
 
 
 def test_nodes_with_different_releases_are_named() -> None:
-    records = [DONE, replace(DONE, node="n2"), replace(DONE, node="n3", tool="0.0.1")]
+    records = [DONE, replace(DONE, node=N2), replace(DONE, node=N3, tool="0.0.1")]
 
     assert mixed_tools(records[:2]) is None
     assert "0.0.1 on n3" in str(mixed_tools(records))
 
 
 def test_states_are_counted_for_people() -> None:
-    assert counts(reconcile(["n1", "n2", "n3"], {"n1": DONE}, RUN).values()) == "2 never started, 1 ok"
+    assert counts(reconcile([N1, N2, N3], [DONE], RUN).values()) == "2 never started, 1 ok"
+
+
+def test_a_verdict_that_nobody_knows_is_a_failure() -> None:
+    assert state(replace(DONE, data={"sha256": "1", "verdict": "zzz"}), "1") == f"failed ({MALFORMED})"
+    assert state(replace(DONE, data={"sha256": "1"}), "1") == f"failed ({MALFORMED})"
 
 
 def test_a_record_survives_being_written() -> None:
     assert NodeRecord.read(DONE.to_dict()) == DONE
-    assert NodeRecord.read({**DONE.to_dict(), "schema": "gpuinstall.node/9"}) is None
-    assert NodeRecord.read({"schema": "gpuinstall.node/1", "node": "n1"}) is None
-    assert NodeRecord.read([]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"schema": "gpuinstall.node/9"}, "schema"),
+        ({"status": "zzz"}, "status"),
+        ({"status": None}, "status"),
+        ({"node": "../../victim"}, "node"),
+        ({"node": "n1;touch PWNED;#"}, "node"),
+        ({"node": 7}, "node"),
+        ({"step": None}, "step"),
+        ({"code": "a\nb"}, "code"),
+        ({"message": ["a"]}, "message"),
+        ({"exit_code": "0"}, "exit_code"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"started": "now"}, "started"),
+        ({"tool": {}}, "tool"),
+        ({"data": []}, "data"),
+    ],
+)
+def test_a_record_that_is_not_what_it_must_be_is_refused_with_the_key(change: dict[str, Any], key: str) -> None:
+    with pytest.raises(MalformedError, match=rf"^{key} "):
+        NodeRecord.read(DONE.to_dict() | change)
+
+
+def test_what_is_no_object_is_no_record() -> None:
+    documents: list[object] = [[], 1, None, "\ud800"]
+    for document in documents:
+        with pytest.raises(MalformedError):
+            NodeRecord.read(document)

@@ -9,21 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.fleet.search import Findings, GroupResult, result_of, search
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-NODES = tuple(f"n{number}" for number in range(1, 9))
+    Nodes = tuple[NodeName, ...]
+
+NODES = expand("n[1-8]")
 OK = {"rank": 0, "status": "ok", "stage": "done", "message": None, "gb_s": 2.0}
 WAITED = {"rank": 0, "status": "failed", "stage": "met", "message": "timed out"}
 
 
-def silent(bad: set[str], links: Collection[frozenset[str]] = (), tries: list[tuple[str, ...]] | None = None) -> Any:
+def silent(bad: set[NodeName], links: Collection[frozenset[NodeName]] = (), tries: list[Nodes] | None = None) -> Any:
     """A network where everybody only ever says that it waited in vain."""
     tries = [] if tries is None else tries
 
-    def run(nodes: tuple[str, ...]) -> GroupResult:
+    def run(nodes: Nodes) -> GroupResult:
         tries.append(nodes)
         spoiled = bad & set(nodes) or any(link <= set(nodes) for link in links)
         return result_of(nodes, {node: [WAITED if spoiled else OK] for node in nodes})
@@ -32,14 +35,14 @@ def silent(bad: set[str], links: Collection[frozenset[str]] = (), tries: list[tu
 
 
 def test_a_good_group_takes_one_try() -> None:
-    tries: list[tuple[str, ...]] = []
+    tries: list[Nodes] = []
 
     assert search(NODES, silent(set(), tries=tries)) == Findings(NODES, gb_s=2.0)
     assert tries == [NODES]
 
 
 @given(st.sets(st.sampled_from(NODES), max_size=3))
-def test_bad_nodes_are_found_without_a_word_from_them(bad: set[str]) -> None:
+def test_bad_nodes_are_found_without_a_word_from_them(bad: set[NodeName]) -> None:
     found = search(NODES, silent(bad))
 
     assert {node for culprit in found.culprits for node in culprit.nodes} == bad
@@ -47,7 +50,7 @@ def test_bad_nodes_are_found_without_a_word_from_them(bad: set[str]) -> None:
 
 
 @pytest.mark.parametrize("link", [*combinations(NODES[:5], 2)], ids="-".join)
-def test_a_bad_link_is_named_by_its_two_ends(link: tuple[str, str]) -> None:
+def test_a_bad_link_is_named_by_its_two_ends(link: tuple[NodeName, NodeName]) -> None:
     (culprit,) = search(NODES, silent(set(), {frozenset(link)})).culprits
 
     assert culprit.nodes == link
@@ -63,22 +66,22 @@ def test_a_bad_link_is_named_by_its_two_ends(link: tuple[str, str]) -> None:
     ],
 )
 def test_who_stood_still_or_died_is_at_fault_and_not_who_waited(rank: dict[str, Any], why: str) -> None:
-    result = result_of(["n1", "n2"], {"n1": [WAITED], "n2": [rank]})
+    result = result_of(NODES[:2], {NODES[0]: [WAITED], NODES[1]: [rank]})
 
     assert dict(result.suspects) == {"n2": why}
     assert set(result.wrong) == {"n1", "n2"}
 
 
 def test_a_node_without_an_answer_is_at_fault() -> None:
-    assert dict(result_of(["n1", "n2"], {"n1": [WAITED]}).suspects) == {"n2": "it never answered"}
+    assert dict(result_of(NODES[:2], {NODES[0]: [WAITED]}).suspects) == {"n2": "it never answered"}
 
 
 def test_a_name_is_given_after_the_others_have_passed() -> None:
-    tries: list[tuple[str, ...]] = []
+    tries: list[Nodes] = []
 
-    def run(nodes: tuple[str, ...]) -> GroupResult:
+    def run(nodes: Nodes) -> GroupResult:
         tries.append(nodes)
-        return GroupResult({"n3": "died"}, {"n3": "died"}) if "n3" in nodes else GroupResult({}, {}, 1.5)
+        return GroupResult({NODES[2]: "died"}, {NODES[2]: "died"}) if "n3" in nodes else GroupResult({}, {}, 1.5)
 
     found = search(NODES, run)
 

@@ -19,6 +19,7 @@ from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
     from gpuinstall.session import Session
+    from gpuinstall.shell import ShellName
 
 BUILD = next(build for build in frozen_catalog().builds if build.backend.tag == "cu126")
 CHOICE = Choice(BUILD, "3.12", "https://index.example/whl/cu126", ())
@@ -45,12 +46,16 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return final
 
 
-@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "zsh", "fish"])
-def test_the_line_that_people_are_given_activates_it_after_the_move(shell: str, moved: Path) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"no {shell} here")
-    line = activation(str(moved), "sh" if shell == "dash" else shell, windows=False)
-    done = process.run([shell, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
+@pytest.mark.parametrize(
+    ("program", "shell"), [("sh", "sh"), ("dash", "sh"), ("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")]
+)
+def test_the_line_that_people_are_given_activates_it_after_the_move(
+    program: str, shell: ShellName, moved: Path
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    line = activation(str(moved), shell, windows=False)
+    done = process.run([program, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
     assert done.ok, done.err
     assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
 

@@ -13,7 +13,7 @@ import pytest
 from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.page import selector_page
 from gpuinstall.page.classes import PLATFORMS
-from gpuinstall.page.table import packed, unpacked
+from gpuinstall.page.table import packed, unpack_numbers
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
@@ -129,7 +129,7 @@ def test_three_kinds_of_cards_are_not_offered(text: str) -> None:
 
 
 def test_packed_numbers_are_read_back() -> None:
-    assert unpacked(packed([0, 35, 36, 46655])) == [0, 35, 36, 46655]
+    assert unpack_numbers(packed([0, 35, 36, 46655])) == [0, 35, 36, 46655]
 
 
 class Outside(HTMLParser):

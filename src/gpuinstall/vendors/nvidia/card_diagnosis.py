@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.nvidia.nvml import NvmlGpu
     from gpuinstall.versions import ComputeCapability, DriverVersion
 
-LOST = 15
+LOST_CARD = 15
 
 
 def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, dr
 
 def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """NVML lists it, and it has fallen off the bus."""
-    if gpu.error != LOST:
+    if gpu.error != LOST_CARD:
         return None
     why = "it does not answer on the bus: power, slot, heat or firmware (NVML error 15)"
     return _fault(evidence, gpu.index, "gpu-lost", f"GPU {gpu.index} is lost", why)
@@ -59,7 +59,7 @@ def not_permitted(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
 
 def unreachable(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     """NVML refuses it for another reason."""
-    if gpu.error in (None, LOST, NO_PERMISSION):
+    if gpu.error in (None, LOST_CARD, NO_PERMISSION):
         return None
     why = f"the driver lists it and cannot reach it (NVML error {gpu.error})"
     return _fault(evidence, gpu.index, "gpu-unreachable", f"GPU {gpu.index} does not answer", why)

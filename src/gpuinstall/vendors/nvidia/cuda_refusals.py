@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.versions import ComputeCapability
 
-UNLISTED = "cuda-error"
+OTHER_REFUSAL = "cuda-error"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def cuda_refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) 
 def cuda_cause(status: int, context: CudaContext) -> CudaCause:
     """Find the cause of a CUresult."""
     narrow, error = _NARROWED.get(status), load_errors("cuda").get(status)
-    cause = known_cause(error.code if error else UNLISTED)
+    cause = known_cause(error.code if error else OTHER_REFUSAL)
     return cause if narrow is None else narrow(cause, context)
 
 

@@ -1,0 +1,82 @@
+"""Folders that others may write to: whose they are, a path below one, an archive unpacked below one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tarfile
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.shell import quoted
+
+if TYPE_CHECKING:
+    from gpuinstall.reporter import Reporter
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_shared(folder: Path, reporter: Reporter) -> None:
+    """Raise UsageError where everybody can write to a folder or to one in it; say whose it is where it is another's."""
+    if os.name != "posix" or not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        inner = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in (folder, *inner):
+        if path.stat().st_mode & stat.S_IWOTH:
+            raise UsageError(
+                "unsafe-run-folder",
+                f"everybody can write to {path}, and so change what is installed and run from it",
+                hint=f"chmod o-w {quoted(path)}   or a new folder: --run-dir",
+            )
+    owner = folder.stat().st_uid
+    if owner not in {0, os.getuid()}:
+        reporter.warn(f"{folder} belongs to another user (uid {owner}), who can change what it holds")
+
+
+def own_folder(path: Path, *, make: bool = True) -> Path:
+    """A folder that nobody else may write to, made where that is wanted; raise InstallationError for another's."""
+    with suppress(OSError):
+        if make:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        private = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private:
+            return path
+    message = f"{path} cannot be used: it is not a folder that we alone may write to"
+    raise InstallationError("not-writable", message, hint="name another: --root DIR, or GPUINSTALL_SCRATCH")
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """The path of a file below ``folder``; raise ValueError for a name that leads elsewhere, OSError for a link."""
+    path = folder
+    for name in names:
+        if name in {"", ".", ".."} or Path(name).name != name or _CONTROL.search(name):
+            raise ValueError(f"{name!r} is not the name of a file")
+        path = path / name
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(path))
+    return path
+
+
+def extract(archive: Path, folder: Path) -> None:
+    """Unpack a tar file below a folder; raise ValueError for a member that leads out of it, OSError through a link.
+
+    A member is a folder, a file that is not there yet, or a link, which nothing else is written through.
+    """
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            path = inside(folder, *PurePosixPath(member.name).parts)
+            if member.islnk():
+                inside(folder, *PurePosixPath(member.linkname).parts)
+            if not (member.isdir() or member.issym() or member.isreg() or member.islnk()):
+                raise ValueError(f"{member.name!r} is neither a file, a folder nor a link")
+            if path.exists() and not member.isdir():
+                raise ValueError(f"{member.name!r} is in it twice")
+            mode = member.mode & 0o755 | (0o700 if member.isdir() else 0)
+            ours = member.replace(mode=mode, uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
+            packed.extract(ours, folder, filter="fully_trusted")

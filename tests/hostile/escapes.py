@@ -1,0 +1,186 @@
+"""Texts from outside that would move the cursor, erase or forge lines: where they come from, and what is then seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.frozen import GPUINSTALL
+from tests.hostile import run_folders
+from tests.hostile.repository import LOCK
+from tests.lab.driver import FakeDriver, FakeGpu, environment
+from tests.lab.screen import opened, shown
+from tests.torture.bounded import judged, run
+from tests.unit.install.environments import lock_text, make_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pyte
+
+    from tests.hostile.repository import Repository
+    from tests.torture.bounded import Case, Ended
+
+COLUMNS, LINES = 150, 120
+FIRST, FORGED = "the line above all", "FORGED"
+PAYLOADS = {
+    "erases its line": f"\x1b[2K\r{FORGED}",
+    "erases the line above": f"\x1b[1A\x1b[2K\r{FORGED}",
+    "clears the screen": f"\x1b[2J\x1b[H{FORGED}",
+    "resets": f"\x1bc{FORGED}",
+    "colours": f"\x1b[31m{FORGED}\x1b[0m",
+    "names the window": f"\x1b]0;{FORGED}\x07",
+    "goes back": f"{chr(8) * 160}{FORGED}",
+    "returns": f"\r{FORGED}",
+    "begins a line": f"\n{FORGED}",
+    "begins a line as Unicode does": f"\u2028{FORGED}\x85{FORGED}\x0b{FORGED}\x0c{FORGED}",
+    "is of the upper half": f"\x9b2K\x9b1G{FORGED}",
+    "is turned around": f"\u202e{FORGED}\u2066\u200f",
+    "is a lone surrogate": f"\ud800\udc9b{FORGED}",
+}
+
+
+class Source(NamedTuple):
+    """Where a text comes from: what writes it, the command that shows it, and the variables that it is run with."""
+
+    write: Callable[[Repository, str], object]
+    command: str
+    variables: Callable[[str], Mapping[str, str]] = lambda _text: {}
+
+
+def toml(text: str) -> str:
+    """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
+    return json.dumps("".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text))
+
+
+def put(path: str, form: str) -> Callable[[Repository, str], object]:
+    """Write a text into a file as it is."""
+    return lambda repository, text: (repository.folder / path).write_bytes(
+        form.format(text=text).encode("utf-8", "surrogatepass")
+    )
+
+
+def in_record(**fields: str) -> Callable[[Repository, str], object]:
+    def write(repository: Repository, text: str) -> None:
+        run_folders.prepare(repository)
+        told = {key: value.format(text=text) for key, value in fields.items()}
+        record = run_folders.record("n1", "survey", {}) | {"status": "failed", "code": "a-code", "message": ""}
+        run_folders.write(repository, "survey/n1.json", record | told)
+
+    return write
+
+
+def in_plan(key: str) -> Callable[[Repository, str], object]:
+    def write(repository: Repository, text: str) -> None:
+        run_folders.prepare(repository)
+        run_folders.altered("plan.json", run_folders.PLAN, key, f"a {text}")(repository)
+
+    return write
+
+
+def in_machine(key: str) -> Callable[[Repository, str], object]:
+    def write(repository: Repository, text: str) -> None:
+        gpu: dict[str, Any] = {"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 81920}
+        machine: dict[str, Any] = {**run_folders.MACHINE, "glibc": "2.36", "gpus": [gpu]}
+        (gpu if key in gpu else machine)[key] = f"A {text}"
+        machine["driver"] = {"version": "580.95.05", "cuda": "13.0"}
+        run_folders.write(repository, "machine.json", machine)
+
+    return write
+
+
+def leftover(repository: Repository, text: str) -> None:
+    site = make_environment(repository.venv, "mine") / "lib" / "python3.12" / "site-packages"
+    (site / os.fsdecode(f"~orch {text}".replace("/", "-").encode("utf-8", "replace"))).mkdir()
+
+
+SOURCES = {
+    "an index of uv.toml": Source(
+        lambda repository, text: repository.write("uv.toml", f"index-url = {toml(f'https://x.example/{text}')}"),
+        "install --offline",
+    ),
+    "an index of pyproject.toml": Source(
+        lambda repository, text: repository.write(
+            "pyproject.toml", f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}"
+        ),
+        "lock --offline",
+    ),
+    "a requirement": Source(put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"),
+    "a project's requirement": Source(
+        lambda repository, text: repository.write(
+            "pyproject.toml", f"[tool.gpuinstall]\nrequirements = [{toml(f'torch {text}')}]"
+        ),
+        "plan",
+    ),
+    "a lock's package": Source(
+        lambda repository, text: repository.write(
+            LOCK, lock_text().replace('name = "torch"', f"name = {toml(f'torch {text}')}")
+        ),
+        "sync --offline",
+    ),
+    "a lock's address": Source(
+        lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"), "export requirements"
+    ),
+    "a record's message": Source(in_record(message="{text}"), "fleet report --run-dir ."),
+    "a record's hint": Source(in_record(hint="{text}", message="a"), "fleet report --run-dir ."),
+    "a record's name": Source(in_record(node="{text}"), "fleet report --run-dir ."),
+    "a plan's lock": Source(in_plan("locks.0.name"), "fleet report --run-dir ."),
+    "a plan's word": Source(in_plan("apart"), "fleet report --run-dir ."),
+    "a machine's GPU": Source(in_machine("name"), "plan --machine machine.json"),
+    "a machine's system": Source(in_machine("distribution"), "plan --machine machine.json"),
+    "a machine's word": Source(in_machine("os"), "plan --machine machine.json"),
+    "a device": Source(
+        lambda _repository, _text: None,
+        "probe",
+        lambda text: {"GPU_NAME": text},
+    ),
+    "a log": Source(
+        put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"), "explain log.txt"
+    ),
+    "a folder of an environment": Source(leftover, "doctor"),
+}
+
+
+def seen(source: Source, text: str, repository: Repository, variables: Mapping[str, str], library: Path) -> Case:
+    """Run the command of a source in a terminal; say what is not as it should be."""
+    source.write(repository, text)
+    env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    if name := source.variables(text).get("GPU_NAME"):
+        driver = FakeDriver((FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),))
+        env |= environment(driver, library, repository.home)
+    ended, raw = in_a_terminal((*GPUINSTALL, *source.command.split()), env, repository.folder)
+    return judged(source.command, ended, {0, 2, 3, 4, 5, 6, 7, 8}, ", ".join(faults(shown(raw, COLUMNS, LINES))))
+
+
+def in_a_terminal(words: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[Ended, bytes]:
+    """Run a program whose output is a terminal; return how it ended, and what it wrote there."""
+    with opened(COLUMNS, LINES) as (terminal, raw):
+        os.write(terminal, f"{FIRST}\r\n".encode())
+        ended = run(words, env, cwd, terminal=terminal)
+        os.close(terminal)
+    return ended, bytes(raw)
+
+
+def faults(screen: pyte.Screen) -> list[str]:
+    """What somebody sees who was deceived."""
+    rows = [row.rstrip() for row in screen.display]
+    marks = {mark.data for at in range(LINES) for mark in screen.buffer[at].values()}
+    letters = [
+        mark
+        for at, row in enumerate(rows)
+        for start in range(len(row))
+        if row.startswith(FORGED, start)
+        for mark in [screen.buffer[at][start]]
+    ]
+    found = {
+        "the first line is gone": rows[0] != FIRST,
+        "the window has a name": bool(screen.title),
+        "a line is forged": any(row.startswith(FORGED) and len(above) < COLUMNS for above, row in pairwise(rows)),
+        "a mark is raw": any(unicodedata.category(mark)[:1] == "C" for data in marks for mark in data),
+        "a colour is another's": any(letter.fg == "red" for letter in letters),
+    }
+    return [fault for fault, is_there in found.items() if is_there]

@@ -1,0 +1,103 @@
+"""Every text that is printed for a shell, with names as somebody chooses them who wants one of them to be run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.cli.shells import activation, assignments, on_path
+from gpuinstall.doctor.contents import EnvironmentContents
+from gpuinstall.doctor.damage import leftovers
+from gpuinstall.doctor.evidence import DoctorEvidence
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.fleet.hostlist import expand
+from gpuinstall.fleet.reconcile import NodeState
+from gpuinstall.fleet.report import FleetReport, ReportRow, scontrol_lines
+from gpuinstall.fleet.run_folder import RunFolder
+from gpuinstall.shell import joined, quoted
+from tests.torture.bounded import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gpuinstall.cli.shells import Shell
+    from tests.torture.bounded import Ended
+
+CANARY = "executed"
+SHELLS: dict[str, Shell] = {"sh": "sh", "dash": "sh", "bash": "bash", "zsh": "zsh", "fish": "fish"}
+HERE = tuple(name for name in SHELLS if shutil.which(name))
+NAMES = (
+    "plain",
+    "two words",
+    "it's",
+    f"$(touch {CANARY})",
+    f"`touch {CANARY}`",
+    f";touch {CANARY};#",
+    f"'; touch {CANARY}; '",
+    f'"; touch {CANARY}; "',
+    f"\\'; touch {CANARY}; #",
+    f"\\'A' ; touch {CANARY} ; 'C\\'",
+    f"\n touch {CANARY}\n",
+    f"a\r\ntouch {CANARY}",
+    f"\x1b[2K$(touch {CANARY})\\",
+    f"\x1b'; touch {CANARY}; '",
+    f"a' & touch {CANARY} & '",
+    f"(touch {CANARY})",
+    f"| touch {CANARY}",
+    f"> {CANARY}",
+    "*",
+    "~root",
+    "!!",
+    "!-1",
+    "=ls",
+    "-rf",
+    "{a,b}",
+    "%s%n",
+    "‘; touch executed; ’",
+    "\u202etouch",
+    "\udc80\udcff",
+    "$HOME",
+    "#",
+)
+"""Of files, folders, nodes, packages and runs."""
+
+
+def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
+    """Each text with its lines; ``shell`` is None where it is written for no shell in particular."""
+    place = name.replace("/", "-")
+    yield "a word", f"echo {quoted(name, shell)}"
+    yield "a command line", joined(("echo", "--venv", name, name), shell)
+    if shell:
+        yield "a line that activates", activation(f"./{place}", shell, windows=False)
+        yield "a line for PATH", on_path(f"/nowhere/{place}", shell)
+        yield "variables", assignments({"UV_X": name}, shell)
+        return
+    evidence = DoctorEvidence.__new__(DoctorEvidence)
+    object.__setattr__(evidence, "contents", EnvironmentContents(leftovers=(Path("nowhere", f"~{place}"),)))
+    yield "what doctor removes", next(iter(leftovers(evidence))).fix or ""
+    bad = ReportRow(expand("n[1-2]"), {"survey": NodeState("failed", "a-code", name)})
+    yield "what drains nodes", "\n".join(scontrol_lines(FleetReport((bad,)), name, drain=True))
+    try:
+        RunFolder(Path("nowhere") / place).read()
+    except GpuInstallError as error:
+        yield "what begins a run", (error.hint or "").partition("   ")[0]
+
+
+def tried(line: str, program: str, folder: Path, env: Mapping[str, str], run: Callable[..., Ended] = run) -> str:
+    """Run a line in a shell, in a folder of its own; say what is not as it should be."""
+    folder.mkdir(parents=True)
+    for name in ("scontrol", "gpuinstall", "rm", "uv"):
+        stub = folder / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text("#!/bin/sh\n", encoding="utf-8")
+        stub.chmod(0o755)
+    path = {"PATH": f"{folder / 'bin'}:{env['PATH']}", "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    ended = run([program, "-c", line], {**env, **path}, folder, 20.0)
+    left = sorted(entry.name for entry in folder.iterdir() if entry.name not in {"bin", "fish", ".local", ".cache"})
+    if left:
+        return f"it left {json.dumps(left)}: {line!r}"
+    if not all(part.isprintable() for part in line.splitlines()):
+        return f"it cannot be printed: {line!r}"
+    return "it did not end" if ended.status is None else ""

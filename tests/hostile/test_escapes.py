@@ -1,0 +1,43 @@
+"""What stands on a person's screen, whatever a text from outside holds."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.text import visible
+from tests.hostile.escapes import PAYLOADS, SOURCES, seen
+from tests.hostile.repository import Repository
+from tests.lab.driver import FakeDriver
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("payload", ["erases the line above", "begins a line"])
+def test_a_text_from_outside_forges_and_erases_no_line(
+    source: str, payload: str, tmp_path: Path, play: Play, libraries: Path
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    repository = Repository(tmp_path / "home")
+    repository.prepare()
+    person = {"HOME": str(repository.home), "UV_OFFLINE": "1"}
+    workshop = Workshop(repository.folder, repository.home / "caches", person)
+
+    case = seen(SOURCES[source], PAYLOADS[payload], repository, workshop.environment, libraries)
+    assert case.fault == ""
+
+
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_what_cannot_be_printed_is_written_out(text: str) -> None:
+    assert visible(text).isprintable()
+    assert visible("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
+    assert visible("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"

@@ -1,0 +1,47 @@
+"""Lines that are printed for a shell: whatever a name holds, it is one word of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.shell import quoted
+from tests.hostile.shells import HERE, NAMES, SHELLS, printed, tried
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells as Unix has them")
+
+
+@pytest.mark.parametrize("program", HERE)
+def test_no_name_is_run(program: str, tmp_path: Path) -> None:
+    faults = [
+        fault
+        for at, name in enumerate(NAMES)
+        for shell in (SHELLS[program], None)
+        for number, (_, line) in enumerate(printed(name, shell))
+        if (fault := tried(line, program, tmp_path / f"{at}-{shell}-{number}", os.environ))
+    ]
+
+    assert faults == []
+
+
+@pytest.mark.parametrize("program", HERE)
+def test_a_name_is_one_word_and_comes_as_it_is(program: str) -> None:
+    for name in NAMES:
+        if SHELLS[program] == "sh" and name.endswith("\n"):
+            continue  # what a shell without $'' cannot say
+        done = subprocess.run(
+            [program, "-c", f"printf '%s_' {quoted(name, SHELLS[program])}"], capture_output=True, check=False
+        )
+        assert done.stdout == os.fsencode(name) + b"_"
+
+
+def test_powershell_ends_a_text_at_the_quotation_marks_of_typesetters_too() -> None:
+    assert quoted("a’; calc; ‘", "powershell") == "'a’’; calc; ‘‘'"
+    assert quoted("a\n", "powershell") == "(-join ([char]97, [char]10))"
+    assert quoted("C:\\a&b", "cmd") == '"C:\\a&b"'

@@ -19,7 +19,7 @@ api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files threads versions web
 config -> errors files
-doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell uv vendors verify
+doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell
 errors -> finding
 export -> backend environments errors lock shell text

@@ -11,6 +11,7 @@ import click
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
+from gpuinstall.text import visible
 from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _ask(terminal: Terminal, folders: list[Previous]) -> None:
     named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
     if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
         raise UsageError("not-confirmed", f"{named} would be removed, and nobody is here to ask", hint="add --yes")
-    if not click.confirm(f"Remove {named}?", err=True):
+    if not click.confirm(visible(f"Remove {named}?"), err=True):
         raise UsageError("not-confirmed", "nothing was removed")
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.record import own_words, scrubbed
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from gpuinstall.doctor.examination import Examination
@@ -39,9 +40,9 @@ def render_report(examination: Examination, version: str) -> str:
     for finding in examination.findings:
         mark = f" [{finding.id}]" if finding.id else ""
         why = finding.why or finding.evidence
-        rows += [f"- **{finding.message}**{mark}{'' if finding.blocking else ' (does not block)'}"]
-        rows += [f"  - why: {why}"] if why else []
-        rows += [f"  - do: `{line}`" for line in (finding.fix or "").splitlines()]
+        rows += [f"- **{visible(finding.message)}**{mark}{'' if finding.blocking else ' (does not block)'}"]
+        rows += [f"  - why: {visible(why)}"] if why else []
+        rows += [f"  - do: `{visible(line)}`" for line in (finding.fix or "").splitlines()]
     if not examination.findings:
         rows += ["none"]
     for name in ("machine", "preflight", "environment"):

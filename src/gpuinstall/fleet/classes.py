@@ -77,7 +77,7 @@ def _kind(document: Any) -> Hashable:
 
 
 def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    driver = document.get("driver") or {}
+    driver, pythons = document.get("driver") or {}, document.get("pythons")
     return (
         document.get("os"),
         document.get("arch"),
@@ -86,7 +86,7 @@ def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
         driver.get("version"),
         driver.get("cuda"),
         str(document.get("environment")),
-        _minors(document.get("pythons")),
+        None if pythons is None else tuple(dict.fromkeys(".".join(python.split(".")[:2]) for python in pythons)),
         tuple(tuple(gpu.get(key) for key in _OF_A_GPU) for gpu in document.get("gpus") or ()),
         tuple(
             (problem.get("code"), tuple(problem.get("gpus") or ()))
@@ -95,7 +95,3 @@ def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
         ),
         *(str(document[maker]) for maker in MAKERS_WITH_FACTS if maker in document),
     )
-
-
-def _minors(pythons: Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if pythons is None else tuple(dict.fromkeys(".".join(python.split(".")[:2]) for python in pythons))

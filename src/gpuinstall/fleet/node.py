@@ -128,7 +128,10 @@ def verify(
     data = {"lock": group.name, "sha256": group.sha256, "environment": str(venv), "verdict": summary(verdict)}
     proof.keep(venv.parent, node, fingerprint(machine), verdict.status)
     if verdict.status == "failed":
-        raise _kernel_failed(verdict, data)
+        device = next(device for device in verdict.devices if device.status == "failed")
+        fault = device.faults[0]
+        message = f"{device.label} ({device.name}): {fault.message}"
+        raise VerificationError("kernel-failed", message, hint=fault.fix, id=fault.id, data=data)
     return data
 
 
@@ -174,13 +177,6 @@ def environment_of(folder: RunFolder, group: LockGroup, node: NodeName, root: Pa
         message = f"{venv} is not the environment of {group.name}"
         raise LockError("environment-stale", message, hint="gpuinstall fleet install")
     return venv
-
-
-def _kernel_failed(verdict: Verdict, data: dict[str, Any]) -> VerificationError:
-    device = next(device for device in verdict.devices if device.status == "failed")
-    fault = device.faults[0]
-    message = f"{device.label} ({device.name}): {fault.message}"
-    return VerificationError("kernel-failed", message, hint=fault.fix, id=fault.id, data=data)
 
 
 @dataclass(frozen=True)

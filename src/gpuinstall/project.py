@@ -49,7 +49,7 @@ class Settings:
     they are all of it, and with ``anew`` the backend of the environment is forgotten too. ``without`` are packages to
     take out. ``dependencies`` lets the project's own count from the first time on. ``machine`` is another than this
     one, ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
-    source.
+    source. ``parallel`` lets a large file come in several parts at once.
     """
 
     request: Request = FOLDERS_OWN
@@ -65,6 +65,7 @@ class Settings:
     offline: bool = False
     code_check: bool = True
     only_binary: bool = False
+    parallel: bool = True
 
 
 @contextmanager
@@ -131,6 +132,7 @@ class Project:
             offline=self.settings.offline,
             code_check=self.settings.code_check,
             only_binary=only_binary,
+            parallel=self.settings.parallel,
         )
         return self.resources.enter_context(opened)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @install_options.wait
 @options.code_check
 @options.only_binary
-@options.no_parallel
+@options.parallel
 @options.offline
 @framed("install")
 def command(
@@ -70,6 +70,7 @@ def command(
     wait: float,
     code_check: bool,
     only_binary: bool,
+    parallel: bool,
     offline: bool,
 ) -> Outcome:
     """Install."""
@@ -98,6 +99,7 @@ def command(
         offline=offline,
         code_check=code_check,
         only_binary=only_binary,
+        parallel=parallel,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:

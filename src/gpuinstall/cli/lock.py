@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
 @options.code_check
 @options.only_binary
+@options.parallel
 @options.offline
 @framed("lock")
 def command(
@@ -65,6 +66,7 @@ def command(
     download: Path | None,
     code_check: bool,
     only_binary: bool,
+    parallel: bool,
     offline: bool,
 ) -> Outcome:
     """Lock."""
@@ -82,6 +84,7 @@ def command(
         offline=offline,
         code_check=code_check,
         only_binary=only_binary,
+        parallel=parallel,
     )
     folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []

@@ -39,12 +39,8 @@ code_check = click.option(
 only_binary = click.option(
     "--only-binary", is_flag=True, envvar="GPUINSTALL_ONLY_BINARY", help="Take wheels alone: run no package's own code."
 )
-no_parallel = click.option(
-    "--no-parallel",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda _context, _option, value: os.environ.update({"GPUINSTALL_NO_PARALLEL": "1"} if value else {}),
-    help="Fetch each file by one connection, not large ones in four parts at once.",
+parallel = click.option(
+    "--parallel/--no-parallel", default=True, help="Fetch a large file in four parts at once, or by one connection."
 )
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @install_options.wait
 @options.torch_index
 @options.only_binary
-@options.no_parallel
+@options.parallel
 @options.offline
 @framed("sync")
 def command(
@@ -52,6 +52,7 @@ def command(
     wait: float,
     torch_index: str | None,
     only_binary: bool,
+    parallel: bool,
     offline: bool,
 ) -> Outcome:
     """Sync."""
@@ -71,6 +72,7 @@ def command(
         torch_index=torch_index,
         offline=offline,
         only_binary=only_binary,
+        parallel=parallel,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine

@@ -109,13 +109,13 @@ def _locked_wheels(venv: Path) -> dict[str, Path]:
     """The wheels of an environment's lock as uv's cache holds them, unpacked."""
     from gpuinstall import uv
     from gpuinstall.environments.environment import read_marker
-    from gpuinstall.install.space import unpacked
+    from gpuinstall.install.space import cached_wheel
     from gpuinstall.lock.lock import read_lock
 
     marker, cache = read_marker(venv), uv.cache_folder(os.environ)
     with suppress(LockError):
         files = read_lock(venv / marker.lock).files if marker else ()
-        return {file.package: folder for file in files if (folder := unpacked(file, cache))}
+        return {file.package: folder for file in files if (folder := cached_wheel(file, cache))}
     return {}
 
 

@@ -13,7 +13,7 @@ from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.space import bill, sizes, unpacked
+from gpuinstall.install.space import bill, cached_wheel, sizes
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_incomplete
@@ -134,7 +134,7 @@ def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator
 
 def _unpack(change: _Change, private_lock: Path, session: Session) -> tuple[list[Path], int]:
     """Have the wheels in uv's cache, after what it costs was said; return where they lie, and the bytes that came."""
-    present = [file for file in change.files if unpacked(file, session.uv_cache)]
+    present = [file for file in change.files if cached_wheel(file, session.uv_cache)]
     size = sizes(change.files, {}, present, session)
     price = bill(size, present, change.environment.root, uv_cache=session.uv_cache)
     session.reporter.step("Download", str(price))

@@ -9,7 +9,7 @@ import tomli
 
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
-from gpuinstall.install.space import bill, sizes, unpacked
+from gpuinstall.install.space import bill, cached_wheel, sizes
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import keep_hashes
@@ -142,6 +142,6 @@ def _bill(files: Sequence[LockedFile], listed: Mapping[str, int], project: Proje
     """Reckon what will be fetched and written where; raise InstallationError for a cache that is not to be trusted."""
     session = project.session
     check_cache(session.uv_cache, session.reporter)
-    cached = {file for file in files if unpacked(file, session.uv_cache)}
+    cached = {file for file in files if cached_wheel(file, session.uv_cache)}
     size = sizes(files, listed, cached, session)
     return bill(size, cached, project.paths.venv, uv_cache=session.uv_cache)

@@ -125,7 +125,7 @@ def _size(file: LockedFile, client: Client) -> int:
         return 0
 
 
-def unpacked(file: LockedFile, uv_cache: Path) -> Path | None:
+def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
     """Find the folder of uv's cache that holds a wheel, unpacked.
 
     What uv knows of a wheel, its sha256 and its folder's name among it, is in ``wheels-v7/pypi/<package>/*.http``, or

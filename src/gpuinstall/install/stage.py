@@ -18,7 +18,7 @@ from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.lock.lock import is_unknown
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.lock.transfer import Transfer, index_of_build, is_served, run_uv
+from gpuinstall.lock.transfer import Transfer, build_index, is_served, run_uv
 
 if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -35,7 +35,7 @@ def build_commands(
     lock: Lock | None, choice: Choice, base: Path | None, paths: EnvironmentPaths, session: Session
 ) -> list[list[str]]:
     """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
-    python, index = interpreter(paths.staging), index_of_build(choice, session)
+    python, index = interpreter(paths.staging), build_index(choice, session)
     indexes = [index] if index and is_served(index) else []
     unknown = [file.package for file in lock.files if file.sha256 and is_unknown(file.sha256)] if lock else []
     return [

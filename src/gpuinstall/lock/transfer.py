@@ -46,7 +46,7 @@ class Transfer:
         """Have uv fetch, check, unpack and install; return the hashes that the lock lacked, by address."""
         sizes = {file.url: size for file, size in self.missing.items()}
         environment = {**session.environment, **uv.from_loopback(session.environment, session.patience)}
-        indexes = indexes_of(self.lock, index_of_build(self.choice, session), session.default_index)
+        indexes = indexes_of(self.lock, build_index(self.choice, session), session.default_index)
         with relayed({file: size or None for file, size in self.missing.items()}, session) as relay:
 
             def address(file: LockedFile) -> str:
@@ -101,7 +101,7 @@ class Transfer:
         return next((path for path in paths if path.is_file()), None)
 
 
-def index_of_build(choice: Choice, session: Session) -> str | None:
+def build_index(choice: Choice, session: Session) -> str | None:
     """The index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
     return f"{session.sources.torch_index}/{choice.build.backend.tag}" if is_served(choice.index) else choice.index
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.space import UNPACKED, Bill, bill, sizes, unpacked
+from gpuinstall.install.space import UNPACKED, Bill, bill, cached_wheel, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
 from gpuinstall.web import Head
@@ -22,7 +22,7 @@ NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux
 
 
 def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
-    cached = {file for file in sizes if unpacked(file, tmp_path / "uv")}
+    cached = {file for file in sizes if cached_wheel(file, tmp_path / "uv")}
     return bill(sizes, cached, tmp_path / ".venv", uv_cache=tmp_path / "uv")
 
 
@@ -55,9 +55,9 @@ def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_lo
     keep(tmp_path, NUMPY, index, "3" * 64)
     assert priced(tmp_path, {NUMPY: 100}).fetch == 100
     archive = keep(tmp_path, NUMPY, index, NUMPY.sha256 or "")
-    assert unpacked(NUMPY, tmp_path / "uv") == archive
+    assert cached_wheel(NUMPY, tmp_path / "uv") == archive
     archive.rmdir()
-    assert unpacked(NUMPY, tmp_path / "uv") is None, "what uv knows of a wheel is not the wheel"
+    assert cached_wheel(NUMPY, tmp_path / "uv") is None, "what uv knows of a wheel is not the wheel"
 
 
 def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:

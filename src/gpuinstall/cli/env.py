@@ -58,12 +58,12 @@ def listed(_terminal: Terminal) -> Outcome:
 def removed(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
     """Remove an environment."""
     from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.previous import check_removable, find_removable, remove
+    from gpuinstall.install.previous import find_removable, remove
 
     paths = EnvironmentPaths.at(Path(venv))
-    check_removable(paths, previous_only=previous, anything=yes)
+    folders = find_removable(paths, previous_only=previous, anything=yes)
     if not yes:
-        _ask(terminal, find_removable(paths, previous_only=previous))
+        _ask(terminal, folders)
     gone = remove(paths, wait, terminal, previous_only=previous, anything=yes)
 
     def show(screen: Terminal) -> None:
@@ -97,8 +97,3 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
         "bytes": size_of(paths.venv),
         "previous": kept,
     }
-
-
-def _sizes(row: dict[str, Any]) -> str:
-    previous = f", the previous one {readable(row['previous']['bytes'])}" if row["previous"] else ""
-    return readable(row["bytes"]) + previous

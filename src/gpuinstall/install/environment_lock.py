@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 WAIT_S = 600.0
+"""The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
 _KEPT = {".gitignore", "lock"}
 """What lies beside a previous environment while nobody works."""
@@ -40,37 +41,28 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     guard = FileLock(paths.guard)
     made = [folder for folder in paths.work.parents if not folder.exists()]
     try:
-        _begin(guard, paths, made, wait, reporter)
+        try:
+            _acquire(guard, paths, wait, reporter)
+            write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
+            repair(paths)
+        except OSError as error:
+            _tidy(paths, made)
+            raise unwritable(paths.work, error) from None
         yield
     finally:
         if guard.is_locked:
             with defer_interrupts():
-                _end(paths, made)
+                with suppress(OSError, InstallationError):  # what cannot be done now is left to the next run
+                    repair(paths)
+                with suppress(OSError):
+                    _owner_file(paths).unlink(missing_ok=True)
+                _tidy(paths, made)
                 guard.release()
 
 
 def is_idle(paths: EnvironmentPaths) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
     return not paths.work.exists() or {entry.name for entry in paths.work.iterdir()} == _KEPT | {paths.previous.name}
-
-
-def _begin(guard: FileLock, paths: EnvironmentPaths, made: list[Path], wait: float, reporter: Reporter) -> None:
-    try:
-        _acquire(guard, paths, wait, reporter)
-        write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
-        repair(paths)
-    except OSError as error:
-        _tidy(paths, made)
-        raise unwritable(paths.work, error) from None
-
-
-def _end(paths: EnvironmentPaths, made: list[Path]) -> None:
-    """Leave the environment whole; what cannot be done now is left to the next run."""
-    with suppress(OSError, InstallationError):
-        repair(paths)
-    with suppress(OSError):
-        _owner_file(paths).unlink(missing_ok=True)
-    _tidy(paths, made)
 
 
 def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> None:

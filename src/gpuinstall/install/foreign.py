@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
 
-SECONDS = 60.0
+SECONDS = 60.0  # records are read and nothing else: an interpreter that takes longer hangs
 _LOOK = """
 import json, os, sys, sysconfig
 from importlib import metadata
 named = sys.argv[1:]
 here = os.path.dirname(sys.executable)
-found = {
+answer = {
     "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "venv": sys.prefix != sys.base_prefix,
     "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
     "embedded": any(name.endswith("._pth") for name in os.listdir(here)),
@@ -34,12 +34,12 @@ found = {
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
     "packages": [],
 }
-for each in metadata.distributions():
-    if each.metadata["Name"]:
-        files = [str(each.locate_file(file)) for file in each.files or ()] if each.metadata["Name"] in named else []
-        requires = list(each.requires or ())
-        found["packages"].append([each.metadata["Name"], each.version, requires, files])
-print(json.dumps(found))
+for package in metadata.distributions():
+    name = package.metadata["Name"]
+    if name:
+        files = [str(package.locate_file(file)) for file in package.files or ()] if name in named else []
+        answer["packages"].append([name, package.version, list(package.requires or ()), files])
+print(json.dumps(answer))
 """
 
 
@@ -65,10 +65,10 @@ class ForeignEnvironment:
 
     def files_of(self, packages: Collection[str]) -> list[Path]:
         """The files of some of its packages, as far as their installers wrote them down, below ``root``."""
-        names = [name for name, *_ in _asked(self.python)["packages"] if canonicalize_name(name) in packages]
+        names = [name for name, *_ in _query(self.python)["packages"] if canonicalize_name(name) in packages]
         listed = [
             Path(os.path.normpath(file))
-            for name, _, _, files in _asked(self.python, *names)["packages"]
+            for name, _, _, files in _query(self.python, *names)["packages"]
             if canonicalize_name(name) in packages
             for file in files
         ]
@@ -87,11 +87,18 @@ class ForeignEnvironment:
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
     """Look at the environment of an interpreter; raise UsageError where it is none, or the system's own."""
-    answer = _asked(python)
+    answer = _query(python)
+    signs: dict[EnvironmentKind, bool] = {
+        "venv": answer["venv"],
+        "system": answer["managed"],
+        "conda": answer["conda"],
+        "embedded": answer["embedded"],
+        "colab": "COLAB_RELEASE_TAG" in os.environ,
+    }
     environment = ForeignEnvironment(
         python,
         answer["version"],
-        _kind(answer),
+        next((kind for kind, holds in signs.items() if holds), "system"),
         Path(answer["prefix"]),
         {name: Path(path) for name, path in answer["paths"].items()},
         {canonicalize_name(name): version for name, version, _, _ in answer["packages"]},
@@ -110,19 +117,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
     return environment
 
 
-def _kind(answer: Mapping[str, Any]) -> EnvironmentKind:
-    if answer["venv"]:
-        return "venv"
-    if answer["managed"]:
-        return "system"
-    if answer["conda"]:
-        return "conda"
-    if answer["embedded"]:
-        return "embedded"
-    return "colab" if "COLAB_RELEASE_TAG" in os.environ else "system"
-
-
-def _asked(python: Path, *names: str) -> dict[str, Any]:
+def _query(python: Path, *names: str) -> dict[str, Any]:
     try:
         done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
         answer: dict[str, Any] = parse_json(done.out)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
 
@@ -72,18 +71,28 @@ class ExistingEnvironment:
         """Say whether the environment is what an installation of ``lock`` would make."""
         return self.intact_lock is not None and self.intact_lock.sha256 == lock.sha256
 
-    def is_proven_on(self, machine: Machine) -> bool:
-        """Say whether every device has passed on this very machine."""
-        return self.marker is not None and self.marker.is_proven_on(machine)
-
     def check_ownership(self) -> None:
         """Raise UsageError where something of the user's lies there."""
-        if self.is_empty:
-            return
-        if self.marker is None:
-            raise _not_ours(self.paths)
+        venv, previous = self.paths.venv, self.paths.previous
+        if not (self.is_empty or self.marker):
+            is_environment = (venv / "pyvenv.cfg").exists()
+            kind = "an environment that gpuinstall did not make" if is_environment else "not ours"
+            raise UsageError(
+                "not-ours",
+                f"{venv} is {kind}",
+                hint="the same with --venv DIR   # another folder\n"
+                "the same with --into   # puts torch into it, and leaves what else is there\n"
+                f"the same with --replace   # it is kept in {previous}",
+            )
         if extra := unlocked_packages(self.packages, self._locked):
-            raise _users_packages(self.paths, extra)
+            names = " ".join(package.partition(" ")[0] for package in extra)
+            raise UsageError(
+                "users-packages",
+                f"{venv} holds packages that its lock does not: {', '.join(extra)}",
+                why="they were installed by hand and would be lost with the environment that is replaced",
+                hint=f"gpuinstall install --replace {names}   # takes them into the request\n"
+                f"the same with --replace   # goes on without them; they remain in {previous}",
+            )
 
 
 def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
@@ -129,25 +138,3 @@ def check_platform(project: Project) -> None:
             f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
             hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
         )
-
-
-def _not_ours(paths: EnvironmentPaths) -> UsageError:
-    kind = "an environment that gpuinstall did not make" if (paths.venv / "pyvenv.cfg").exists() else "not ours"
-    return UsageError(
-        "not-ours",
-        f"{paths.venv} is {kind}",
-        hint="the same with --venv DIR   # another folder\n"
-        "the same with --into   # puts torch into it, and leaves what else is there\n"
-        f"the same with --replace   # it is kept in {paths.previous}",
-    )
-
-
-def _users_packages(paths: EnvironmentPaths, extra: tuple[str, ...]) -> UsageError:
-    names = " ".join(each.partition(" ")[0] for each in extra)
-    return UsageError(
-        "users-packages",
-        f"{paths.venv} holds packages that its lock does not: {', '.join(extra)}",
-        why="they were installed by hand and would be lost with the environment that is replaced",
-        hint=f"gpuinstall install --replace {names}   # takes them into the request\n"
-        f"the same with --replace   # goes on without them; they remain in {paths.previous}",
-    )

@@ -63,8 +63,7 @@ def remove(
     """
     check_replaceable(paths)
     with environment_lock(paths, wait, reporter):
-        check_removable(paths, previous_only=previous_only, anything=anything)
-        removed = find_removable(paths, previous_only=previous_only)
+        removed = find_removable(paths, previous_only=previous_only, anything=anything)
         for previous in removed:
             previous.path.rename(paths.staging)
             remove_path(paths.staging)
@@ -74,19 +73,15 @@ def remove(
     return removed
 
 
-def find_removable(paths: EnvironmentPaths, *, previous_only: bool) -> list[Previous]:
-    """Find what would be removed; raise UsageError where there is nothing."""
-    wanted = (paths.previous,) if previous_only else (paths.venv, paths.previous)
-    removable = [Previous(folder, size_of(folder)) for folder in wanted if is_folder(folder)]
-    if not removable:
-        raise _no_previous(paths)
-    return removable
+def find_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bool) -> list[Previous]:
+    """Find what would be removed.
 
-
-def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bool) -> None:
-    """Raise UsageError where there is no environment, or, unless ``anything`` may go, one that is not ours alone."""
+    Raise UsageError where there is nothing, or, unless ``anything`` may go, an environment that is not ours alone.
+    """
     if previous_only:
-        return
+        if not paths.has_previous:
+            raise _no_previous(paths)
+        return [Previous(paths.previous, size_of(paths.previous))]
     if not paths.venv.exists():
         hint = "gpuinstall env list   shows those there are"
         raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
@@ -97,6 +92,7 @@ def check_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: b
     except UsageError as error:
         error.hint = "the same with --yes removes it with all that is in it" if is_environment else None
         raise
+    return [Previous(folder, size_of(folder)) for folder in (paths.venv, paths.previous) if is_folder(folder)]
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:

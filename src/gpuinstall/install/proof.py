@@ -11,7 +11,6 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.verify import verify_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.session import Session
-    from gpuinstall.verify.verdict import Device, Verdict
+    from gpuinstall.verify.verdict import Verdict
 
 
 class KernelFailedError(VerificationError):
@@ -30,7 +29,8 @@ class KernelFailedError(VerificationError):
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
         failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
         check = failed[0][1]
-        names = dict.fromkeys(_named(device) for device, _ in failed)
+        pairs = dict.fromkeys((device.label, device.name) for device, _ in failed)
+        names = (name if label == name else f"{label} ({name})" for label, name in pairs)
         super().__init__(
             "kernel-failed",
             f"torch {fit.choice.build.name} failed on {', '.join(names)}: {check.name}",
@@ -57,12 +57,11 @@ def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, sessio
     Raise KernelFailedError where one fails.
     """
     start = monotonic()
-    gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else None
-    for_cpu = fit.plan.status == "cpu"
+    gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else ()
     verdict = verify_environment(
         python,
         here or replace(machine, gpus=()),
-        asked_cpu=for_cpu,
+        asked_cpu=fit.plan.status == "cpu",
         gpus=gpus or None,
         meant=fit.choice.build,
         reporter=session.reporter,
@@ -86,25 +85,16 @@ def summary(verdict: Verdict) -> str:
 def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
     """The catalogue with the builds that would fail as ``build`` did marked so; None where another would not help."""
     causes = {check.id for device in verdict.devices for check in device.checks if check.status == "failed"}
-    other = {load_failures()[cause].another for cause in causes if cause}
-    if "code" in other:
-        return _without(catalog, build, lambda each: each.code == build.code)
-    if "toolkit" in other:
-        return _without(catalog, build, lambda each: _toolkit(each) == _toolkit(build))
-    return None
+    differing = {load_failures()[cause].another for cause in causes if cause}
+    if not differing & {"code", "toolkit"}:
+        return None
 
+    def fails(other: Build) -> bool:
+        if "code" in differing:
+            return other.code == build.code
+        return other.backend.kind == build.backend.kind and (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
 
-def _without(catalog: Catalog, build: Build, fails: Callable[[Build], bool]) -> Catalog:
-    """Mark builds, ``build`` itself too where this run alone has learned it, so that no listing brings them back."""
     catalog = catalog.serving(build.backend.kind)
-    known = any((each.name, each.platform) == (build.name, build.platform) for each in catalog.builds)
-    whole = catalog if known else replace(catalog, builds=(*catalog.builds, build))
-    return whole.without(fails, "failed")
-
-
-def _named(device: Device) -> str:
-    return device.name if device.label == device.name else f"{device.label} ({device.name})"
-
-
-def _toolkit(build: Build) -> tuple[object, ...]:
-    return build.backend.kind, (build.toolkit or ())[:1]
+    if not any((row.name, row.platform) == (build.name, build.platform) for row in catalog.builds):
+        catalog = replace(catalog, builds=(*catalog.builds, build))  # learned in this run: no listing brings it back
+    return catalog.without(fails, "failed")

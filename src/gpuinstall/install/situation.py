@@ -65,7 +65,8 @@ class Situation:
         """Say whether the environment is as it is asked for, and proven as far as it can be here."""
         if self.fit is None or self.options.verify or not self.existing.is_made_of(self.fit.lock):
             return False
-        return self.here is None or self.existing.is_proven_on(self.here)
+        marker = self.existing.marker
+        return self.here is None or (marker is not None and marker.is_proven_on(self.here))
 
     def newer(self, fit: Fit) -> Choice | None:
         """What these GPUs and this driver would run too, of a torch that is newer than a lock's."""

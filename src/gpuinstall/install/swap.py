@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
-_RENAME_SWAP = 2
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
 _NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
 _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
@@ -53,10 +52,18 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> No
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
     write_atomically(paths.journal, json.dumps(journal._asdict()))
     try:
-        _put(paths, newcomer)
+        if not paths.venv.exists():
+            newcomer.rename(paths.venv)
+        elif not exchange(newcomer, paths.venv):
+            paths.venv.rename(paths.aside)
+            newcomer.rename(paths.venv)
     except OSError as error:
         repair(paths)
-        raise _refused(paths, error) from None
+        if error.errno not in _FIXED:
+            raise unwritable(paths.venv, error) from None
+        message = f"{paths.venv} cannot be replaced: it is a mount point, or lies in a lower layer of an image"
+        hint = "put the environment elsewhere: gpuinstall install --venv DIR"
+        raise InstallationError("not-replaceable", message, hint=hint) from None
     try:
         _finish(paths, newcomer, keep=keep)
     except OSError as error:
@@ -89,14 +96,6 @@ def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
     return None
 
 
-def _put(paths: EnvironmentPaths, newcomer: Path) -> None:
-    if not paths.venv.exists():
-        newcomer.rename(paths.venv)
-    elif not exchange(newcomer, paths.venv):
-        paths.venv.rename(paths.aside)
-        newcomer.rename(paths.venv)
-
-
 def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
     publish_lock(paths)
     replaced = paths.aside if is_folder(paths.aside) else newcomer
@@ -118,23 +117,13 @@ def publish_lock(paths: EnvironmentPaths) -> None:
         write_atomically(beside, text, paths.work if paths.work.exists() else None)
 
 
-def _refused(paths: EnvironmentPaths, error: OSError) -> InstallationError:
-    if error.errno in _FIXED:
-        return InstallationError(
-            "not-replaceable",
-            f"{paths.venv} cannot be replaced: it is a mount point, or lies in a lower layer of an image",
-            hint="put the environment elsewhere: gpuinstall install --venv DIR",
-        )
-    return unwritable(paths.venv, error)
-
-
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Exchange two folders of one file system; False where the system cannot. Raise OSError where it may not."""
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(first), os.fsencode(second)
     if sys.platform == "linux":
-        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
+        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE))
     if sys.platform == "darwin":
-        return _call("renamex_np", names[0], names[1], ctypes.c_uint(_RENAME_SWAP))
+        return _call("renamex_np", *names, ctypes.c_uint(_EXCHANGE))
     return False
 
 

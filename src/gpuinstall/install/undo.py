@@ -97,7 +97,14 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
     Raise InstallationError for a wheel that names what lies outside the environment.
     """
     root = environment.root
-    new = {path for wheel in wheels for path in _inside(root, wheel, _unpacked(wheel, environment.paths))}
+    new = set[Path]()
+    for wheel in wheels:
+        for path in _unpacked(wheel, environment.paths):
+            if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
+                name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
+                message = f"{name} {version} would write outside the environment, to {path.resolve()}"
+                raise InstallationError("outside", message, hint=f"gpuinstall install --into '{name}!={version}'")
+            new.add(path)
     old = {path for path in (*environment.files_of(frozenset(packages)), *new) if os.path.lexists(path)}
     names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old))
     return UndoRecord(root, undo_folder(environment), "saving", *names)
@@ -128,15 +135,6 @@ def repair(environment: ForeignEnvironment) -> bool:
         return False
     record.undo()
     return True
-
-
-def _inside(root: Path, wheel: Path, paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
-            name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
-            message = f"{name} {version} would write outside the environment, to {path.resolve()}"
-            raise InstallationError("outside", message, hint=f"gpuinstall install --into '{name}!={version}'")
-        yield path
 
 
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
@@ -194,7 +192,7 @@ def _forget_compiled(path: Path) -> None:
 def _prune(root: Path, names: Iterable[str]) -> None:
     """Remove the folders that are empty now, the deepest first."""
     folders = {parent for name in names for parent in PurePosixPath(name).parents if parent.parts}
-    for folder in sorted(folders, key=lambda each: -len(each.parts)):
+    for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
         for path in (root / folder / "__pycache__", root / folder):
             with suppress(OSError):
                 path.rmdir()

@@ -96,7 +96,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("step", "call"),
-    [("write_atomically", 1), ("_put", 1), ("publish_lock", 1), ("remove_path", 1), ("write_atomically", 2)],
+    [("write_atomically", 1), ("exchange", 1), ("publish_lock", 1), ("remove_path", 1), ("write_atomically", 2)],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: str, call: int

@@ -111,9 +111,10 @@ def lock(
         offline=offline,
     )
     with open_project(Path(folder).absolute(), settings, reporter) as project:
-        asked = project.read_folder_request()
-        wanted = lock_requests(project, project.request_for(asked.listed), targets, [machine] if machine else [])
-        return write_locks(LockOptions(project.folder, wanted, asked, upgrade=upgrade), project.session)
+        declared = project.read_folder_request()
+        request = project.request_for(declared.listed)
+        requests = lock_requests(project, request, targets, [machine] if machine else [])
+        return write_locks(LockOptions(project.folder, requests, declared, upgrade=upgrade), project.session)
 
 
 def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT) -> Verdict:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LISTS = ("requirements", "targets", "backends")
-_STRINGS = ("python", "torch-index")
-_FLAGS = ("only-binary",)
+_LISTS = dict.fromkeys(("requirements", "targets", "backends"), list)
+_KINDS: dict[str, type] = {**_LISTS, "python": str, "torch-index": str, "only-binary": bool}
+_IN_WORDS = {list: "a list of strings", str: "a string", bool: "true or false"}
 
 
 class Config(NamedTuple):
@@ -45,21 +45,13 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
     """Read the settings out of a parsed pyproject.toml and the text of ``.python-version``."""
     table = _table(_table(pyproject, "tool"), "gpuinstall")
     for key in table:
-        if key not in {*_LISTS, *_STRINGS, *_FLAGS}:
-            keys = ", ".join((*_LISTS, *_STRINGS, *_FLAGS))
-            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {keys}")
-    lists = {key: _strings(table, key) for key in _LISTS}
-    strings = {key: _string(table, key) for key in _STRINGS}
-    required = _string(_table(pyproject, "project"), "requires-python", "[project]")
+        if key not in _KINDS:
+            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
+    values = {key.replace("-", "_"): _value(table, key, kind) for key, kind in _KINDS.items()}
+    required = _value(_table(pyproject, "project"), "requires-python", str, "[project]")
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
-    return Config(
-        requirements=lists["requirements"],
-        python=strings["python"] or (listed[1] if listed else None) or required,
-        targets=lists["targets"],
-        backends=lists["backends"],
-        torch_index=strings["torch-index"],
-        only_binary=_flag(table, "only-binary"),
-    )
+    python = values["python"] or (listed[1] if listed else None) or required
+    return Config(**values | {"python": python, "only_binary": bool(values["only_binary"])})
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -69,27 +61,12 @@ def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return table
 
 
-def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+def _value(table: Mapping[str, Any], key: str, kind: type, section: str = "[tool.gpuinstall]") -> Any:
     value = table.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is a list of strings")
-    return tuple(value)
-
-
-def _string(table: Mapping[str, Any], key: str, section: str = "[tool.gpuinstall]") -> str | None:
-    value = table.get(key)
-    if value is not None and not isinstance(value, str):
-        raise _malformed(f"{section} {key} is {value!r}", "it is a string")
-    return value
-
-
-def _flag(table: Mapping[str, Any], key: str) -> bool:
-    value = table.get(key, False)
-    if not isinstance(value, bool):
-        raise _malformed(f"[tool.gpuinstall] {key} is {value!r}", "it is true or false")
-    return value
+    items = value if isinstance(value, list) else ()
+    if value is not None and not (isinstance(value, kind) and all(isinstance(item, str) for item in items)):
+        raise _malformed(f"{section} {key} is {value!r}", f"it is {_IN_WORDS[kind]}")
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _malformed(fault: str, hint: str | None = None) -> UsageError:

@@ -181,9 +181,9 @@ class Project:
         count = self.settings.dependencies or PROJECT in recorded.files
         brought = _names_itself((*recorded.requirements, *by_hand.requirements), folder)
         dependencies = read_dependencies(folder, self.catalog.family) if count and not brought else ()
-        asked = recorded.declaring(self.config.requirements or dependencies).adding(by_hand, read)
-        asked = asked.without(self.settings.without) if self.settings.without else asked
-        return asked.following(recorded)
+        declared = recorded.declaring(self.config.requirements or dependencies).adding(by_hand, read)
+        declared = declared.without(self.settings.without) if self.settings.without else declared
+        return declared.following(recorded)
 
     @property
     def request(self) -> Request:
@@ -192,9 +192,16 @@ class Project:
         return self.request_for(functools.reduce(operator.or_, self.settings.files.values(), named))
 
     def request_for(self, listed: RequirementsFile) -> Request:
-        """The request for what is ``listed``, by the settings of the caller and of the project."""
+        """The request for what is ``listed``, by the settings of the caller and of the project.
+
+        Raise UsageError for a path of this machine that is not there.
+        """
         requirements = listed.requirements or self.config.requirements or ("torch",)
-        _check_paths(requirements, self.folder)
+        for requirement in map(parse_requirement, requirements):
+            address = Address(requirement.url or "")
+            is_path = bool(address.text) and not address.is_remote and requirement.name != "torch"  # refused later
+            if is_path and not (self.folder / Path(address.text).expanduser()).exists():
+                raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")
         request, machine = self.settings.request, self.settings.machine
         running = () if machine and machine.pythons else (f"{sys.version_info.major}.{sys.version_info.minor}",)
         return replace(
@@ -207,12 +214,12 @@ class Project:
             managed_pythons=request.managed_pythons and not self.settings.offline,
         )
 
-    def environment_request(self, asked: FolderRequest) -> Request:
+    def environment_request(self, declared: FolderRequest) -> Request:
         """The request of the folder for its environment, whose Python comes first and whose backend stays."""
         from gpuinstall.environments.environment import read_marker
         from gpuinstall.plan.demand import parse_request
 
-        request, existing, own = self.request_for(asked.listed), read_marker(self.paths.venv), self.own_lock
+        request, existing, own = self.request_for(declared.listed), read_marker(self.paths.venv), self.own_lock
         if existing:
             request = replace(request, preferred_pythons=(existing.python, *request.preferred_pythons))
         if own and not self.settings.anew:
@@ -275,12 +282,3 @@ def _names_itself(requirements: Iterable[str], folder: Path) -> bool:
     """Say whether the project of a folder is among what is asked for, as in ``-e .``."""
     addresses = (requirement.url for requirement in map(parse_requirement, requirements) if requirement.url)
     return any((folder / address).resolve() == folder.resolve() for address in addresses)
-
-
-def _check_paths(requirements: Iterable[str], folder: Path) -> None:
-    """Raise UsageError for a path of this machine that is not there; torch by a path is refused as such, later."""
-    for requirement in map(parse_requirement, requirements):
-        address = Address(requirement.url or "")
-        is_path = bool(address.text) and not address.is_remote and requirement.name != "torch"
-        if is_path and not (folder / Path(address.text).expanduser()).exists():
-            raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")

@@ -53,23 +53,18 @@ def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> Requirements
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
     contents, files = RequirementsFile(), (*inside, path.resolve())
-    for line in lines:
-        contents |= _read_line(line.partition(" #")[0].strip(), path, files)
+    for line in (line.partition(" #")[0].strip() for line in lines):
+        if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
+            contents |= read_requirements(path.parent / further[1], files)
+        elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
+            constraining = read_requirements(path.parent / further[1], files)
+            contents |= RequirementsFile((), constraining.requirements + constraining.constraints)
+        elif line and not line.startswith("#"):
+            if option := re.search(r"(?:^|\s)(--?[a-z][\w-]*)", re.sub(r"^(-e|--editable)[\s=]", "", line)):
+                message = f"{path}: the option {option[1]} is not read here"
+                raise UsageError("requirements-option", message, hint=_ELSEWHERE)
+            contents |= RequirementsFile((line,))
     return contents
-
-
-def _read_line(line: str, path: Path, inside: tuple[Path, ...]) -> RequirementsFile:
-    if not line or line.startswith("#"):
-        return RequirementsFile()
-    if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
-        return read_requirements(path.parent / further[1], inside)
-    if further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
-        constraining = read_requirements(path.parent / further[1], inside)
-        return RequirementsFile((), constraining.requirements + constraining.constraints)
-    option = re.search(r"(?:^|\s)(--?[a-z][\w-]*)", re.sub(r"^(-e|--editable)[\s=]", "", line))
-    if option:
-        raise UsageError("requirements-option", f"{path}: the option {option[1]} is not read here", hint=_ELSEWHERE)
-    return RequirementsFile((line,))
 
 
 def _read_group(path: Path, group: str) -> tuple[str, ...]:

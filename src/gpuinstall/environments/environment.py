@@ -85,7 +85,9 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     if evidence.get("asked") == "cpu" or (evidence.get("backend") == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
     proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
-    return Origin(gpus=_gpus(proven if isinstance(proven, list) else [], machine))
+    planned = [row.get("index") for row in proven if isinstance(row, dict)] if isinstance(proven, list) else []
+    indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
+    return Origin(gpus=indices if indices and len(indices) < len(machine.gpus) else None)
 
 
 def fingerprint(machine: Machine) -> str:
@@ -110,9 +112,14 @@ def locked_versions(venv: Path, marker: Marker) -> dict[str, str]:
 
 def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -> tuple[str, ...]:
     """Name the packages that a lock does not hold, or holds in another version."""
-    return tuple(
-        f"{name} {version}" for name, version in sorted(installed.items()) if not _same(version, locked.get(name))
-    )
+
+    def is_locked(name: str, version: str) -> bool:
+        try:
+            return name in locked and Version(version) == Version(locked[name])
+        except InvalidVersion:
+            return version == locked.get(name)
+
+    return tuple(f"{name} {version}" for name, version in sorted(installed.items()) if not is_locked(name, version))
 
 
 def write_pip_settings(built: Path, final: Path, lock: str, versions: Mapping[str, str]) -> None:
@@ -143,17 +150,3 @@ def _read_lock(lock: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return parse_toml(read_document(lock, lock.parent))
     return {}
-
-
-def _gpus(devices: Any, machine: Machine) -> tuple[int, ...] | None:
-    """Name the GPUs that the plan had, where it left others out."""
-    planned = [device.get("index") for device in devices if isinstance(device, dict)]
-    indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
-    return indices if indices and len(indices) < len(machine.gpus) else None
-
-
-def _same(version: str, locked: str | None) -> bool:
-    try:
-        return locked is not None and Version(version) == Version(locked)
-    except InvalidVersion:
-        return version == locked

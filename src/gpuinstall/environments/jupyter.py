@@ -28,7 +28,13 @@ def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> Non
     if PACKAGE not in packages:
         remove_kernel(venv)
     elif wanted:
-        write_atomically(kernel_folder(venv) / "kernel.json", json.dumps(_specification(venv), indent=1) + "\n")
+        specification = {  # as ``python -m ipykernel install --user`` writes it, with the environment's own interpreter
+            "argv": [str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "display_name": kernel_name(venv),
+            "language": "python",
+            "metadata": {"debugger": True},
+        }
+        write_atomically(kernel_folder(venv) / "kernel.json", json.dumps(specification, indent=1) + "\n")
 
 
 def remove_kernel(venv: Path) -> None:
@@ -47,16 +53,6 @@ def kernel_folder(venv: Path) -> Path:
     word = re.sub(r"[^a-z0-9]+", "-", venv.parent.name.lower()).strip("-")
     digest = hashlib.sha256(bytes(venv)).hexdigest()[:8]
     return _data_folder() / "kernels" / f"gpuinstall-{word}-{digest}".replace("--", "-")
-
-
-def _specification(venv: Path) -> dict[str, object]:
-    """What ``python -m ipykernel install --user`` would write, with the environment's own interpreter."""
-    return {
-        "argv": [str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": kernel_name(venv),
-        "language": "python",
-        "metadata": {"debugger": True},
-    }
 
 
 def _data_folder() -> Path:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -57,8 +57,11 @@ class InstalledPackage:
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
         """What it says that it requires, extras and other systems included."""
-        head = _text(self.record / "METADATA").partition("\n\n")[0]
-        return tuple(_parsed(re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE)))
+        head, requirements = _text(self.record / "METADATA").partition("\n\n")[0], []
+        for text in re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE):
+            with suppress(InvalidRequirement):
+                requirements.append(Requirement(text))
+        return tuple(requirements)
 
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
@@ -67,10 +70,10 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     for folder in folders:
         for record in sorted((*folder.glob("*.dist-info"), *folder.glob("*.egg-info"))):
             name, _, version = record.stem.partition("-")
-            packages.append(InstalledPackage(canonicalize_name(name), version.partition("-py")[0], record))
-    return tuple(
-        package for package in packages if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version)
-    )
+            package = InstalledPackage(canonicalize_name(name), version.partition("-py")[0], record)
+            if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version):
+                packages.append(package)
+    return tuple(packages)
 
 
 def parse_record(text: str) -> tuple[RecordedFile, ...]:
@@ -88,12 +91,6 @@ def file_size(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return -1
-
-
-def _parsed(texts: Iterable[str]) -> Iterator[Requirement]:
-    for text in texts:
-        with suppress(InvalidRequirement):
-            yield Requirement(text)
 
 
 def _text(file: Path) -> str:

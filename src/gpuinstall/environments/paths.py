@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
-from gpuinstall.shell import quoted
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
@@ -36,22 +35,25 @@ class EnvironmentPaths:
         means a place elsewhere names it.
         """
         try:
-            absolute = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
-            place = cls(_followed(venv) if venv.is_symlink() else absolute)
-            place._check()
+            place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
+            if venv.is_symlink():
+                place = venv.resolve()
+                if not place.is_relative_to(venv.parent.resolve()):
+                    message = f"{venv} is a link that leads out of its folder, to {place}"
+                    hint = f"the same with --venv {quoted(place)}, if that is meant"
+                    raise UsageError("link-elsewhere", message, hint=hint)
+            str(place).encode("utf-8")
+            if os.pathsep in str(place):
+                raise _unusable(place, f"PATH cannot hold a folder with {os.pathsep!r} in its name")
+            work = cls(place).work
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISDIR(work.lstat().st_mode):
+                    raise _unusable(place, f"{work.name} beside it is no folder")
         except UnicodeEncodeError:
             raise _unusable(venv, "its path is not UTF-8, which uv needs") from None
         except (OSError, RuntimeError) as error:
             raise _unusable(venv, getattr(error, "strerror", "a link leads to itself")) from None
-        return place
-
-    def _check(self) -> None:
-        str(self.venv).encode("utf-8")
-        if os.pathsep in str(self.venv):
-            raise _unusable(self.venv, f"PATH cannot hold a folder with {os.pathsep!r} in its name")
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if not stat.S_ISDIR(self.work.lstat().st_mode):
-                raise _unusable(self.venv, f"{self.work.name} beside it is no folder")
+        return cls(place)
 
     @property
     def folder(self) -> Path:
@@ -107,14 +109,6 @@ class EnvironmentPaths:
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"
-
-
-def _followed(link: Path) -> Path:
-    place = link.resolve()
-    if not place.is_relative_to(link.parent.resolve()):
-        message = f"{link} is a link that leads out of its folder, to {place}"
-        raise UsageError("link-elsewhere", message, hint=f"the same with --venv {quoted(place)}, if that is meant")
-    return place
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:

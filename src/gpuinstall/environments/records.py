@@ -24,10 +24,10 @@ KEPT = 8
 
 def remember(venv: Path, identity: str) -> None:
     """Keep that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
-    known = _identities(venv)
-    if identity not in known:
+    earlier = _identities(venv)
+    if identity not in earlier:
         with suppress(InstallationError):
-            write_atomically(_record(venv), "\0".join((str(venv), *known[1 - KEPT :], identity)))
+            write_atomically(_record(venv), "\0".join((str(venv), *earlier[1 - KEPT :], identity)))
 
 
 def was_made_here(folder: Path, venv: Path) -> bool:

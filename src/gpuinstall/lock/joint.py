@@ -18,7 +18,7 @@ from gpuinstall.lock.programs import ListedProgram, list_programs, programs_firs
 from gpuinstall.lock.request import is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_versions
-from gpuinstall.lock.uv_failure import UNLISTED, Conflict
+from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.values import Settled
 from gpuinstall.threads import side_by_side
@@ -230,7 +230,7 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
                 break
             answer = resolve_versions(project.within(_bound(program.name, ">", versions)), session)
             if isinstance(answer, Conflict):
-                if alone and answer.error.code == UNLISTED:
+                if alone and answer.error.code == FAMILY_UNLISTED:
                     return answer.against(f"{program.name} {program.newest}")
                 obstacles[program.name] = answer.why
                 break

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 """Who logs in at an address that uv names."""
 
-UNLISTED = "family-unlisted"
+FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
 
 _LINES = 15
@@ -117,7 +117,7 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
         package = min(absent)
         error = InstallationError(
-            UNLISTED,
+            FAMILY_UNLISTED,
             f"{package} is one of PyTorch's packages, and no source of torch has it",
             why=cause,
             hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",

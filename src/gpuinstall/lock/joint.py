@@ -77,7 +77,7 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
         return newest
     opened = [_opened(request) for request in requests]
     torches, conflicts = _common_torches(opened), list[Conflict]()
-    while torches and len(conflicts) < PROPOSALS:
+    while len(conflicts) < PROPOSALS:
         proposal = _propose(opened[0], torches, session)
         if isinstance(proposal, Conflict):
             return conflicts[0] if conflicts else _of_the_machine(proposal, opened[0])
@@ -89,8 +89,7 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
             return [_explained(resolution, better) for resolution in resolved]
         conflicts += [answer for answer in answers if isinstance(answer, Conflict)][:1]
         torches -= {better.torch}
-    nothing = NoBuildError("targets-disagree", "no torch version serves all of these targets")
-    return conflicts[0] if conflicts else Conflict(nothing)
+    return conflicts[0]
 
 
 def torch_of_programs(requests: Sequence[LockRequest], session: Session) -> Version | Conflict:
@@ -124,10 +123,9 @@ def _common_torches(opened: Sequence[LockRequest]) -> Torches:
 
 def _propose(request: LockRequest, torches: Torches, session: Session) -> Proposal | Conflict:
     """Have uv say which versions go together, with one page of the family for the best build of each torch."""
-    builds: dict[Version, Build] = {}
-    for build in request.plan.runnable:
-        if build.torch in torches:
-            builds.setdefault(build.torch, build)
+    if not torches:
+        return Conflict(NoBuildError("targets-disagree", "no torch version serves all of these targets"))
+    builds = _best_builds(request, torches)
     named, python = request.request.requirements, request.choice.python
     target = request.target.up_to(request.machine.glibc)
     own = any(build.source != DEFAULT_INDEX for build in builds.values())
@@ -163,6 +161,15 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
         message = f"what is asked for leads to torch {proposal.torch}, which no source has a build of that runs here"
         return Conflict(NoBuildError("requirements-conflict", message))
     return proposal
+
+
+def _best_builds(request: LockRequest, torches: Torches) -> dict[Version, Build]:
+    """The best build of each torch, the newest first."""
+    builds: dict[Version, Build] = {}
+    for build in request.plan.runnable:
+        if build.torch in torches:
+            builds.setdefault(build.torch, build)
+    return builds
 
 
 def _listed(package: str, build: Build, session: Session) -> tuple[Wheel, ...]:

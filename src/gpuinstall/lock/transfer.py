@@ -78,6 +78,7 @@ class Transfer:
                 self._place(entry, name, address)
             for kind in {"sdist", "archive"} & package.keys():
                 self._place(package[kind], name, lambda file: file.url)
+        document.pop("requires-python", None)  # uv compares it with the interpreter that it runs on
         return tomli_w.dumps({**document, "packages": wanted})
 
     def _place(self, entry: dict[str, Any], package: str, address: Callable[[LockedFile], str]) -> None:

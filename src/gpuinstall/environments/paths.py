@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
+from gpuinstall.shell import quoted
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations, product
+from itertools import combinations, groupby, product
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.page.classes import kinds_of_gpus, machine_of_class, spans_of
@@ -12,10 +12,9 @@ from gpuinstall.plan import choose
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
     from gpuinstall.page.classes import DriverRange, Kind, Platform
     from gpuinstall.plan import Plan, Refusal
     from gpuinstall.plan.values import Choice, Rejection
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     Kinds = tuple[Kind, ...]
 
 PACKAGES = (("torch",), ("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
-_SHOWN_REJECTIONS = 4
+_SHOWN_REJECTIONS = 4  # more would make the page larger, and ``plan --all`` shows them
 _INDICES = re.compile(r"(--gpus |GPU )([01])\b")
 _ITS_CUDA = re.compile(r"(?<=driver's CUDA )\d+\.\d+")
 
@@ -73,7 +72,7 @@ class Answers:
             rows |= self._mixed(platform, driven, spans, rows)
             for pair in combinations(range(len(driven)), 2):
                 without[",".join(map(str, pair))] = self._class(
-                    platform, tuple(driven[position] for position in pair), None
+                    platform, tuple(driven[number] for number in pair), None
                 )
         return {
             "key": platform.key,
@@ -82,7 +81,7 @@ class Answers:
             "spans": [span.first for span in spans],
             "cuda": [span.cuda for span in spans],
             "without": without,
-            "rows": {key: _runs(row) for key, row in rows.items()},
+            "rows": {key: [[number, len([*run])] for number, run in groupby(row)] for key, row in rows.items()},
         }
 
     def _mixed(
@@ -92,10 +91,9 @@ class Answers:
         rows = {}
         for first, second in combinations(range(len(kinds)), 2):
             sides = list(zip(alone[str(first)], alone[str(second)], strict=True))
-            samples = dict(zip(reversed(sides), reversed(spans), strict=True))
-            classes = {
-                side: self._class(platform, (kinds[first], kinds[second]), span) for side, span in samples.items()
-            }
+            first_span = dict(zip(reversed(sides), reversed(spans), strict=True))
+            pair = kinds[first], kinds[second]
+            classes = {side: self._class(platform, pair, span) for side, span in first_span.items()}
             rows[f"{first},{second}"] = [classes[side] for side in sides]
         return rows
 
@@ -108,31 +106,38 @@ class Answers:
         if key not in self._classes:
             self._classes[key] = len(self._rows)
             self._rows.append([])
-            self._rows[self._classes[key]] = [
-                self._answer(choose(machine, request, self.catalog), chip) for request in self._requests(kinds)
-            ]
+            pythons = self.pythons if len(kinds) < 2 else (None,)  # for two kinds of GPUs it is left open
+            requests = (Request(packages, python=python) for python, packages in product(pythons, PACKAGES))
+            answers = [self._answer(choose(machine, request, self.catalog), chip) for request in requests]
+            self._rows[self._classes[key]] = answers
         return self._classes[key]
 
-    def _requests(self, kinds: Kinds) -> Iterator[Request]:
-        """Every request that the page offers; for two kinds of GPUs the Python is left open."""
-        for python, packages in product(self.pythons if len(kinds) < 2 else (None,), PACKAGES):
-            yield Request(packages, python=python)
-
     def _answer(self, plan: Plan | Refusal, chip: str | None) -> int:
-        """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over."""
+        """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over.
+
+        Of what was passed over, the newest build for each reason there is.
+        """
         notes = [warning.message for warning in plan.warnings] if plan.choice else (plan.fix or "").splitlines()
+        newest: dict[str, Rejection] = {}
+        for rejection in plan.rejected:
+            newest.setdefault(rejection.code, rejection)
+        passed_over = list(newest.values())[:_SHOWN_REJECTIONS]
         parts = (
             (plan.status, str(plan.exit_code), *(f"{run.how} {run.runs}" for run in plan.gpus)),
             self._build(plan.choice) if plan.choice else (),
             tuple(text for reason in plan.reasons for text in reason),
             notes,
-            tuple(text for rejection in _telling(plan) for text in (rejection.build.name, rejection.message)),
+            tuple(text for rejection in passed_over for text in (rejection.build.name, rejection.message)),
         )
-        answer = tuple(self._part(part, chip) for part in parts)
+        texts = self._texts
+        kept = (tuple(texts.setdefault(_for_all(text, chip), len(texts)) for text in part) for part in parts)
+        answer = tuple(self._parts.setdefault(part, len(self._parts)) for part in kept)
         return self._answers.setdefault(answer, len(self._answers))
 
     def _build(self, choice: Choice) -> tuple[str, ...]:
-        build, sources = choice.build, "; ".join(self._sources(choice.build))
+        build = choice.build
+        evidence = self.catalog.serving(build.backend.kind).evidence
+        sources = "; ".join(f"{source} ({date})" for source, date in (evidence[key] for key in build.evidence))
         trust = f"learned on {build.learned}" if build.learned else build.confidence
         return (
             str(build.torch),
@@ -143,16 +148,6 @@ class Answers:
             trust,
             *choice.requirements,
         )
-
-    def _part(self, texts: Sequence[str], chip: str | None) -> int:
-        numbers = tuple(self._texts.setdefault(_for_all(text, chip), len(self._texts)) for text in texts)
-        return self._parts.setdefault(numbers, len(self._parts))
-
-    def _sources(self, build: Build) -> Iterator[str]:
-        evidence = self.catalog.serving(build.backend.kind).evidence
-        for key in build.evidence:
-            source, date = evidence[key]
-            yield f"{source} ({date})"
 
 
 def _pythons(catalog: Catalog) -> list[str]:
@@ -165,39 +160,19 @@ def _pythons(catalog: Catalog) -> list[str]:
 
 def _essence(plan: Plan | Refusal, chip: str | None) -> tuple[Any, ...]:
     """What makes two machines one class, for every request: the judgement of each build, and all that is said."""
-    sentences = [*plan.reasons, *plan.warnings]
     return (
         plan.status,
         plan.exit_code,
         plan.choice and plan.choice.build.name,
         tuple(build.name for build in plan.runnable),
         tuple(_for_all(f"{run.how} {run.runs}", chip) for run in plan.gpus),
-        tuple((rejection.build.name, rejection.code, _for_all(rejection.message, chip)) for rejection in plan.rejected),
-        tuple(_for_all(reason.message, chip) for reason in sentences),
+        tuple((row.build.name, row.code, _for_all(row.message, chip)) for row in plan.rejected),
+        tuple(_for_all(reason.message, chip) for reason in (*plan.reasons, *plan.warnings)),
         plan.fix,
     )
 
 
-def _telling(plan: Plan | Refusal) -> list[Rejection]:
-    """The newest build that was passed over for each reason there is."""
-    first: dict[str, Rejection] = {}
-    for rejection in plan.rejected:
-        first.setdefault(rejection.code, rejection)
-    return list(first.values())[:_SHOWN_REJECTIONS]
-
-
 def _for_all(text: str, chip: str | None) -> str:
     """Write what is said of one machine for all of its class: the GPUs' numbers, the driver's CUDA, the chip's code."""
-    common = _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
-    return re.sub(rf"\b{re.escape(chip)}(?![\w.])", "{chip}", common) if chip else common
-
-
-def _runs(row: list[int]) -> list[list[int]]:
-    """Write equal neighbours once, with their number."""
-    runs: list[list[int]] = []
-    for number in row:
-        if runs and runs[-1][0] == number:
-            runs[-1][1] += 1
-        else:
-            runs.append([number, 1])
-    return runs
+    general = _ITS_CUDA.sub("{cuda}", _INDICES.sub(r"\1{#\2}", text))
+    return re.sub(rf"\b{re.escape(chip)}(?![\w.])", "{chip}", general) if chip else general

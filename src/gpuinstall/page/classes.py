@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.drivers import Drivers, Floor
-    from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.versions import ComputeCapability
 
 DRIVER = "{driver}"
@@ -95,33 +94,22 @@ def spans_of(platform: Platform, tables: Drivers) -> tuple[DriverRange, ...]:
     cuts: set[tuple[int, ...]] = {(0,), (branches[-1] + 1,), (tables.partially_supported.last + 1,)}
     cuts |= {(branch,) for branch in branches} | {(last + 1,) for last in ends}
     cuts |= {here(floor) for floor in (*tables.floors.values(), *tables.first_drivers.values())}
-    return tuple(DriverRange(cut, _cuda(cut, tables)) for cut in sorted(cuts))
-
-
-def _cuda(cut: tuple[int, ...], tables: Drivers) -> str | None:
-    row = tables.branch(DriverVersion(cut, DRIVER))
-    return str(row[1]) if row else None
+    rows = ((cut, tables.branch(DriverVersion(cut, DRIVER))) for cut in sorted(cuts))
+    return tuple(DriverRange(cut, str(row[1]) if row else None) for cut, row in rows)
 
 
 def kinds_of_gpus(catalog: Catalog) -> tuple[Kind, ...]:
     """List the kinds of all products: by capability, the highest first, without Jetsons before Thor; then by chip."""
-    capabilities = sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True)
-    return (
-        *(_of_capability(capability, catalog.drivers) for capability in capabilities),
-        *map(_of_chip, other_chips()),
-    )
-
-
-def _of_capability(capability: ComputeCapability, tables: Drivers) -> Kind:
-    generation = tables.generation(capability)
-    cards = sorted({product.name for product in products() if product.capability == capability})
-    return Kind(str(capability), generation.name if generation else "", tuple(cards), capability)
-
-
-def _of_chip(chip: OtherChip) -> Kind:
-    cards = chip.products or (chip.architecture,)
-    name = chip.name if chip.name.startswith(chip.brand) else f"{chip.brand} {chip.name}"
-    return Kind(chip.architecture, name, cards, maker=chip.maker, os=chip.os)
+    kinds = []
+    for capability in sorted({product.capability for product in products()} - set(catalog.drivers.tegra), reverse=True):
+        generation = catalog.drivers.generation(capability)
+        cards = sorted({product.name for product in products() if product.capability == capability})
+        kinds.append(Kind(str(capability), generation.name if generation else "", tuple(cards), capability))
+    for chip in other_chips():
+        name = chip.name if chip.name.startswith(chip.brand) else f"{chip.brand} {chip.name}"
+        products_of = chip.products or (chip.architecture,)
+        kinds.append(Kind(chip.architecture, name, products_of, maker=chip.maker, os=chip.os))
+    return tuple(kinds)
 
 
 def machine_of_class(platform: Platform, kinds: Iterable[Kind], driver: Driver | None) -> Machine:

@@ -8,6 +8,8 @@ import json
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.gpu_names import FORM
@@ -17,10 +19,12 @@ from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus
 from gpuinstall.page.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.page.classes import Kind, Platform
+
+    Column = tuple[str, list[str]]
 
 _NOTHING = "–"
 
@@ -39,15 +43,22 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
         "SCRIPT": script,
         "DATE": escape(catalog.date),
         "MATRIX": _matrix(body, kinds),
-        "NAMES": _names(kinds),
-        "DATA": _embedded(document),
+        "NAMES": "\n".join(  # the cards of each kind, which the script reads here too
+            f"<dt>{escape(kind.name)} <small>{kind.sm}</small></dt><dd>{escape(', '.join(kind.cards))}</dd>"
+            for kind in kinds
+        ),
+        # JSON that no HTML can end
+        "DATA": json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"),
     }
-    return _filled(_part("page.html"), filled)
+    # A place is a line or a word ``@NAME@``; what is put in is not looked at again.
+    return "".join(filled.get(piece, piece) for piece in _part("page.html").split("@")) + "\n"
 
 
 def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
     """Write a table for each choice of packages, with the buttons that show one of them, then that of other makers."""
-    choices = [" + ".join(packages) for packages in body["packages"]]
+    table, choices = Table(body), [" + ".join(packages) for packages in body["packages"]]
+    driven = [(number, kind) for number, kind in enumerate(kinds) if kind.capability]
+    others = [(number, kind) for number, kind in enumerate(kinds) if not kind.capability]
     parts = [f'<input type="radio" name="matrix" id="matrix{n}"{" checked" * (not n)}>' for n in range(len(choices))]
     parts += ['<div class="choices" role="group" aria-label="Packages">']
     parts += [f'<label for="matrix{n}">{escape(choice)}</label>' for n, choice in enumerate(choices)]
@@ -55,18 +66,14 @@ def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
     for packages, choice in enumerate(choices):
         parts += [f'<div class="wide" id="table{packages}" role="region" tabindex="0" aria-label="{escape(choice)}">']
         parts += ["<table>", f"<caption>{escape(choice)} on {escape(body['platforms'][0]['name'])}</caption>"]
-        parts += [*_lines(Table(body), kinds, packages), "</table></div>"]
+        parts += [*_lines("driver", _by_branch(table, driven, packages), driven), "</table></div>"]
     parts += ['<div class="wide" id="others" role="region" tabindex="0" aria-label="Other makers"><table>']
     parts += ["<caption>Other makers' cards, by system: none proven on a card by this project</caption>"]
-    return "\n".join((*parts, *_lines_of_others(Table(body), kinds), "</table></div>"))
-
-
-def _names(kinds: Sequence[Kind]) -> str:
-    """List the cards of each kind; the script reads them here too."""
-    return "\n".join(
-        f"<dt>{escape(kind.name)} <small>{kind.sm}</small></dt><dd>{escape(', '.join(kind.cards))}</dd>"
-        for kind in kinds
-    )
+    systems = [
+        (row["name"], [_cell(table, row["key"], number, None) for number, _ in others]) for row in body["platforms"]
+    ]
+    shown = [(name, column) for name, column in systems if any(column)]
+    return "\n".join((*parts, *_lines("system", shown, others), "</table></div>"))
 
 
 @cache
@@ -74,64 +81,37 @@ def _part(name: str) -> str:
     return files("gpuinstall.page").joinpath("data", name).read_text("utf-8").strip()
 
 
-def _filled(frame: str, filled: Mapping[str, str]) -> str:
-    """Put each part in its place, which is a line or a word ``@NAME@``; what is put in is not looked at again."""
-    pieces = frame.split("@")
-    return "".join(filled.get(piece, piece) for piece in pieces) + "\n"
-
-
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _embedded(document: Mapping[str, Any]) -> str:
-    """Write JSON that no HTML can end."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-
-
-def _lines(table: Table, kinds: Sequence[Kind], packages: int) -> Iterator[str]:
+def _by_branch(table: Table, driven: Sequence[tuple[int, Kind]], packages: int) -> list[Column]:
+    """The builds by branch of drivers; equal neighbours are one column."""
     platform: str = table.body["platforms"][0]["key"]
-    branches = table.body["branches"]
-    driven = [(number, kind) for number, kind in enumerate(kinds) if kind.capability]
-    columns = [[_cell(table, platform, number, branch, packages) for number, _ in driven] for branch in branches]
-    shown = _merged([(str(branch), column) for branch, column in zip(branches, columns, strict=True) if any(column)])
-    heads = "".join(f'<th scope="col">{name}</th>' for name, _ in shown)
-    yield f'<thead><tr><th scope="col">GPU \\ driver</th>{heads}</tr></thead><tbody>'
-    yield from _rows((kind, [column[position] for _, column in shown]) for position, (_, kind) in enumerate(driven))
-    yield "</tbody>"
+    columns = [
+        (str(branch), [_cell(table, platform, number, branch, packages) for number, _ in driven])
+        for branch in table.body["branches"]
+    ]
+    merged = []
+    for column, run in groupby((column for column in columns if any(column[1])), key=itemgetter(1)):
+        names = [name for name, _ in run]
+        merged.append(("–".join(dict.fromkeys((names[0], names[-1]))), column))
+    return merged
 
 
-def _lines_of_others(table: Table, kinds: Sequence[Kind]) -> Iterator[str]:
-    others = [(number, kind) for number, kind in enumerate(kinds) if not kind.capability]
-    platforms = [(platform["name"], platform["key"]) for platform in table.body["platforms"]]
-    columns = [(name, [_cell(table, key, number, None) for number, _ in others]) for name, key in platforms]
-    shown = [(name, column) for name, column in columns if any(column)]
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in shown)
-    yield f'<thead><tr><th scope="col">GPU \\ system</th>{heads}</tr></thead><tbody>'
-    yield from _rows((kind, [column[position] for _, column in shown]) for position, (_, kind) in enumerate(others))
-    yield "</tbody>"
-
-
-def _rows(rows: Iterable[tuple[Kind, Sequence[str]]]) -> Iterator[str]:
-    """Write a row for each kind that something runs on."""
-    for kind, cells in rows:
+def _lines(axis: str, columns: Sequence[Column], kinds: Sequence[tuple[int, Kind]]) -> Iterator[str]:
+    """Write the head of a table, and a row for each kind that something runs on."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in columns)
+    yield f'<thead><tr><th scope="col">GPU \\ {axis}</th>{heads}</tr></thead><tbody>'
+    for position, (_, kind) in enumerate(kinds):
+        cells = [column[position] for _, column in columns]
         if any(cells):
             row = "".join(f"<td>{escape(cell or _NOTHING)}</td>" for cell in cells)
             yield f'<tr><th scope="row">{escape(kind.name)} <small>{kind.sm}</small></th>{row}</tr>'
+    yield "</tbody>"
 
 
 def _cell(table: Table, platform: str, kind: int, branch: int | None, packages: int = 0) -> str:
     """The build that runs on the GPU; nothing where it is left alone."""
     answer = table.answer(platform, [kind], None if branch is None else [branch], packages=packages)
     return f"{answer.build[0]} {answer.build[1]}" if answer and answer.build and answer.outcome[0] != "cpu" else ""
-
-
-def _merged(columns: Sequence[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    """Write equal neighbours as one."""
-    merged: list[tuple[str, list[str]]] = []
-    for name, column in columns:
-        if merged and merged[-1][1] == column:
-            merged[-1] = (f"{merged[-1][0].partition('–')[0]}–{name}", column)
-        else:
-            merged.append((name, column))
-    return merged

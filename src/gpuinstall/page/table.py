@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Table:
 
     def platform(self, key: str) -> Mapping[str, Any]:
         """Find a platform by its key."""
-        platform: Mapping[str, Any] = next(candidate for candidate in self.body["platforms"] if candidate["key"] == key)
+        platform: Mapping[str, Any] = next(row for row in self.body["platforms"] if row["key"] == key)
         return platform
 
     def answer(
@@ -51,18 +52,10 @@ class Table:
             number = platform["without"].get(wanted)
         else:
             newest = (*driver, float("inf")) if len(driver) == 1 else tuple(driver)
-            span = bisect_right(platform["spans"], newest, key=tuple) - 1
-            number = self._class(platform["rows"].get(wanted), span)
-        return None if number is None else self._of_class(number, python, packages)
-
-    def _class(self, runs: Iterable[Sequence[int]] | None, span: int) -> int | None:
-        for number, count in runs or ():
-            if span < count:
-                return number
-            span -= count
-        return None
-
-    def _of_class(self, number: int, python: int, packages: int) -> Answer | None:
+            span, runs = bisect_right(platform["spans"], newest, key=tuple) - 1, platform["rows"][wanted]
+            number = runs[bisect_right([*accumulate(count for _, count in runs)], span)][0]
+        if number is None:
+            return None
         answers = unpack_numbers(self.body["classes"][number])
         position = python * len(self.body["packages"]) + packages
         if position >= len(answers):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.page.classes import Kind, Platform
 
-    Column = tuple[str, list[str]]
+    PageColumn = tuple[str, list[str]]
 
 _NOTHING = "–"
 
@@ -85,7 +85,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _by_branch(table: Table, driven: Sequence[tuple[int, Kind]], packages: int) -> list[Column]:
+def _by_branch(table: Table, driven: Sequence[tuple[int, Kind]], packages: int) -> list[PageColumn]:
     """The builds by branch of drivers; equal neighbours are one column."""
     platform: str = table.body["platforms"][0]["key"]
     columns = [
@@ -99,7 +99,7 @@ def _by_branch(table: Table, driven: Sequence[tuple[int, Kind]], packages: int) 
     return merged
 
 
-def _lines(axis: str, columns: Sequence[Column], kinds: Sequence[tuple[int, Kind]]) -> Iterator[str]:
+def _lines(axis: str, columns: Sequence[PageColumn], kinds: Sequence[tuple[int, Kind]]) -> Iterator[str]:
     """Write the head of a table, and a row for each kind that something runs on."""
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in columns)
     yield f'<thead><tr><th scope="col">GPU \\ {axis}</th>{heads}</tr></thead><tbody>'

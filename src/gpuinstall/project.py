@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
+from gpuinstall.location import Location
 from gpuinstall.plan.requirement import Address, parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.config import Config
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.sources import FolderSetting
 
 FOLDERS_OWN = Request(())
 """A request that names no requirements: those of the folder are meant."""
@@ -106,7 +108,7 @@ class Project:
 
         named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
         sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
-        sources.announce(self.reporter)
+        sources.admit(sources.chosen, self.reporter)
         return sources
 
     @cached_property
@@ -165,7 +167,7 @@ class Project:
         where the project itself is asked for, which brings them. ``quiet`` says nothing of files that have changed.
         """
         from gpuinstall.lock.folder_request import FolderRequest, recorded_request
-        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, read_dependencies
+        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, read_dependencies, spelled
 
         folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
         placed = {name: lines for name, lines in self.settings.files.items() if has_place(name, folder)}
@@ -183,7 +185,22 @@ class Project:
         dependencies = read_dependencies(folder, self.catalog.family) if count and not brought else ()
         declared = recorded.declaring(self.config.requirements or dependencies).adding(by_hand, read)
         declared = declared.without(self.settings.without) if self.settings.without else declared
+        own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
+        self.sources.admit(tuple(self._addresses(declared, own)), SilentReporter() if quiet else self.reporter)
         return declared.following(recorded)
+
+    def _addresses(self, asked: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:
+        """The addresses outside the folder that its files take packages from, and that are not the caller's ``own``."""
+        from gpuinstall.sources.sources import FolderSetting, redacted
+
+        for text in asked.requirements:
+            requirement = parse_requirement(text)
+            url = requirement.url or ""
+            place = url if Address(url).is_remote else str(self.folder / Path(url).expanduser())
+            if text not in own and not Location.parse(place).is_from(Location.parse(str(self.folder))):
+                file = next((name for name, lines in asked.files.items() if text in lines), "pylock.*.toml")
+                role = f"the source of {requirement.name}"
+                yield FolderSetting(requirement.name, self.folder / file, redacted(place), role)
 
     @property
     def request(self) -> Request:

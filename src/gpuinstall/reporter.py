@@ -31,6 +31,9 @@ class Reporter(Protocol):
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step: its name, what came of it, how long it took."""
 
+    def notice(self, label: str, text: str) -> None:
+        """Say what is said also to who wants to hear nothing of the progress: what a stranger chose."""
+
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
 
@@ -47,6 +50,9 @@ class SilentReporter:
     """Says nothing: the default for users of the API."""
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say nothing."""
+
+    def notice(self, label: str, text: str) -> None:
         """Say nothing."""
 
     def wait(self, text: str) -> None:

@@ -17,7 +17,7 @@ __main__ -> cli interruption
 advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
-catalog -> backend errors files threads versions web
+catalog -> backend errors files location threads versions web
 config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell
@@ -35,20 +35,21 @@ gpuinstall ->
 install -> catalog environments errors facts failures files interruption learned lock plan probe process threads units uv verify web
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
-lock -> backend catalog environments errors facts failures files learned machine plan process reporter requirements_file threads units uv vendors web wheels
+location -> errors
+lock -> backend catalog environments errors facts failures files learned location machine plan process reporter requirements_file threads units uv vendors web wheels
 machine -> errors fields finding versions
 page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> interruption watch
-project -> config environments errors learned lock plan probe reporter request requirements_file session sources
+project -> config environments errors learned location lock plan probe reporter request requirements_file session sources
 reporter ->
 request -> backend
 requirements_file -> errors files
 session -> files patience uv web
 shell -> text
-sources -> errors files
+sources -> errors files location
 support -> catalog machine plan request versions
 text ->
 threads ->

@@ -12,6 +12,7 @@ from urllib.request import url2pathname
 
 from gpuinstall.catalog.build import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
+from gpuinstall.location import Location
 from gpuinstall.threads import side_by_side
 from gpuinstall.web import UnreachableError
 
@@ -97,7 +98,7 @@ def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str
 def own_names(sources: Sources, client: Client, backend: str, names: Collection[str]) -> frozenset[str]:
     """Those of ``names`` that the torch index has itself: their files lie where torch's do, and not elsewhere."""
     home, *others = side_by_side(partial(_homes, sources, client, backend), ("torch", *names))
-    home |= {urlsplit(sources.torch_index).netloc}
+    home |= {Location.parse(sources.torch_index).server}
     return frozenset(name for name, hosts in zip(names, others, strict=True) if hosts & home)
 
 
@@ -114,7 +115,7 @@ def _sharing(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
 def _homes(sources: Sources, client: Client, backend: str, package: str) -> set[str]:
     """The hosts of the files that the torch index lists of a package."""
     listed = _answered(partial(_from_index, client, sources.torch_index, backend, package))
-    return {urlsplit(wheel.url).netloc for wheel in listed} if isinstance(listed, tuple) else set()
+    return {Location.parse(wheel.url).server for wheel in listed} if isinstance(listed, tuple) else set()
 
 
 def _answered(ask: Callable[[], tuple[Wheel, ...]]) -> tuple[Wheel, ...] | Silent:

@@ -26,6 +26,10 @@ class EventTerminal(Terminal):
         """Say one finished step."""
         self._event("step", label=label, text=text, seconds=seconds)
 
+    def notice(self, label: str, text: str) -> None:
+        """Say one step."""
+        self.step(label, text)
+
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         self._event("wait", text=text)

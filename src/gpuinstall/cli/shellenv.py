@@ -12,12 +12,14 @@ from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.shells import Shell, assignments
+from gpuinstall.location import Location
 from gpuinstall.project import Settings, open_project
 from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.sources import FolderSetting
 
 _UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
 UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
@@ -54,9 +56,9 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     if backend in UV_TAGS and not sources.named:
         values["UV_TORCH_BACKEND"] = backend
     values |= _for_variants(backend)
-    if sources.default_index and not _closed(sources):
+    if sources.default_index and not (_closed(sources) or _chooser(sources.default_index, sources)):
         values["UV_DEFAULT_INDEX"] = sources.default_index
-    if sources.certificates:
+    if sources.certificates and not _chooser(sources.certificates, sources):
         values["SSL_CERT_FILE"] = sources.certificates
     if constraints:
         values["UV_CONSTRAINT"] = constraints.as_uri()
@@ -75,6 +77,9 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
         reasons.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
     if _closed(sources):
         reasons.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
+    for name, value in (("UV_DEFAULT_INDEX", sources.default_index), ("SSL_CERT_FILE", sources.certificates)):
+        if value and (setting := _chooser(value, sources)):
+            reasons.append(f"{name} is not printed: not you chose {setting.value}, but {setting.file}")
     return tuple(reasons)
 
 
@@ -83,6 +88,12 @@ def _for_variants(tag: str) -> dict[str, str]:
     backend = known_backend(tag)
     words = load_vocabulary().get(backend.kind) if backend else None
     return {words["decision"]: backend.version} if backend and backend.version and words else {}
+
+
+def _chooser(value: str, sources: Sources) -> FolderSetting | None:
+    """The setting of the folder that chose just this: it is for the folder, and not for all that the shell does."""
+    same = (one for one in sources.chosen if one.value and Location.parse(one.value) == Location.parse(value))
+    return next(same, None)
 
 
 def _closed(sources: Sources) -> bool:

@@ -127,6 +127,10 @@ class Terminal:
         )
         self._say(f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
 
+    def notice(self, label: str, text: str) -> None:
+        """Say one step, whether or not progress is wanted."""
+        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {folded(text, columns(self.err))}")
+
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:

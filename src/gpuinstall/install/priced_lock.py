@@ -17,7 +17,7 @@ from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
-from gpuinstall.lock.strangers import check_hosts
+from gpuinstall.lock.strangers import check_hosts, name_torch_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,6 +106,7 @@ def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     files = selected(fit.lock, fit.choice.python, machine)
     if not (project.settings.wheels or session.environment.get("UV_OFFLINE")):
         check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
+    name_torch_source(files, "", session)
     price = _bill(files, {}, project)
     changes = compare_versions(existing.packages, fit.lock.held)
     return PricedLock(fit, changes, existing.is_empty, price)

@@ -53,6 +53,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         # Loaded while the servers answer.
         from gpuinstall.lock.agreement import agree_with_code
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+        from gpuinstall.lock.strangers import name_torch_source
 
         live, unreachable = answers()
     live = [replace(request, pins=request.pins.within(*request.request.constraints)) for request in live]
@@ -72,6 +73,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         for resolution in answer:
             request, backend = resolution.request, resolution.choice.build.backend.tag
             site = this_site(backend, resolution.versions, request.machine, session.environment)
+            name_torch_source(resolution.files, resolution.choice.build.source or "", session)
             check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
     except NoBuildError as error:
         return Conflict(error)

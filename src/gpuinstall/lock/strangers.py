@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
@@ -16,6 +15,7 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.location import Location
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import LockedFile
@@ -36,14 +36,21 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
     """
     strange = _strange_hosts(files, backend, session)
     for host, names in strange.items():
-        if refused := [name for name in names if not _is_silent(name, session)]:
+        if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
             raise LockError(
                 "lock-source",
                 f"{lock.name} takes {', '.join(refused)} from {host}, which is none of the sources here",
                 hint="gpuinstall lock makes it anew; where the host is meant, name it: "
                 "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
             )
-        session.reporter.step("Index", f"{host}, as {lock.name} says")
+        session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
+
+
+def name_torch_source(files: Iterable[LockedFile], source: str, session: Session) -> None:
+    """Say it where torch comes from a source that a file of the folder chose; ``source`` is that of its build."""
+    for torch in (file for file in files if file.package == "torch"):
+        if setting := session.sources.chooser_of(source) or session.sources.chooser_of(torch.url):
+            session.reporter.notice("Torch", f"it comes from {torch.url}, as {setting.key} in {setting.file} says")
 
 
 def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Catalog:
@@ -74,30 +81,24 @@ def _strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) 
 
     A host is written with its scheme: what a source has by https does not come from it by http.
     """
-    places = session.sources.torch_index, session.default_index or "", *session.sources.find_links
-    ours = set(map(_host, places))
+    places = session.sources.torch_index, session.default_index, *session.sources.find_links
+    ours = {Location.parse(place).server for place in places if place}
     strange: dict[str, list[str]] = {}
     for file in files:
-        host = _host(file.url)
-        if urlsplit(file.url).scheme == "file" or host in ours or _is_official(host):
+        server = Location.parse(file.url).server
+        if server in ours or server == "file://" or _is_official(server):
             continue
         for listed in _listed_hosts(file.package, backend, session):
             ours |= listed
-            if host in ours:
+            if server in ours:
                 break
         else:
-            strange.setdefault(host, []).append(file.package)
+            strange.setdefault(server, []).append(file.package)
     return strange
 
 
-def _host(address: str) -> str:
-    scheme, place, *_ = urlsplit(address)
-    return f"{scheme}://{place}"
-
-
-def _is_official(host: str) -> bool:
-    scheme, _, place = host.partition("://")
-    return scheme == "https" and f".{place}".endswith(OFFICIAL_HOSTS)
+def _is_official(server: str) -> bool:
+    return f".{server.removeprefix('https://')}".endswith(f"{OFFICIAL_HOSTS}:443")
 
 
 def _is_silent(package: str, session: Session) -> bool:
@@ -109,9 +110,9 @@ def _is_silent(package: str, session: Session) -> bool:
 def _listed_hosts(package: str, backend: str, session: Session) -> Iterator[set[str]]:
     """The hosts that the pages of a package lead to, source by source; one that does not answer leads nowhere."""
     sources = replace(session.sources, default_index=session.default_index)
-    yield {_host(wheel.url) for wheel in family_wheels(sources, session.client, backend, package)}
+    yield {Location.parse(wheel.url).server for wheel in family_wheels(sources, session.client, backend, package)}
     with suppress(InstallationError):
-        yield {_host(wheel.url) for wheel in default_wheels(sources, session.client, package)}
+        yield {Location.parse(wheel.url).server for wheel in default_wheels(sources, session.client, package)}
 
 
 def _same(held: Build, known: Build) -> bool:

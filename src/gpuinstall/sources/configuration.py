@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,40 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
+_PASSED_OVER = frozenset(
+    {
+        "allow-insecure-host",
+        "build-constraint-dependencies",
+        "config-settings",
+        "config-settings-package",
+        "extra-build-dependencies",
+        "extra-build-variables",
+        "extra-index-url",
+        "no-build-isolation",
+        "no-build-isolation-package",
+    }
+)
+"""uv's settings of sources and builds that do not count here."""
 _PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 
 @dataclass(frozen=True)
 class Indexes:
-    """What one configuration says; ``certificates`` is the path of a CA bundle."""
+    """What one configuration says; ``certificates`` is the path of a CA bundle.
+
+    ``passed_over`` are its settings that do not count here. ``file`` is one of the project in the folder, which may be
+    a stranger's; None where the person says it.
+    """
 
     default: str | None = None
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     certificates: str | None = None
+    passed_over: tuple[str, ...] = ()
+    file: Path | None = None
 
 
 def merged(indexes: Iterable[Indexes]) -> Indexes:
@@ -41,25 +62,41 @@ def merged(indexes: Iterable[Indexes]) -> Indexes:
     )
 
 
-def read_pip(environ: Mapping[str, str], folder: Path) -> Indexes:
-    """Read all of pip's configuration that counts in ``folder``; raise UsageError for a malformed file."""
-    files = (_read_pip_file(path, folder) for path in reversed(_pip_files(environ)))
-    return merged([parse_pip_environment(environ, folder), *files])
+def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexes, ...]:
+    """Read all of uv's and pip's configuration that counts in ``folder``, the strongest first.
 
-
-def read_uv(environ: Mapping[str, str], folder: Path) -> Indexes:
-    """Read all of uv's configuration that counts in ``folder``; raise UsageError for a malformed file."""
-    files = () if environ.get("UV_NO_CONFIG") else _uv_files(environ, folder)
-    return merged([parse_uv_environment(environ, folder), *(_read_uv_file(path) for path in files)])
-
-
-def addresses_in_folder(environ: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Path]]:
-    """The addresses that files of the project in ``folder`` give, with the file: uv's, and pip's of an environment."""
+    Raise UsageError for a malformed file.
+    """
     project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
-    files = [(project, _read_uv_file(project))] if project else []
-    files += [(path, _read_pip_file(path, folder)) for path in _pip_files(environ) if path.is_relative_to(folder)]
-    for path, indexes in files:
-        yield from ((address, path) for address in (indexes.default, *indexes.find_links) if address)
+    uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
+    roots = {root for place in (folder, project.parent if project else folder) for root in (place, Path(os.path.realpath(place)))}
+    return (
+        parse_uv_environment(environ, folder),
+        *([replace(_read_uv_file(project), file=project)] if project else []),
+        *map(_read_uv_file, uv),
+        parse_pip_environment(environ, folder),
+        *(_read_pip_file(path, folder, roots) for path in reversed(_pip_near_files(environ))),
+        *(_read_pip_file(path, folder, ()) for path in reversed(_pip_user_files(environ))),
+    )
+
+
+def trusts_folder(environ: Mapping[str, str]) -> bool:
+    """Say whether a folder may choose sources: the variable, else ``trust-folder`` in the person's own file.
+
+    Raise UsageError where one of them is malformed.
+    """
+    if said := environ.get(TRUST_FOLDER):
+        if said not in {"0", "1"}:
+            raise UsageError("trust-folder", f"{TRUST_FOLDER} is {said!r}, and not 0 or 1")
+        return said == "1"
+    path = _user_folder(environ) / "gpuinstall" / "config.toml"
+    try:
+        trusted = parse_toml(_text(path)).get("trust-folder", True)
+    except ValueError as error:
+        raise _malformed(path, error) from error
+    if not isinstance(trusted, bool):
+        raise _malformed(path, "trust-folder is true or false")
+    return trusted
 
 
 def parse_pip_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
@@ -107,17 +144,16 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
         default=next(iter(defaults), settings.get("index-url")),
         extra=(*(index["url"] for index in listed if not index.get("default")), *_texts(settings, "extra-index-url")),
         find_links=tuple(_located(link, folder) for link in _texts(settings, "find-links")),
+        passed_over=tuple(sorted(_PASSED_OVER.intersection(settings))),
     )
 
 
-def _pip_files(environ: Mapping[str, str]) -> list[Path]:
-    named = environ.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:
-        return []
-    user = [] if named and Path(named).exists() else _pip_user_files(environ)
+def _pip_near_files(environ: Mapping[str, str]) -> list[Path]:
+    """The file of the environment that is active, and the one that is named."""
     prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
     site = [Path(prefix, _PIP_NAME)] if prefix else []
-    return [*_pip_global_files(environ), *user, *site, *([Path(named)] if named else [])]
+    named = environ.get("PIP_CONFIG_FILE", "")
+    return [] if named == os.devnull else [*site, *([Path(named)] if named else [])]
 
 
 def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
@@ -129,6 +165,15 @@ def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
+    """The files of the machine and of the user."""
+    named = environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return []
+    user = [] if named and Path(named).exists() else _pip_own_files(environ)
+    return [*_pip_global_files(environ), *user]
+
+
+def _pip_own_files(environ: Mapping[str, str]) -> list[Path]:
     home = _home(environ)
     if sys.platform == "win32":
         return [home / "pip" / _PIP_NAME, Path(environ.get("APPDATA", home), "pip", _PIP_NAME)]
@@ -138,17 +183,20 @@ def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
     return [home / ".pip" / _PIP_NAME, config / "pip" / _PIP_NAME]
 
 
-def _uv_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
+def _uv_user_files(environ: Mapping[str, str]) -> list[Path]:
     if environ.get("UV_CONFIG_FILE"):
         return [Path(environ["UV_CONFIG_FILE"])]
     if sys.platform == "win32":
-        user = Path(environ.get("APPDATA", _home(environ)))
         system = [Path(environ.get("PROGRAMDATA", "C:/ProgramData"))]
     else:
-        user = Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
         system = [*_xdg_folders(environ), Path("/etc")]
-    machine = next((base / "uv/uv.toml" for base in system if (base / "uv/uv.toml").is_file()), None)
-    return [path for path in (_uv_project_file(folder), user / "uv/uv.toml", machine) if path is not None]
+    machine = [base / "uv/uv.toml" for base in system if (base / "uv/uv.toml").is_file()]
+    return [_user_folder(environ) / "uv/uv.toml", *machine[:1]]
+
+
+def _user_folder(environ: Mapping[str, str]) -> Path:
+    name, usual = ("APPDATA", "") if sys.platform == "win32" else ("XDG_CONFIG_HOME", ".config")
+    return Path(environ.get(name) or _home(environ) / usual)
 
 
 def _uv_project_file(folder: Path) -> Path | None:
@@ -164,9 +212,11 @@ def _home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
 
 
-def _read_pip_file(path: Path, folder: Path) -> Indexes:
+def _read_pip_file(path: Path, folder: Path, roots: Iterable[Path]) -> Indexes:
+    places = Path(os.path.normpath(path.absolute())), Path(os.path.realpath(path))
+    text, strange = _text(path), any(place.is_relative_to(root) for place in places for root in roots)
     try:
-        return parse_pip_file(_text(path), folder)
+        return replace(parse_pip_file(text, folder), file=path if strange else None)
     except ValueError as error:
         raise _malformed(path, error) from error
 

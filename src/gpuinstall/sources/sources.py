@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.errors import UsageError
+from gpuinstall.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources.configuration import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"
+_SUPPLIES_TORCH = "a source of torch"
 _LOGIN = r"(?<=://)[^/\s]+@"
+
+
+class FolderSetting(NamedTuple):
+    """What a file of the folder says, which may be a stranger's: ``value`` is the address of a source or of a package.
+
+    ``role`` is what it is the source of. Without a value the setting does not count here.
+    """
+
+    key: str
+    file: Path
+    value: str = ""
+    role: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value}, as {self.file} says{self.role and f': {self.role}'}"
 
 
 @dataclass(frozen=True)
@@ -26,9 +43,9 @@ class Sources:
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``named`` says that the user gave it, and
     then it comes before ``find_links`` (addresses or absolute folders), else after them. ``default_index`` None is
-    the tools' own. ``ignored_extra`` are configured indexes that never serve the family. ``chosen`` are the addresses
-    that a file of the folder chose, which may be a stranger's, by that file. No address holds credentials: ``logins``
-    are "user:password" by host, for the client and for uv's environment alone.
+    the tools' own. ``ignored_extra`` are configured indexes that never serve the family. ``chosen`` is what a file
+    of the folder chose and the person did not; where they do not ``trust_folder``, that is refused. No address holds
+    credentials: ``logins`` are "user:password" by host, for the client and for uv's environment alone.
     """
 
     torch_index: str = OFFICIAL
@@ -37,7 +54,8 @@ class Sources:
     default_index: str | None = None
     ignored_extra: tuple[str, ...] = ()
     certificates: str | None = None
-    chosen: Mapping[str, Path] = field(default_factory=dict)
+    chosen: tuple[FolderSetting, ...] = ()
+    trust_folder: bool = True
     logins: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
@@ -54,10 +72,25 @@ class Sources:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
 
-    def announce(self, reporter: Reporter) -> None:
-        """Say which of the sources the folder chose, and not the user."""
-        for address, file in self.chosen.items():
-            reporter.step("Index", f"{address}, as {file} says")
+    def admit(self, settings: Sequence[FolderSetting], reporter: Reporter) -> None:
+        """Name what the folder chose, and not the person; raise UsageError where they do not trust it to."""
+        if settings and not self.trust_folder:
+            raise UsageError(
+                "folder-not-trusted",
+                f"{', '.join(dict.fromkeys(f'{setting.key} in {setting.file}' for setting in settings))}: not trusted",
+                why="GPUINSTALL_TRUST_FOLDER=0 or trust-folder = false of your own refuse what a folder chooses",
+                hint="take it out of the file, or trust this folder once: export GPUINSTALL_TRUST_FOLDER=1",
+            )
+        for setting in settings:
+            if setting.value:
+                reporter.notice("Index", str(setting))
+            else:
+                reporter.step("Ignored", f"{setting.key} in {setting.file}")
+
+    def chooser_of(self, address: str) -> FolderSetting | None:
+        """The setting of the folder by which a file at an address, or a page of files, is a source."""
+        wanted = Location.parse(address)
+        return next((one for one in self.chosen if one.value and wanted.is_from(Location.parse(one.value))), None)
 
     def _with_login(self, address: str) -> str:
         parts = urlsplit(address)
@@ -73,13 +106,37 @@ def read_sources(
     ``configured`` is the one that the project gives, which counts where the user gave none. Raise UsageError for an
     address that is none, or a configuration file that is malformed.
     """
-    from gpuinstall.sources.configuration import addresses_in_folder, merged, read_pip, read_uv
+    from gpuinstall.sources.configuration import merged, read_configuration, trusts_folder
 
-    sources = sources_of(named or configured, environ, merged([read_uv(environ, folder), read_pip(environ, folder)]))
-    used = {sources.default_index, *sources.find_links, *([sources.torch_index] if configured and not named else [])}
-    written = [(configured, folder / "pyproject.toml"), *addresses_in_folder(environ, folder)]
-    plain = [(_without_login(address).rstrip("/"), file) for address, file in written if address]
-    return replace(sources, chosen={address: file for address, file in plain if address in used})
+    said = read_configuration(environ, folder)
+    sources, own = sources_of(named or configured, environ, merged(said)), merged(one for one in said if not one.file)
+    chosen = [FolderSetting("torch-index", folder / "pyproject.toml", sources.torch_index, _SUPPLIES_TORCH)]
+    return replace(
+        sources,
+        chosen=(*(chosen if sources.named and not named else ()), *_chosen(sources, said, own)),
+        trust_folder=trusts_folder(environ),
+    )
+
+
+def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator[FolderSetting]:
+    """What files of the folder say that counts and is not the person's ``own`` word; then what does not count."""
+    rows = (
+        ("index", lambda one: (one.default,), (sources.default_index,), ""),
+        ("find-links", lambda one: one.find_links, sources.find_links, _SUPPLIES_TORCH),
+        ("cert", lambda one: (one.certificates,), (sources.certificates,), "the certificates to trust"),
+    )
+    for indexes, file in ((one, one.file) for one in said if one.file):
+        for key, values, used, role in rows:
+            strange = _locations(used) - _locations(values(own))
+            for value in values(indexes):
+                if _locations([value]) & strange:
+                    yield FolderSetting(key, file, _without_login(value), role)
+        yield from (FolderSetting(key, file) for key in indexes.passed_over)
+        yield from (FolderSetting(f"index {_without_login(extra)}", file) for extra in indexes.extra)
+
+
+def _locations(addresses: Iterable[str | None]) -> set[Location]:
+    return {Location.parse(address) for address in addresses if address}
 
 
 def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) -> Sources:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
+from gpuinstall.location import Location
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources, redacted
 
 if TYPE_CHECKING:
@@ -120,19 +122,100 @@ def test_redacted_hides_every_login_in_a_text() -> None:
     assert redacted(text) == "https://****@a.example/x and http://****@b.example but not you@c.example"
 
 
-def test_what_a_file_of_the_folder_chooses_is_known_with_the_file(tmp_path: Path) -> None:
+CHOICES = {
+    "find-links": ('find-links = ["{0}"]', "find-links = {0}"),
+    "index": ('index-url = "{0}"', "index-url = {0}"),
+}
+"""A setting as uv's files and pip's write it."""
+
+
+def _strangers(folder: Path, file: str, key: str, address: str) -> Path:
+    uv, pip = (form.format(address) for form in CHOICES[key])
+    tables = {"uv.toml": "", "pyproject.toml": "[tool.uv]\n", "pip table": "[tool.uv.pip]\n"}
+    if file == "pip.conf":
+        return _write(folder / ".venv" / "pip.conf", f"[global]\n{pip}\n")
+    return _write(folder / (file if file in tables and file != "pip table" else "pyproject.toml"), tables[file] + uv)
+
+
+@pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
+@pytest.mark.parametrize("key", CHOICES)
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://evil.example/whl",
+        "https://evil.example/whl/",
+        "https://evil.example/whl/cpu/..//torch//",
+        "HTTPS://EVIL.example:443/whl/",
+        "https://evil.example./whl/",
+        "https://me:secret@evil.example/whl/",
+        "file:///srv/evil/",
+        "file:///srv/./evil//",
+        "/srv/evil/",
+    ],
+)
+def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
+    environ: dict[str, str], tmp_path: Path, file: str, key: str, address: str
+) -> None:
     folder = tmp_path / "project"
-    folder.mkdir()
-    uv = folder / "uv.toml"
-    uv.write_text('index-url = "https://me:secret@here.example/simple/"\nfind-links = ["https://links.example"]')
-    home = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
-    here = read_sources(None, home, folder, configured="https://torch.example/whl")
-    assert here.chosen == {
-        "https://torch.example/whl": folder / "pyproject.toml",
-        "https://here.example/simple": uv,
-        "https://links.example": uv,
-    }
-    elsewhere = home | {"UV_DEFAULT_INDEX": "https://user.example"}
-    users = read_sources("https://mine.example/whl", elsewhere, folder, configured="https://torch.example/whl")
-    assert users.chosen == {"https://links.example": uv}
-    assert users.torch_index == "https://mine.example/whl"
+    environ |= {"VIRTUAL_ENV": str(folder / ".venv"), "PIP_CONFIG_FILE": ""}
+    path = _strangers(folder, file, key, address)
+    (setting,) = read_sources(None, environ, folder).chosen
+    assert (setting.key, setting.file) == (key, path)
+    assert Location.parse(setting.value) == Location.parse(address)
+    assert "secret" not in str(setting)
+    assert setting.role == ("a source of torch" if key == "find-links" else "")
+
+
+def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    _write(folder / "uv.toml", 'index-url = "https://here.example/simple/"\nfind-links = ["https://links.example/"]\n')
+    mine = {"UV_DEFAULT_INDEX": "https://HERE.example/simple", "UV_FIND_LINKS": "https://links.example"}
+    assert read_sources(None, environ | mine, folder).chosen == ()
+    other = {"UV_DEFAULT_INDEX": "https://user.example"}
+    sources = read_sources("https://mine.example", environ | other, folder, configured="https://torch.example/whl")
+    assert [setting.key for setting in sources.chosen] == ["find-links"]
+    assert sources.torch_index == "https://mine.example"
+    configured = read_sources(None, environ | other, folder, configured="https://torch.example/whl").chosen
+    assert [str(setting) for setting in configured][0] == (
+        f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'find-links = ["https://evil.example/"]',
+        'index-url = "https://evil.example/"',
+        'extra-index-url = ["https://evil.example/"]',
+        '[[index]]\nurl = "https://evil.example/"',
+        "no-build-isolation = true",
+        'no-build-isolation-package = ["evil"]',
+        'config-settings = { evil = "1" }',
+        '[pip]\nextra-build-dependencies = { torch = ["evil"] }',
+    ],
+)
+@pytest.mark.parametrize("by", ["variable", "file"])
+def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
+    environ: dict[str, str], tmp_path: Path, text: str, by: str
+) -> None:
+    folder = tmp_path / "project"
+    _write(folder / "uv.toml", text)
+    read_sources(None, environ, folder).admit(read_sources(None, environ, folder).chosen, SilentReporter())
+    if by == "variable":
+        environ["GPUINSTALL_TRUST_FOLDER"] = "0"
+    else:
+        _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
+    sources = read_sources(None, environ, folder)
+    with pytest.raises(UsageError, match="uv.toml") as refused:
+        sources.admit(sources.chosen, SilentReporter())
+    assert refused.value.code == "folder-not-trusted"
+    assert read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trust_folder
+
+
+@pytest.mark.parametrize(("variable", "text"), [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")])
+def test_trust_that_is_neither_yes_nor_no_is_malformed(
+    environ: dict[str, str], tmp_path: Path, variable: str, text: str
+) -> None:
+    _write(tmp_path / "config/gpuinstall/config.toml", text)
+    with pytest.raises(UsageError):
+        read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
+MORE_TIME = f"run the same again; {SILENCE} (seconds) and {FLOOR} (bytes a second) give a server more time"
+"""What to do about a server that was too slow."""
 UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 
 

@@ -14,10 +14,14 @@ from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.lab.fixtures import Play
+    from tests.lab.host import Answer
     from tests.lab.index import StandInIndex
+
+    Respond = Callable[[str, dict[str, str]], Answer]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch over uv reads /proc")
 
@@ -53,3 +57,26 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(
     assert any(asked.host == host.name for asked in stand_in.log)
     assert "Traceback" not in done.err
     assert workshop.entries() == set()
+
+
+@pytest.mark.parametrize("manner", ["a byte now and then", "half of it and then nothing"])
+def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
+    stand_in: StandInIndex, tmp_path: Path, play: Play, manner: str
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    for host in stand_in.hosts:
+        host.respond = _slow_parts(host.respond, MANNERS[manner])
+    limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000"}
+    workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment() | limits)
+    with within(20):
+        done = workshop.run("catalog", "learn", "torch==2.14.1", "--backend", "cpu")
+    assert done.status == 4, done.out + done.err
+    assert any(asked.range for asked in stand_in.log)
+
+
+def _slow_parts(respond: Respond, manner: Callable[[Answer], Answer]) -> Respond:
+    def answer(path: str, headers: dict[str, str]) -> Answer:
+        usual = respond(path, headers)
+        return manner(usual) if headers.get("range", "bytes=0-0") != "bytes=0-0" and path.endswith(".whl") else usual
+
+    return answer

@@ -18,6 +18,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import GpuInstallError
+from gpuinstall.patience import Patience
 from gpuinstall.sources import read_sources
 from gpuinstall.uv import default_index
 from gpuinstall.web import Client
@@ -95,7 +96,7 @@ class Index:
         assert page is not None
         wheels = parse_page(page.text, page.content_type, page.url)
         url = next(wheel.url for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags))
-        return HttpRanges(self._ask, url, seconds=300)
+        return HttpRanges(self._ask, url, patience=Patience(75))
 
     def _ask(self, url: str, headers: Mapping[str, str], *, login: bool) -> requests.Response:
         assert login

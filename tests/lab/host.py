@@ -181,4 +181,4 @@ def _partial(answer: Answer, wanted: str, headers: dict[str, str]) -> Answer:
     if start > end:
         return Answer(416, b"", answer.content_type, {"Content-Range": f"bytes */{size}"})
     span = {**headers, "Content-Range": f"bytes {start}-{end}/{size}"}
-    return Answer(206, answer.body[start : end + 1], answer.content_type, span)
+    return Answer(206, answer.body[start : end + 1], answer.content_type, span, answer.pieces)

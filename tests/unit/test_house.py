@@ -60,7 +60,7 @@ verify -> backend catalog environments errors facts failures files finding learn
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units
-wheels -> errors files interruption
+wheels -> errors files interruption patience
 words -> catalog errors machine support versions
 """  # noqa: E501
 

@@ -51,7 +51,7 @@ OFFICIAL_FILES = "download-r2.pytorch.org"
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 _ATTEMPTS = 2
-_PASSING = frozenset({"transfer", "too-slow"})
+_PASSING = frozenset({"transfer"})
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Reader:
         if wheel.url.startswith("file:"):
             path = Path(url2pathname(urlsplit(wheel.url).path))
             return FileRanges(path), f"{path.stat().st_mtime_ns}"
-        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=self._hosts())
+        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=self._hosts(), patience=self.client.patience)
         return ranges, ranges.etag
 
     def _hosts(self) -> set[str]:

@@ -69,7 +69,11 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
     """
     project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
     uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
-    roots = {root for place in (folder, project.parent if project else folder) for root in (place, Path(os.path.realpath(place)))}
+    roots = {
+        root
+        for place in (folder, project.parent if project else folder)
+        for root in (place, Path(os.path.realpath(place)))
+    }
     return (
         parse_uv_environment(environ, folder),
         *([replace(_read_uv_file(project), file=project)] if project else []),

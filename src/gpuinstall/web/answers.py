@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.interruption import interrupted, within
-from gpuinstall.patience import FLOOR, SILENCE, Pace
+from gpuinstall.patience import MORE_TIME, Pace
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
@@ -206,5 +206,4 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
 
 
 def _too_slow(url: str, said: str) -> InstallationError:
-    hint = f"run the same again; {SILENCE} (seconds) and {FLOOR} (bytes a second) give a server more time"
-    return InstallationError("too-slow", f"{url} {said}", hint=hint)
+    return InstallationError("too-slow", f"{url} {said}", hint=MORE_TIME)

@@ -61,7 +61,7 @@ class Client:
         cache: Path | None = None,
         patience: Patience = USUAL,
     ) -> None:
-        self._patience = patience
+        self.patience = patience
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
@@ -154,7 +154,7 @@ class Client:
 
     def _whole(self, response: Response, url: str, length: int | None) -> Iterator[bytes]:
         came = 0
-        for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self._patience):
+        for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self.patience):
             came += len(chunk)
             yield chunk
         _check_length(url, length, came)
@@ -165,7 +165,7 @@ class Client:
             return known
         headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
         with self._ask("GET", url, headers) as response:
-            text = read_page(response, url, self._patience).decode("utf-8", "replace")
+            text = read_page(response, url, self.patience).decode("utf-8", "replace")
         if response.status_code == 304:
             return known
         if response.status_code in _ABSENT:
@@ -185,7 +185,7 @@ class Client:
             raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
         session = self._opened()
         with self._lock:
-            gate = self._gates.setdefault(host, HostGate(host, self._patience))
+            gate = self._gates.setdefault(host, HostGate(host, self.patience))
         user, colon, password = self._logins.get(host if login else "", "").partition(":")
         send = partial(
             session.request,
@@ -193,7 +193,7 @@ class Client:
             url,
             headers=headers,
             auth=(user, password) if user or colon else None if login else _nobody,
-            timeout=(CONNECT_S, self._patience.silence),
+            timeout=(CONNECT_S, self.patience.silence),
             verify=self._certificates or True,
             stream=True,
             allow_redirects=redirects,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.interruption import within
+from gpuinstall.patience import MORE_TIME, USUAL, Pace, Patience
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -31,14 +32,15 @@ class Ask(Protocol):
 class HttpRanges:
     """A file at an address; its size is asked for at once.
 
-    A redirect is followed once, to the same host or one of ``hosts``, and without credentials. ``seconds`` bound all
-    that is ever read here. Raise WheelError where the server gives no ranges, others than asked for, or takes longer.
+    A redirect is followed once, to the same host or one of ``hosts``, and without credentials. ``patience`` bounds the
+    time of all that is ever read here, and the pace of each part. Raise WheelError where the server gives no ranges,
+    others than asked for, or takes longer.
     """
 
-    def __init__(self, ask: Ask, url: str, *, hosts: Collection[str] = (), seconds: float = 120.0) -> None:
-        self._ask, self._url, self._hosts = ask, url, hosts
+    def __init__(self, ask: Ask, url: str, *, hosts: Collection[str] = (), patience: Patience = USUAL) -> None:
+        self._ask, self._url, self._hosts, self._patience = ask, url, hosts, patience
         self._login = True
-        self._deadline = monotonic() + seconds
+        self._deadline = monotonic() + patience.standstill
         self.etag: str | None = None
         with closing(self._open(0, 1)) as response:
             self.size = _total(response)
@@ -52,7 +54,11 @@ class HttpRanges:
         with closing(self._open(start, end)) as response:
             if (_total(response), response.headers.get("ETag")) != (self.size, self.etag):
                 raise WheelError("wrong-range", f"{_host(self._url)} changed the file while it was read")
+            pace = Pace(self._patience)
             while start < end and (piece := self._read(response, min(_PIECE, end - start))):
+                pace.count(len(piece))
+                if pace.lags():
+                    raise _too_slow()
                 start += len(piece)
                 yield piece
             if start == end:
@@ -140,4 +146,4 @@ def _broken(url: str) -> WheelError:
 
 
 def _too_slow() -> WheelError:
-    return WheelError("too-slow", "reading a part of a wheel took too long", hint="run the same again")
+    return WheelError("too-slow", "reading a part of a wheel took too long", hint=MORE_TIME)

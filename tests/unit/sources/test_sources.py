@@ -176,9 +176,7 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ: d
     assert [setting.key for setting in sources.chosen] == ["find-links"]
     assert sources.torch_index == "https://mine.example"
     configured = read_sources(None, environ | other, folder, configured="https://torch.example/whl").chosen
-    assert [str(setting) for setting in configured][0] == (
-        f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch"
-    )
+    assert str(configured[0]) == (f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
     else:
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
-    with pytest.raises(UsageError, match="uv.toml") as refused:
+    with pytest.raises(UsageError, match=r"uv\.toml") as refused:
         sources.admit(sources.chosen, SilentReporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trust_folder

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import requests
 
+from gpuinstall.patience import Patience
 from gpuinstall.wheels import HttpRanges
 from tests.lab.host import Answer, Host
 
@@ -126,4 +127,4 @@ def over_http(
                 verify=certificates or True,
             )
 
-        yield HttpRanges(ask, url, hosts=hosts, seconds=seconds)
+        yield HttpRanges(ask, url, hosts=hosts, patience=Patience(seconds / 4))

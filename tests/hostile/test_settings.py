@@ -1,0 +1,113 @@
+"""What a stranger's settings choose is named before it is asked, in whatever file and spelling, or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.hostile.settings import KEYS, SPELLINGS, TORCH, Evil
+from tests.lab.driver import FakeDriver
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+
+REFUSED = {"with another case", "of a folder with dots"}
+"""Spellings that uv and we may read otherwise; then nothing is installed."""
+
+
+@pytest.fixture
+def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (tmp_path / "project").mkdir()
+    variables = stand_in.environment() | {"UV_DEFAULT_INDEX": "", "UV_INDEX_URL": "", "HOME": str(tmp_path / "home")}
+    return Workshop(tmp_path / "project", tmp_path / "caches", variables)
+
+
+@pytest.fixture
+def evil(stand_in: StandInIndex) -> Iterator[Evil]:
+    evil = Evil.beside(stand_in)
+    yield evil
+    evil.host.close()
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
+    here: Workshop, evil: Evil, stand_in: StandInIndex, spelling: str
+) -> None:
+    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    file = evil.choose(here, "[tool.uv]", "find-links", spelling)
+    done = trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
+    said = done.err.splitlines()
+    assert any(line.startswith("Index ") and f"{file} says: a source of torch" in line for line in said), done.err
+    assert "secret" not in done.err
+    if done.status == 0 or spelling not in REFUSED:
+        assert any(line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said), done.err
+
+
+def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
+    here: Workshop, evil: Evil, stand_in: StandInIndex
+) -> None:
+    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    file = evil.choose(here, "uv.toml", "find-links", "with a slash")
+    assert trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
+    synced = trusting.run("sync", "-q", "--target", "cpu")
+    assert synced.status == 0, synced.err
+    assert f"as find-links in {file} says" in synced.err
+    wary = replace(trusting, variables=trusting.variables | {"GPUINSTALL_TRUST_FOLDER": "0"})
+    evil.host.log.clear()
+    for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
+        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
+    file.unlink()
+    assert wary.document("sync", "--venv", "other", exit_code=6)["errors"][0]["code"] == "lock-source"
+    assert evil.host.log == []
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_shellenv_leaves_a_strangers_index_to_the_folder(here: Workshop, evil: Evil, key: str) -> None:
+    file = evil.choose(here, "uv.toml", key, "with a slash")
+    done = here.run("shellenv", "-q")
+    assert done.status == 0, done.err
+    assert evil.host.url not in done.out
+    assert f"{evil.host.url}/whl" in done.err
+    assert str(file) in done.err
+
+
+def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:
+    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
+    address = f"{stand_in.default.url}/files/{wheel}"
+    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
+    sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
+    (here.folder / "pyproject.toml").write_text(project + sources, encoding="utf-8")
+    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    done = trusting.run("lock", "-q", "--target", "cpu")
+    assert done.status == 0, done.err
+    assert f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
+    wary = replace(trusting, variables=trusting.variables | {"GPUINSTALL_TRUST_FOLDER": "0"})
+    assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("lock --target cpu", "export uv"),
+        ("fleet survey --engine local --run-dir run", "fleet plan --run-dir run"),
+        ("probe", "catalog learn torch"),
+        ("probe", "doctor"),
+    ],
+)
+def test_every_command_that_asks_sources_names_those_of_a_stranger(
+    here: Workshop, evil: Evil, stand_in: StandInIndex, before: str, words: str
+) -> None:
+    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', encoding="utf-8")
+    trusting.run(*before.split())
+    file = evil.choose(here, "uv.toml", "find-links", "with a slash")
+    assert f"as {file} says: a source of torch" in trusting.run(*words.split(), "-q").err

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 TAGS = "py3-none-manylinux_2_28_x86_64"
 V100 = ("--gpu", "V100", "--driver", "570.86.15")
+H100 = ("--gpu", "H100", "--driver", "580.95.05")
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
-    folder = catalog_index(tmp_path_factory.mktemp("code"), ["2.7.1", "2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    """Five releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
+    releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
+    folder = catalog_index(tmp_path_factory.mktemp("code"), releases, platforms=["linux-x86_64"])
     for version, code in (("0.8.0", (70, 75, 80)), ("0.9.0", (75, 80)), ("0.10.0", (75, 80)), ("0.11.0", (80, 90))):
         make(folder, "vllm", version, {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)})
     make(folder, "strange-kernels", "1.0", {"strange_kernels/ops.so": (90,)})
@@ -48,6 +50,35 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         library = native_library(folder / "made" / f"{version}.so", needs=[f"libcudart.so.{major}"], code=kernels)
         modules = {"engine/o.so": library.read_bytes()}
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules=modules)
+    for name, version, major, requires in (
+        ("gptq", "0.4.0", "12", ["torch"]),
+        ("gptq", "0.7.1", "12", ["torch"]),
+        ("bound", "1.0", "13", ["torch"]),
+        ("bound", "2.0", "12", ["torch==2.15.0"]),
+        ("onnxruntime-gpu", "1.26.0", "12", []),
+        ("onnxruntime-gpu", "1.27.0", "13", []),
+        ("onnxruntime-gpu", "1.31.1", "13", []),
+    ):
+        library = native_library(folder / "made" / f"{name}-{version}.so", needs=[f"libcudart.so.{major}"])
+        path = "onnxruntime/capi/libonnxruntime_providers_cuda.so" if name.startswith("onnx") else f"{name}/o.so"
+        modules = {path: library.read_bytes()}
+        make_wheel(folder / "simple", name, version, TAGS, requires=requires, modules=modules)
+    for number in range(1, 9):
+        make(folder, "wavering", str(number), {"wavering/o.so": (70,) if number in {2, 6} else (80,)})
+    for number in range(1, 31):
+        make(folder, "many", str(number), {"many/o.so": (70, 80) if number <= 10 else (80,)})
+    for version, code in (("0.0.29", (70, 80)), ("0.0.35", (80, 90))):
+        kernels = fatbin(*((2, number, 0) for number in code)) * 3
+        modules = {"xformers/_C.so": kernels}
+        make_wheel(folder / "whl" / "cu126", "xformers", version, TAGS, requires=["torch"], modules=modules)
+    make_wheel(folder / "simple", "axolotl", "0.5.0", requires=["torch", "xformers==0.0.29"])
+    make_wheel(folder / "simple", "axolotl", "0.13.0", requires=["torch", "xformers==0.0.35"])
+    make_wheel(folder / "simple", "numpy", "1.26.4")
+    make_wheel(folder / "simple", "needs-old-torch", "1.0", requires=["torch<2.3"])
+    make_wheel(folder / "simple", "k2", "1.22.0")
+    make_wheel(folder / "simple", "k2", "1.23.4", "py3.11-none-any")
+    make_wheel(folder / "simple", "k2", "1.23.4", "py3.12-none-any")
+    make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
@@ -123,9 +154,65 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
 
 def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) -> None:
     h100 = ("--gpu", "H100", "--driver", "580.95.05")
-    assert locked(workshop, "engine", *h100)["torch"] == "2.13.0+cu130"
+    assert locked(workshop, "engine", *h100)["torch"] == "2.15.0+cu130"
     found = locked(workshop, "engine==1.0", *h100)
     assert (found["engine"], found["torch"]) == ("1.0", "2.13.0+cu129")
+
+
+def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> None:
+    done = workshop.run("lock", "gptq", *H100)
+    assert done.ok, done.err
+    assert "gptq 0.7.1 does not load beside torch 2.15.0+cu130" in done.err
+    assert "2.13.0+cu129 serves it" in done.err
+    for driver in ("550.54.14", "580.95.05"):
+        assert locked(workshop, "gptq", *H100[:3], driver)["gptq"] == "0.7.1"
+
+
+def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: Workshop) -> None:
+    done = workshop.run("lock", "bound", *H100)
+    assert done.ok, done.err
+    assert "bound 1.0 is the newest that does" in done.err
+    found = locked(workshop, "bound", *H100)
+    assert (found["bound"], found["torch"]) == ("1.0", "2.15.0+cu130")
+
+
+def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: Workshop) -> None:
+    done = workshop.run("lock", "wavering", *V100)
+    assert "wavering 6 is the newest that does" in done.err
+    assert locked(workshop, "wavering", *V100)["wavering"] == "6"
+
+
+def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop: Workshop) -> None:
+    done = workshop.run("lock", "many", *V100)
+    assert "many 10 does" in done.err
+    assert "many 10 is the newest" not in done.err
+    assert locked(workshop, "many", *V100)["many"] == "10"
+
+
+@pytest.mark.parametrize(("driver", "version"), [("550.54.14", "1.26.0"), ("580.95.05", "1.31.1")])
+def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(
+    workshop: Workshop, driver: str, version: str
+) -> None:
+    for program in ("onnxruntime-gpu", "rembg"):
+        found = locked(workshop, program, "--gpu", "RTX 3090", "--driver", driver)
+        assert found["onnxruntime-gpu"] == version
+
+
+def test_a_part_that_a_program_does_without_never_makes_it_older(workshop: Workshop) -> None:
+    done = workshop.run("lock", "axolotl", *V100)
+    assert done.ok, done.err
+    assert "xformers 0.0.35 has no code for V100" in done.err
+    assert locked(workshop, "axolotl", *V100)["axolotl"] == "0.13.0"
+
+
+def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
+    assert locked(workshop, "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
+    assert locked(workshop, "needs-old-torch", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
+    assert locked(workshop, "torch", "numpy", "--only", *RTX_4090, "--python", "3.11")["numpy"] == "2.3.4"
+
+
+def test_a_file_whose_name_no_lock_can_hold_is_passed_over(workshop: Workshop) -> None:
+    assert locked(workshop, "k2", *RTX_4090)["k2"] == "1.22.0"
 
 
 def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(workshop: Workshop) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from packaging.metadata import Metadata
-from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_sdist_filename
 
 from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Asked, Host
 from tests.lab.wheels import metadata_of
@@ -254,8 +254,7 @@ def _package(filename: str) -> str:
 
 
 def _version(filename: str) -> str:
-    parse = parse_sdist_filename if filename.endswith(".tar.gz") else parse_wheel_filename
-    return str(parse(filename)[1])
+    return str(parse_sdist_filename(filename)[1]) if filename.endswith(".tar.gz") else filename.split("-")[1]
 
 
 def _html(body: str) -> Answer:

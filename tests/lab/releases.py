@@ -32,6 +32,7 @@ class Release:
     arm: tuple[str, ...] = ()
 
 
+OF_NUMPY_1 = Release("2.2.2", ("cu118", "cu121"), "0.17.2", "2.2.2", "2.2.0", ("3.10", "3.11", "3.12"), "cu121")
 RELEASES = (
     Release("2.3.1", ("cu118", "cu121"), "0.18.1", "2.3.1", "2.3.1", ("3.10", "3.11", "3.12"), "cu121"),
     Release("2.7.1", ("cu118", "cu126", "cu128"), "0.22.1", "2.7.1", "3.3.1", default="cu126", arm=("cu128",)),
@@ -87,11 +88,12 @@ def catalog_index(
     pythons: Iterable[str] = PYTHONS,
     default_torch: bool = True,
 ) -> Path:
-    """Make the wheels of ``releases`` (all known here) and of what they need; return the folder to serve.
+    """Make the wheels of ``releases`` (all of ``RELEASES``) and of what they need; return the folder to serve.
 
     ``default_torch`` says whether the default index has torch, as the real one does.
     """
-    chosen = [release for release in RELEASES if releases is None or release.torch in set(releases)]
+    wanted = {release.torch for release in RELEASES} if releases is None else set(releases)
+    chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in wanted]
     for release in chosen:
         served = tuple(python for python in release.pythons if python in set(pythons))
         for platform in platforms:
@@ -169,5 +171,5 @@ def _wheel_tag(release: Release, platform: str, python: str) -> str:
     interpreter = f"cp{python.replace('.', '')}"
     if platform == MAC:
         return f"{interpreter}-none-{_WHEEL_TAGS[MAC]}"
-    old = release.torch == "2.3.1" and platform in {LINUX, ARM}
+    old = release.torch in {"2.2.2", "2.3.1"} and platform in {LINUX, ARM}
     return f"{interpreter}-{interpreter}-{platform.replace('-', '_') if old else _WHEEL_TAGS[platform]}"

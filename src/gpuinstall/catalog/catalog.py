@@ -36,7 +36,7 @@ class Release(NamedTuple):
     """A release of torch: when, and the versions of its companions that load beside it, the preferred one first.
 
     ``triton`` is the pin in torch's own metadata, such as ``==3.6.0``. One that only a listing knows was ``released``
-    on no known day, and its triton is left to that metadata.
+    on no known day, and its triton is left to that metadata. ``beside`` are constraints that the metadata leaves out.
     """
 
     torch: Version
@@ -44,6 +44,14 @@ class Release(NamedTuple):
     torchvision: tuple[str, ...] = ()
     torchaudio: tuple[str, ...] = ()
     triton: str | None = None
+    beside: tuple[str, ...] = ()
+
+
+class CudaName(NamedTuple):
+    """A CUDA that a name or an extra of a package carries; ``names`` is how to ask for the package by CUDA's major."""
+
+    major: int
+    names: Mapping[int, str]
 
 
 class Companion(NamedTuple):
@@ -83,7 +91,7 @@ class Catalog:
     version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence``
     maps each key to source and date. ``offered`` maps a companion and a backend's tag to the versions that a listing
     found there, with their labels. ``further`` are the other kinds of builds, to be read where
-    they are needed; ``chips`` the rows about chips of those that were, by kind.
+    they are needed; ``chips`` the rows about chips of those that were, by kind; ``cuda_names`` reads those of packages.
     """
 
     date: str
@@ -99,6 +107,7 @@ class Catalog:
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     further: Mapping[str, Callable[[], KindOfBuilds]] = field(default_factory=dict)
     chips: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cuda_names: Callable[[], Mapping[str, CudaName]] = dict
 
     def serving(self, kind: str) -> Catalog:
         """Return the catalogue with the builds of a kind, which are read only for machines with such GPUs."""
@@ -119,6 +128,11 @@ class Catalog:
         """Return the catalogue with some builds marked as not to be had; ``why`` is a reason of ``Build.absent``."""
         builds = (replace(build, absent=why) if excluded(build) else build for build in self.builds)
         return replace(self, builds=tuple(builds))
+
+    def beside(self, torch: Version) -> tuple[str, ...]:
+        """The constraints that hold beside a release of torch, whatever its metadata says."""
+        release = self.releases.get(torch)
+        return release.beside if release else ()
 
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""

@@ -10,11 +10,11 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.catalog import Catalog, Companion, KindOfBuilds, Release
+from gpuinstall.catalog.catalog import Catalog, Companion, CudaName, KindOfBuilds, Release
 from gpuinstall.catalog.drivers import parse_drivers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     _Row = dict[str, Any]
 
@@ -50,7 +50,18 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         settled_python=builds["settled_python"]["version"],
         evidence=_evidence(builds),
         further={kind: partial(_further, rows, kind) for kind in FURTHER},
+        cuda_names=_cuda_names,
     )
+
+
+@cache
+def _cuda_names() -> Mapping[str, CudaName]:
+    rows: dict[str, CudaName] = {}
+    for row in authored.read_data("cuda_names.toml")["packages"]:
+        by_major = {int(major): names for major, names in row.items() if major.isdecimal()}
+        first = {major: names[0] for major, names in by_major.items()}
+        rows |= {name: CudaName(major, first) for major, names in by_major.items() for name in names}
+    return rows
 
 
 def _further(rows: Rows, kind: str) -> KindOfBuilds:
@@ -72,6 +83,7 @@ def _release(row: dict[str, Any], torch: Version) -> Release:
         torchvision=tuple(row["torchvision"].split()),
         torchaudio=tuple(row["torchaudio"].split()),
         triton=row.get("triton"),
+        beside=(row["beside"],) if "beside" in row else (),
     )
 
 

@@ -55,6 +55,14 @@ def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease
     return tuple(release for release in releases if release is not None)
 
 
+def misnamed_versions(text: str, content_type: str, url: str) -> frozenset[str]:
+    """Find the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
+    links = list(_links(text, content_type, url))
+    named = {str(release.version) for release in (*_wheels(links, None, url), *map(_source_release, links)) if release}
+    files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in links)
+    return frozenset({file[1] for file in files if file} - named)
+
+
 def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
     """Read the packages that a page of a whole index names: those that have a page, and those whose wheels it lists."""
     if "json" in content_type:

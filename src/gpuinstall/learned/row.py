@@ -150,9 +150,7 @@ def without_code(row: LearnedRow, build: Build, gpus: Served) -> list[tuple[Rule
 
 
 def misfit(row: LearnedRow, build: Build, gpus: Served) -> str | None:
-    """Say why a package does not run on the GPUs; one without GPU code runs everywhere."""
-    if not row.architectures:
-        return None
+    """Say why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
     served, made = tuple(gpus), as_build(row, build)
     if without := without_code(row, build, served):
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
@@ -165,7 +163,7 @@ def misfit(row: LearnedRow, build: Build, gpus: Served) -> str | None:
 
 def made_with(row: LearnedRow, made: Build, rules: Rules) -> str:
     """Say what a package was made with."""
-    return f"{row.witness} is made with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
+    return f"{row.witness or row.file} is made with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -41,20 +41,26 @@ def agree_with_code(
 ) -> Resolutions | Conflict:
     """Resolve until every package has code for the GPUs; what had to give way is a warning of the plan."""
     reasons: list[Reason] = []
+    stuck, moved, before = set[str](), set[str](), (requests, reasons)
     for _ in range(EXCLUSIONS):
         resolved = agree(requests, session, newest=newest)
+        if isinstance(resolved, Conflict) and moved:  # these go with no other build of torch
+            (requests, reasons), stuck, moved = before, stuck | moved, set()
+            continue
         if isinstance(resolved, Conflict):
             return _hopeless(reasons, resolved.why) if reasons else resolved
         checks = [CodeCheck(resolution, session) for resolution in resolved]
-        exclusions = [check.exclusions() for check in checks]
+        exclusions = [check.exclusions(stuck) for check in checks]
         if not any(exclusions):
             return [
                 replace(one, plan=replace(one.plan, warnings=(*one.plan.warnings, *reasons, *check.remarks())))
                 for one, check in zip(resolved, checks, strict=True)
             ]
-        reasons += dict.fromkeys(exclusion.said for group in exclusions for exclusion in group)
+        every, before = [exclusion for group in exclusions for exclusion in group], (requests, reasons)
+        reasons = [*reasons, *dict.fromkeys(exclusion.said for exclusion in every)]
         session.reporter.step("Code", reasons[-1].message)
-        constraints = [each.constraint for group in exclusions for each in group if each.constraint]
+        moved = {exclusion.program for exclusion in every} - {""}
+        constraints = [exclusion.constraint for exclusion in every]
         requests = [_without(*each, constraints) for each in zip(requests, exclusions, strict=True)]
     return _hopeless(reasons, "each older one that was tried has none either")
 
@@ -77,7 +83,7 @@ def agree(requests: Sequence[LockRequest], session: Session, *, newest: bool = F
 
 def _without(request: LockRequest, exclusions: Iterable[Exclusion], constraints: Iterable[str]) -> LockRequest:
     """The same without builds of torch, and within further constraints."""
-    names = {exclusion.build.name for exclusion in exclusions if exclusion.build}
+    names = frozenset[str]().union(*(exclusion.builds for exclusion in exclusions))
     catalog = request.catalog.without(lambda build: build.name in names, "without-code")
     return replace(request, catalog=catalog, pins=request.pins.within(*constraints))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from gpuinstall.catalog.build import Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
@@ -25,18 +27,20 @@ from gpuinstall.vendors import rules_for
 from gpuinstall.wheels import load_members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
     from gpuinstall.session import Session
     from gpuinstall.vendors.protocol import Rules
 
 AT_ONCE = 8
+FROM_THE_NEWEST = 12
+"""How many older versions to look at one after the other, from 0.3 to 16 MB each."""
+NEIGHBOURS = 2
 HINT = "ask for something else, or take it all the same: --no-code-check"
 
 
@@ -57,14 +61,15 @@ class MissingCode:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """What the next resolution leaves out, and why: versions, as a constraint, or a build of torch.
+    """What the next resolution leaves out, and why: versions, by a constraint, and ``builds`` of torch, by name.
 
-    ``said`` is for people.
+    ``said`` is for people. Where builds are left out, ``constraint`` keeps ``program`` as new as it is.
     """
 
     said: Reason
-    constraint: str | None = None
-    build: Build | None = None
+    constraint: str
+    builds: frozenset[str] = frozenset()
+    program: str = ""
 
 
 class CodeCheck:
@@ -76,13 +81,20 @@ class CodeCheck:
         self._gpus = tuple(_gpus_to_serve(resolution))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
-    def exclusions(self) -> list[Exclusion]:
-        """Say what has to give way for every package to have code; raise NoBuildError where nothing can."""
+    def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
+        """Say what has to give way for every package to have code; raise NoBuildError where nothing can.
+
+        ``stuck`` are the programs, with their versions, that go with no other build of torch.
+        """
         deciding = [fault for fault in self.faults if fault.decides]
-        helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault))]
+        helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault, stuck))]
         if deciding and not helping:
-            why = "no older version of it that is listed runs there either"
-            raise NoBuildError("no-code-in-package", str(deciding[0]), why=why, hint=HINT)
+            raise NoBuildError(
+                "no-code-in-package",
+                str(deciding[0]),
+                why="no older version of it that is listed runs there either",
+                hint=HINT,
+            )
         return helping
 
     def remarks(self) -> list[Reason]:
@@ -91,92 +103,116 @@ class CodeCheck:
 
     @cached_property
     def faults(self) -> list[MissingCode]:
-        """The packages that have GPU code, and none for one of the GPUs.
-
-        Where torch's family alone was asked for, the catalogue answers for it with the build of torch.
-        """
-        learned = self._build.learned is not None
-        if not (self._gpus and self._session.code_check and (learned or not self._requested <= PAIRED)):
+        """The packages that have GPU code, and none for one of the GPUs."""
+        if not (self._gpus and self._session.code_check and self._may_differ()):
             return []
-        answered = frozenset[str]() if learned else PAIRED
-        files = (file for file in self._resolution.files if file.package not in answered)
-        wheels = [wheel for file in files if (wheel := _native_wheel(file))]
+        wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
         return [fault for fault in side_by_side(self._fault, wheels, AT_ONCE) if fault]
 
     @cached_property
     def _requested(self) -> set[str]:
         return {parse_requirement(text).name for text in self._resolution.choice.requirements}
 
+    def _may_differ(self) -> bool:
+        """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
+        return self._build.learned is not None or not self._requested <= PAIRED
+
+    def _suspects(self) -> Iterable[tuple[str, str, str | None]]:
+        answered = set() if self._build.learned else PAIRED
+        for file in self._resolution.files:
+            if file.package not in answered and not load_members().with_torch.fullmatch(file.package):
+                yield file.package, file.url, file.sha256
+
     def _fault(self, wheel: Wheel) -> MissingCode | None:
         try:
             if not self._reader.may_have_code(wheel):
                 return None
-            why = self._against(wheel, self._build)
+            row = self._row(wheel, self._build.backend)
         except InstallationError as error:
             unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
-        decides = wheel.package in self._requested or load_members().names(wheel.package)
-        return MissingCode(wheel, why, decides) if why else None
+        why = self._against(row, self._build)
+        return MissingCode(wheel, why, self._decides(wheel.package)) if why else None
+
+    def _decides(self, package: str) -> bool:
+        """Say whether a package was asked for, or is the core of what was and no part that it does without."""
+        row = load_extensions().rows.get(package)
+        optional = row and not row.optional_for.isdisjoint({*self._requested, "*"})
+        return package in self._requested or (load_members().names(package) and not optional)
 
     def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
 
-    def _against(self, wheel: Wheel, build: Build) -> str | None:
-        """Say why a package does not run beside a build; one without GPU code runs everywhere.
-
-        The runtime that it is made for comes with torch, or with something else in the lock.
-        """
-        row = self._row(wheel, build.backend)
+    def _against(self, row: LearnedRow, build: Build) -> str | None:
+        """Say why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
         why = misfit(row, build, self._gpus)
-        if why or not row.architectures or row.toolkit is None or build.toolkit is None:
+        if why or self._may_load(row, build):
             return why
-        runtime, versions = load_members().runtime, self._resolution.versions.items()
-        brought = {Version(version).major for name, version in versions if runtime.fullmatch(name)}
-        if row.toolkit[0] in {build.toolkit[0], *brought}:
-            return None
-        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), self._gpus[0][0])}"
+        rules, _ = self._gpus[0]
+        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), rules)}"
 
-    def _exclusion(self, fault: MissingCode) -> Exclusion | None:
-        """Prefer another build of the same torch, beside which the package runs, to an older package; None: neither."""
-        for build in (found.build for found in self._resolution.plan.rejected if found.code == "less-preferred"):
-            if not self._against(fault.wheel, build):
-                message = f"{fault} beside {self._build.backend}; {build.backend} serves it"
-                return Exclusion(Reason("other-backend-for-code", message), build=self._build)
-        older = self._older(fault)
+    def _may_load(self, row: LearnedRow, build: Build) -> bool:
+        """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
+        if row.toolkit is None or build.toolkit is None:
+            return True
+        brought = (
+            version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
+        )
+        majors = {build.toolkit[0], *(Version(version).major for version in brought)}
+        return row.toolkit[0] in majors
+
+    def _exclusion(self, fault: MissingCode, stuck: Collection[str]) -> Exclusion | None:
+        """Prefer another build of torch, beside which the package runs, to an older package; None: neither."""
+        package, version = fault.wheel.package, fault.wheel.version.public
+        serving = [] if f"{package} {version}" in stuck else self._serving(fault.wheel)
+        if serving:
+            message = f"{fault}; torch {serving[0].name} serves it"
+            others = {build.name for build in self._runnable}.difference(build.name for build in serving)
+            said = Reason("other-build-for-code", message)
+            return Exclusion(said, f"{package}>={version}", frozenset(others), f"{package} {version}")
+        older, looked = self._older(self._older_wheels(fault))
         if older is None:
             return None
-        package = fault.wheel.package
-        message = f"{fault}; {package} {older} is the newest that does"
-        return Exclusion(Reason("older-for-code", message), constraint=f"{package}<={older}")
+        does = "is the newest that does" if looked else "does"
+        return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
 
-    def _older(self, fault: MissingCode) -> Version | None:
-        """Find the newest older version that is not too new: it runs, or would beside an older toolkit of torch.
+    @property
+    def _runnable(self) -> Sequence[Build]:
+        return self._resolution.plan.runnable
 
-        Whoever drops a GPU or a toolkit is taken not to take it up again.
+    def _serving(self, wheel: Wheel) -> list[Build]:
+        """The builds of torch that run here beside which a wheel runs too, the best first; none where it is unread."""
+        with suppress(InstallationError):
+            return [b for b in self._runnable if not self._against(self._row(wheel, b.backend), b)]
+        return []
+
+    def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
+        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at.
+
+        Beyond ``FROM_THE_NEWEST`` of them by halves, as if whoever drops a GPU or a toolkit did not take it up again,
+        with the neighbours of where that leads.
         """
-        wheels, build = self._older_wheels(fault), self._build
+        if newest := next((wheel for wheel in wheels[:FROM_THE_NEWEST] if self._serving(wheel)), None):
+            return newest.version, True
+        rest = wheels[FROM_THE_NEWEST:]
+        at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(self._row(wheel, self._build.backend)))
+        near = rest[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]
+        return next((wheel.version for wheel in near if self._serving(wheel)), None), not rest
 
-        def is_too_old(wheel: Wheel) -> bool:
-            """Say whether a version is older than one of the GPUs."""
-            row = self._row(wheel, build.backend)
-            made = as_build(row, build)
-            return any(rules.predates(made, gpu) for rules, gpu in without_code(row, build, self._gpus))
+    def _is_too_new(self, row: LearnedRow) -> bool:
+        """Say whether a version does not run because it has moved on."""
+        too_old = self._is_of_older_toolkit(row) or self._predates(row)
+        return not too_old and self._against(row, self._build) is not None
 
-        def is_of_older_toolkit(wheel: Wheel) -> bool:
-            toolkit = self._row(wheel, build.backend).toolkit
-            return toolkit is not None and build.toolkit is not None and toolkit[0] < build.toolkit[0]
+    def _is_of_older_toolkit(self, row: LearnedRow) -> bool:
+        toolkit = self._build.toolkit
+        return row.toolkit is not None and toolkit is not None and row.toolkit[0] < toolkit[0]
 
-        def has_moved_on(wheel: Wheel) -> bool:
-            too_old = is_of_older_toolkit(wheel) or is_too_old(wheel)
-            return not too_old and self._against(wheel, build) is not None
-
-        first = bisect_left(wheels, True, key=lambda wheel: not has_moved_on(wheel))
-        if first == len(wheels):
-            return None
-        wheel = wheels[first]
-        may_run = is_of_older_toolkit(wheel) and not is_too_old(wheel)
-        return wheel.version if may_run or not self._against(wheel, build) else None
+    def _predates(self, row: LearnedRow) -> bool:
+        """Say whether a version is older than one of the GPUs."""
+        made = as_build(row, self._build)
+        return any(rules.predates(made, gpu) for rules, gpu in without_code(row, self._build, self._gpus))
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""
@@ -205,12 +241,13 @@ def _gpus_to_serve(resolution: Resolution) -> Iterator[tuple[Rules, Gpu]]:
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
-def _native_wheel(file: LockedFile) -> Wheel | None:
-    """The wheel that a resolved file is, where it is for one platform, and not a library that torch brings."""
+def _wheel(file: tuple[str, str, str | None]) -> Wheel | None:
+    """The wheel that a resolved file is, where it is for one platform."""
+    package, url, sha256 = file
+    name = url.rpartition("/")[2].replace("%2B", "+")
     try:
-        _, version, _, tags = parse_wheel_filename(file.name)
+        _, version, _, tags = parse_wheel_filename(name)
     except InvalidWheelFilename:
         return None
-    if load_members().with_torch.fullmatch(file.package) or all(tag.platform == "any" for tag in tags):
-        return None
-    return Wheel(file.package, version, file.name, file.url, tags, file.sha256)
+    pure = all(tag.platform == "any" for tag in tags)
+    return None if pure else Wheel(package, version, name, url, tags, sha256)

@@ -144,12 +144,14 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
                     wheels.setdefault(wheel.version.public, wheel)
         return tuple(wheels.values())
 
+    beside = frozenset.intersection(*(frozenset(request.catalog.beside(torch)) for torch in torches))
+    pins = request.pins if own else request.pins.within(_only(torches, request))
     project = ResolverProject(
         programs_first(named if any(map(is_torch, named)) else (*named, "torch"), bound.names),
         python,
         target,
         bound.pages(wheels_of, session),
-        request.pins if own else request.pins.within(_only(torches, request)),
+        pins.within(*beside),
         session.folder,
         bound.names.union(program.name for program in programs if program.needs_no_building),
     )
@@ -157,10 +159,15 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     if isinstance(versions, Conflict):
         return versions
     proposal = Proposal(torches, programs, project, versions)
-    if proposal.torch not in torches:
-        message = f"what is asked for leads to torch {proposal.torch}, which no source has a build of that runs here"
-        return Conflict(NoBuildError("requirements-conflict", message))
-    return proposal
+    more = request.catalog.beside(proposal.torch)
+    if proposal.torch in torches and not beside.issuperset(more):  # asked again of the torches that demand the same
+        return _propose(request, frozenset(one for one in torches if request.catalog.beside(one) == more), session)
+    return proposal if proposal.torch in torches else _without_build(proposal.torch)
+
+
+def _without_build(torch: Version) -> Conflict:
+    message = f"what is asked for leads to torch {torch}, which no source has a build of that runs here"
+    return Conflict(NoBuildError("requirements-conflict", message))
 
 
 def _best_builds(request: LockRequest, torches: Torches) -> dict[Version, Build]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.lock.live_index import ask_live_index
-from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.requirement import parse_requirement
@@ -56,7 +56,8 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         from gpuinstall.lock.strangers import name_torch_source
 
         live, unreachable = answers()
-    live = [replace(request, pins=request.pins.within(*request.request.constraints)) for request in live]
+    misnamed = misnamed_releases(requests[0].request.requirements, requests[0].catalog.family, session)
+    live = [replace(request, pins=request.pins.within(*request.request.constraints, *misnamed)) for request in live]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.catalog.pages import SourceRelease, parse_page, parse_sources
+from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
@@ -106,6 +106,13 @@ def list_programs(
 def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
     """Ask for the pages of the programs, for whoever looks them up later."""
     side_by_side(partial(_page, session=session), _open_programs(requirements, family))
+
+
+def misnamed_releases(requirements: Iterable[str], family: Collection[str], session: Session) -> list[str]:
+    """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them."""
+    pages = [(one.name, page) for one in _open_programs(requirements, family) if (page := _page(one, session))]
+    wrong = ((name, misnamed_versions(page.text, page.content_type, page.url)) for name, page in pages)
+    return [f"{name}!={version}" for name, versions in wrong for version in sorted(versions)]
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:

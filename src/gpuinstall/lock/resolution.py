@@ -92,6 +92,7 @@ def resolve(request: LockRequest, session: Session, bounds: Iterable[str] = ()) 
 
 def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, session: Session) -> Resolution | Conflict:
     choice, tags = request.choice, target.tags(request.choice.python)
+    pins = pins.within(*request.catalog.beside(choice.build.torch))
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
         listed = family_wheels(session.sources, session.client, choice.build.backend.tag, package)

@@ -173,6 +173,8 @@ def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[Vers
             session.reporter.step("", str(each))
     for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
         session.reporter.step("Build", remark)
+    for warning in dict.fromkeys(warning.message for one in resolutions for warning in one.plan.warnings):
+        session.reporter.warn(warning)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))

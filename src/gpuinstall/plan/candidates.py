@@ -24,6 +24,7 @@ GpuPositions = tuple[int, ...]
 _STAGES = (
     "other-torch",
     "other-backend",
+    "other-cuda",
     "not-allowed",
     *NOT_THERE,
     "no-companion",

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.plan.python import at_hand, minor_version, number, span
+from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.vendors.protocol import Reason
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.catalog import CudaName
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.values import Settled
@@ -84,6 +86,18 @@ class PlanContext:
     def unwanted(self) -> frozenset[str]:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
         return frozenset(part.version.lower() for part in self.demand.torch or () if part.operator == "!=")
+
+    @cached_property
+    def cuda_names(self) -> dict[str, CudaName]:
+        """What is asked for, beside the family, by a name that carries a CUDA; one without a number has no version."""
+        rows = self.catalog.cuda_names() if self.demand.others else {}
+        carried: dict[str, CudaName] = {}
+        for one in map(parse_requirement, self.demand.others):
+            names = (one.name, *(f"{one.name}[{normalised(extra)}]" for extra in one.extra_names))
+            row = next((rows[name] for name in names if name in rows and not (one.specifier and name.isalpha())), None)
+            if row and (not one.marker or marker_holds(one.marker, self.machine, self.catalog.settled_python)):
+                carried[one.text] = row
+        return carried
 
     @cached_property
     def suiting(self) -> dict[tuple[int, str], tuple[str, ...] | None]:

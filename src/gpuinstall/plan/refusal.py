@@ -48,7 +48,10 @@ def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refu
     for words in culprits:
         otherwise = attempt(_weakened(request, frozenset({words})))
         if isinstance(otherwise, Plan):
-            ways.append(f"without {words}: torch {otherwise.choice.build.name}, Python {otherwise.choice.python}")
+            build, named = otherwise.choice.build, unserved.context.cuda_names.get(words)
+            name = named.names.get(build.toolkit[0]) if named and build.toolkit else None
+            change = f"with {name} in its place" if name else f"without {words}"
+            ways.append(f"{change}: torch {build.name}, Python {otherwise.choice.python}")
     fix = "\n".join(way for way in ways if way)
     exit_code = NO_SOURCE_ANSWERS if reason.code == "unreachable" else NO_BUILD_FITS
     return refused(unserved.context, exit_code, (reason,), fix, left_out=unserved.left_out, rejected=unserved.rejected)
@@ -129,7 +132,7 @@ def _disagreement(culprits: list[str], nearest: Rejection | None, context: PlanC
     if len(sides) == 1:
         sides.append(_other_side(nearest, context))
     listed = f"{', '.join(sides[:-1])} and {sides[-1]}"
-    if nearest is None or nearest.code in {"other-torch", "other-backend"}:
+    if nearest is None or nearest.code in {"other-torch", "other-backend", "other-cuda"}:
         return Reason(nearest.code if nearest else "no-build", f"{listed} do not go together: no build has it")
     return Reason(nearest.code, f"{listed} do not go together: {nearest.build.name}: {nearest.message}")
 

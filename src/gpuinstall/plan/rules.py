@@ -42,6 +42,14 @@ def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
     return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
 
 
+def is_of_named_cuda(build: Build, context: PlanContext) -> Reason | None:
+    """Keep the CUDA that the name of a program carries."""
+    for text, named in context.cuda_names.items():
+        if build.backend.kind == "cuda" and build.toolkit and build.toolkit[0] != named.major:
+            return Reason("other-cuda", f"{text} is for CUDA {named.major}, and one process has one CUDA")
+    return None
+
+
 def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     """Keep a team's list of backends."""
     allowed = context.demand.allowed
@@ -82,6 +90,7 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
 RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
     is_the_torch,
     is_the_backend,
+    is_of_named_cuda,
     is_allowed,
     exists,
     missing_companion,

@@ -105,7 +105,7 @@ def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]
     listed = parse_page(page.text, page.content_type, page.url)
     same = (wheel for wheel in listed if wheel.version.public == version)
     wheel = max((one for one in same if ("linux", "x86_64") in platforms(one.tags)), key=lambda one: one.filename)
-    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url, seconds=1800.0), LIMITS)
+    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url), LIMITS)
     names: set[bytes] = set()
     for library in libraries:
         with tempfile.TemporaryFile() as file:

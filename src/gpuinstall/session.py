@@ -91,6 +91,8 @@ def open_session(
         Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
     ):
         scratch = Path(own)
+        if variables.pop("UV_NO_CACHE", "0").lower() not in {"", "0", "false", "no", "off", "n", "f"}:
+            variables["UV_CACHE_DIR"] = str(scratch / "uv")  # one for all steps of this run, as uv's own would not be
         yield Session(
             sources,
             client,

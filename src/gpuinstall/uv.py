@@ -95,15 +95,9 @@ def create(python: Path, folder: Path) -> list[str]:
     return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
 
 
-def sync(
-    python: Path, lock: Path, settings: Path, indexes: Iterable[str] = (), refreshed: Iterable[str] = ()
-) -> list[str]:
-    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says.
-
-    What uv's cache holds of ``indexes`` is taken from there, but for the packages that are to be ``refreshed``.
-    """
-    told = [word for index in indexes for word in ("--index", index)]
-    return [*_pip("sync", python), "--config-file", str(settings), *told, *_anew(refreshed), str(lock)]
+def sync(python: Path, lock: Path, settings: Path, words: Iterable[str] = ()) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
+    return [*_pip("sync", python), "--config-file", str(settings), *words, str(lock)]
 
 
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
@@ -114,19 +108,20 @@ def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, s
     return {**dict.fromkeys(names, direct), "UV_HTTP_TIMEOUT": str(round(patience.standstill) or 1)}
 
 
-def unpack(python: Path, lock: Path, folder: Path, *target: str) -> list[str]:
-    """Bring what ``lock`` names into uv's cache, and make a folder of links to it.
-
-    ``target`` are the version and the platform that it is for, where those are not of ``python``.
-    """
-    meant = [word for pair in zip(("--python-version", "--python-platform"), target, strict=False) for word in pair]
+def unpack(python: Path, lock: Path, folder: Path, words: Iterable[str] = ()) -> list[str]:
+    """Bring what ``lock`` names into uv's cache, and make a folder of links to it."""
     links = ["--target", str(folder), "--link-mode", "symlink", "--no-deps"]
-    return [*_pip("install", python), *links, *meant, "--requirements", str(lock)]
+    return [*_pip("install", python), *links, *words, "--requirements", str(lock)]
 
 
-def put_into(python: Path, lock: Path) -> list[str]:
+def for_target(version: str, platform: str) -> list[str]:
+    """What makes uv choose for CPython ``version`` on ``platform``."""
+    return ["--python-version", version, "--python-platform", platform]
+
+
+def put_into(python: Path, lock: Path, words: Iterable[str] = ()) -> list[str]:
     """Put what ``lock`` names into an environment, and nothing else."""
-    return [*_pip("install", python), "--no-deps", "--offline", "--requirements", str(lock)]
+    return [*_pip("install", python), "--no-deps", *words, "--requirements", str(lock)]
 
 
 def give_pip(python: Path, wheel: Path | None) -> list[str]:
@@ -141,18 +136,13 @@ def fetch_python(version: str) -> list[str]:
 
 
 def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[str]) -> list[str]:
-    target = ["--python-version", version, "--python-platform", platform]
     wheels = [word for name in sorted(wheels_only) for word in ("--only-binary", name)]
     fixed = ["--no-header", "--constraints", "constraints.txt", *_SETTINGS, *_FAMILY]
-    return [*_pip("compile", python), *target, *wheels, *fixed]
+    return [*_pip("compile", python), *for_target(version, platform), *wheels, *fixed]
 
 
 def _pip(command: str, python: Path) -> list[str]:
     return [str(uv()), "pip", command, "--python", str(python)]
-
-
-def _anew(packages: Iterable[str]) -> list[str]:
-    return [word for package in packages for word in ("--refresh-package", package)]
 
 
 def _is_kept(name: str) -> bool:

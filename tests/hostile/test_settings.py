@@ -42,7 +42,7 @@ def evil(stand_in: StandInIndex) -> Iterator[Evil]:
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
     here: Workshop, evil: Evil, stand_in: StandInIndex, spelling: str
 ) -> None:
-    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     file = evil.choose(here, "[tool.uv]", "find-links", spelling)
     done = trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
@@ -55,13 +55,13 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
 def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
     here: Workshop, evil: Evil, stand_in: StandInIndex
 ) -> None:
-    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = trusting.run("sync", "-q", "--target", "cpu")
     assert synced.status == 0, synced.err
     assert f"as find-links in {file} says" in synced.err
-    wary = replace(trusting, variables=trusting.variables | {"GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = replace(trusting, variables={**trusting.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     evil.host.log.clear()
     for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
         assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
@@ -86,11 +86,11 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
     sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
     (here.folder / "pyproject.toml").write_text(project + sources, encoding="utf-8")
-    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     done = trusting.run("lock", "-q", "--target", "cpu")
     assert done.status == 0, done.err
     assert f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
-    wary = replace(trusting, variables=trusting.variables | {"GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = replace(trusting, variables={**trusting.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
 
 
@@ -106,7 +106,7 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
 def test_every_command_that_asks_sources_names_those_of_a_stranger(
     here: Workshop, evil: Evil, stand_in: StandInIndex, before: str, words: str
 ) -> None:
-    trusting = replace(here, variables=here.variables | {"UV_DEFAULT_INDEX": stand_in.default_index})
+    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', encoding="utf-8")
     trusting.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall import process, uv
+from gpuinstall import uv
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
@@ -21,18 +21,20 @@ from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
-from gpuinstall.lock.transfer import Transfer, failure
+from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from gpuinstall.install.space import Bill
     from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
     from gpuinstall.session import Session
     from gpuinstall.verify import Verdict
+    from gpuinstall.web import Head
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class _Change:
     fit: Fit
     changes: tuple[VersionChange, ...]
     files: tuple[LockedFile, ...]
+    heads: Mapping[LockedFile, Head]
 
 
 def _planned(environment: ForeignEnvironment, machine: Machine, project: Project) -> _Change:
@@ -119,7 +122,8 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
         session.reporter.warn(remark)
     local = {file.package: file for file in resolution.files if local_path(file.url)}
     files = local | {file.package: file for file in selected(lock, choice.python, machine)}
-    return _Change(environment, Fit(lock, plan), changes, tuple(_wheels(changed, files)))
+    wheels = tuple(_wheels(changed, files))
+    return _Change(environment, Fit(lock, plan), changes, wheels, resolution.hashes.missing)
 
 
 def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
@@ -132,32 +136,24 @@ def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator
         yield files[name]
 
 
-def _unpack(change: _Change, private_lock: Path, session: Session) -> tuple[list[Path], int]:
-    """Have the wheels in uv's cache, after what it costs was said; return where they lie, and the bytes that came."""
-    present = [file for file in change.files if cached_wheel(file, session.uv_cache)]
-    size = sizes(change.files, {}, present, session)
-    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache)
-    session.reporter.step("Download", str(price))
-    price.check()
-    links, names = session.scratch / "unpacked", {version.package for version in change.changes}
-    lock, choice = change.fit.lock, change.fit.choice
-    transfer = Transfer(lock, choice, private_lock, change.environment.root, price.missing, only=names)
-    transfer.run(uv.unpack(change.environment.python, private_lock, links), session)
-    return [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))], price.fetch
-
-
 def _carry_out(change: _Change, machine: Machine, here: Machine | None, session: Session) -> tuple[Verdict, int]:
     """Put the packages in and prove them; put everything back where that fails, or is interrupted."""
     python = change.environment.python
     if not change.changes:
         return prove(change.fit, python, machine, here, session), 0
-    private_lock = session.scratch / "pylock.private.toml"
-    wheels, fetched = _unpack(change, private_lock, session)
-    record = plan_undo(change.environment, [version.package for version in change.changes], wheels)
+    price = _price(change, session)
+    fit, private_lock, links = change.fit, session.scratch / "pylock.private.toml", session.scratch / "unpacked"
+    names = {version.package for version in change.changes}
+    transfer = Transfer(fit.lock, fit.choice, private_lock, session.folder, price.missing, change.heads, only=names)
+    words = cache_words(fit.lock, fit.choice, session)
+    lock = transfer.run(uv.unpack(python, private_lock, links, words), session)
+    wheels = [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))]
+    record = plan_undo(change.environment, sorted(names), wheels)
     try:
-        record = record.save()
-        _put_in(python, private_lock, len(wheels), session)
-        verdict = prove(change.fit, python, machine, here, session)
+        record, start = record.save(), monotonic()
+        run_uv(uv.put_into(python, private_lock, cache_words(lock, fit.choice, session)), session.from_cache())
+        session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+        verdict = prove(fit, python, machine, here, session)
     except BaseException as error:
         record.undo()
         session.reporter.warn("the environment was put back as it was")
@@ -165,15 +161,17 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
             raise unwritable(change.environment.root, error) from None
         raise
     record.keep()
-    return verdict, fetched
+    return verdict, price.fetch
 
 
-def _put_in(python: Path, private_lock: Path, count: int, session: Session) -> None:
-    start = monotonic()
-    done = process.run(uv.put_into(python, private_lock), env=session.environment, patience=session.patience)
-    if not done.ok:
-        raise failure(done.err)
-    session.reporter.step("Installed", f"{count} packages", monotonic() - start)
+def _price(change: _Change, session: Session) -> Bill:
+    """Say what the wheels cost; raise InstallationError where there is no space for them."""
+    present = [file for file in change.files if cached_wheel(file, session.uv_cache)]
+    size = sizes(change.files, {}, present, session)
+    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache)
+    session.reporter.step("Download", str(price))
+    price.check()
+    return price
 
 
 @contextmanager

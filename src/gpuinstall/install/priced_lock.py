@@ -12,7 +12,6 @@ from gpuinstall.files import check_cache
 from gpuinstall.install.space import bill, cached_wheel, sizes
 from gpuinstall.lock.compare import compare_versions
 from gpuinstall.lock.document import build_incomplete
-from gpuinstall.lock.fetch import keep_hashes
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
+    from gpuinstall.web import Head
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,10 @@ class PricedLock:
         request, asked, folder = situation.request.request, situation.asked, project.paths.folder
         return Fit(build_incomplete(self.of, request, project.session, asked, folder), self.plan)
 
-    def complete(self, fit: Fit, hashes: Mapping[str, str], session: Session) -> Fit:
-        """Have it with the hashes that the installation took."""
-        if isinstance(self.of, Resolution):
-            keep_hashes(self.of.hashes, hashes, session)
-        return replace(fit, lock=fit.lock.completed(hashes))
+    @property
+    def heads(self) -> Mapping[LockedFile, Head]:
+        """What is said of the files whose index gives no hash."""
+        return self.of.hashes.missing if isinstance(self.of, Resolution) else {}
 
 
 def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:

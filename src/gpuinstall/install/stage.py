@@ -16,14 +16,12 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import builds_of
-from gpuinstall.lock.lock import is_unknown
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.lock.transfer import Transfer, build_index, is_served, run_uv
+from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 
 if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.priced_lock import PricedLock
-    from gpuinstall.install.space import Bill
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
@@ -35,13 +33,11 @@ def build_commands(
     lock: Lock | None, choice: Choice, base: Path | None, paths: EnvironmentPaths, session: Session
 ) -> list[list[str]]:
     """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
-    python, index = interpreter(paths.staging), build_index(choice, session)
-    indexes = [index] if index and is_served(index) else []
-    unknown = [file.package for file in lock.files if file.sha256 and is_unknown(file.sha256)] if lock else []
+    python, words = interpreter(paths.staging), cache_words(lock, choice, session)
     return [
         *([] if base else [uv.fetch_python(choice.python)]),
         uv.create(base or Path(f"python{choice.python}"), paths.staging),
-        uv.sync(python, paths.private_lock, paths.build_settings, indexes, unknown),
+        uv.sync(python, paths.private_lock, paths.build_settings, words),
         uv.give_pip(python, carried_pip(base) if base else None),
     ]
 
@@ -56,7 +52,7 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     base = _base_python(fit.choice.python, session)
     create, sync, pip = build_commands(fit.lock, fit.choice, base, paths, session)
     run_uv(create, session)
-    fit = priced.complete(fit, _sync(sync, fit, priced.bill, project), session)
+    fit = replace(fit, lock=_sync(sync, fit, priced, project))
     _give_pip(pip, fit.lock, session)
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
@@ -65,14 +61,14 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     return fit
 
 
-def _sync(command: list[str], fit: Fit, bill: Bill | None, project: Project) -> dict[str, str]:
-    """Fill the environment; return the hashes that its lock lacked, by address."""
+def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
+    """Fill the environment; return its lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
     builds, site = builds_of(fit, project.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, fit.choice.python)))
     building = replace(session, environment={**session.environment, **variables})
-    missing, wheels = bill.missing if bill else {}, project.settings.wheels
-    transfer = Transfer(fit.lock, fit.choice, paths.private_lock, paths.folder, missing, wheels=wheels)
+    missing, wheels = priced.bill.missing if priced.bill else {}, project.settings.wheels
+    transfer = Transfer(fit.lock, fit.choice, paths.private_lock, paths.folder, missing, priced.heads, wheels=wheels)
     try:
         write_atomically(paths.build_settings, sync_settings(builds))
         return transfer.run(command, building)

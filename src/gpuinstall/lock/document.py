@@ -12,11 +12,11 @@ from packaging.markers import Marker
 
 from gpuinstall import uv
 from gpuinstall.errors import InternalError
-from gpuinstall.lock.fetch import fetch_missing, keep_hashes
+from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
 from gpuinstall.lock.lock import parse, render, sealed, unknown_hash
-from gpuinstall.lock.transfer import Transfer
+from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -68,13 +68,12 @@ def _build_with_uv(
     resolution: Resolution, request: Request, session: Session, recorded: FolderRequest | None, folder: Path | None
 ) -> Lock:
     lock, choice = build_incomplete(resolution, request, session, recorded, folder), resolution.choice
-    missing = {file: head.size or 0 for file, head in _later(resolution).items()}
+    heads = _later(resolution)
+    missing = {file: head.size or 0 for file, head in heads.items()}
     private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
-    transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, only={file.package for file in missing})
-    command = uv.unpack(session.python, private_lock, links, choice.python, resolution.target.uv_platform)
-    hashes = transfer.run(command, session)
-    keep_hashes(resolution.hashes, hashes, session)
-    return lock.completed(hashes)
+    transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, heads, only={file.package for file in heads})
+    words = [*uv.for_target(choice.python, resolution.target.uv_platform), *cache_words(lock, choice, session)]
+    return transfer.run(uv.unpack(session.python, private_lock, links, words), session)
 
 
 def _build(

@@ -69,23 +69,18 @@ def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
         return dict(hashes.known)
     heads = hashes.missing
     with _transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
-        found = pool.map(partial(_sha256_at, session=session, count=count), heads, heads.values())
-        return keep_hashes(hashes, dict(zip((file.url for file in heads), found, strict=True)), session)
-
-
-def keep_hashes(hashes: Hashes, found: Mapping[str, str], session: Session) -> dict[str, str]:
-    """Remember for later runs the hashes that were ``found`` of those that were missing; return all by address."""
-    for file, head in hashes.missing.items():
-        if file.url in found:
-            session.cache.keep(file.url, found[file.url], head)
-    return {**hashes.known, **found}
+        hashed = pool.map(partial(_sha256_at, session=session, count=count), heads, heads.values())
+        return {**hashes.known, **dict(zip((file.url for file in heads), hashed, strict=True))}
 
 
 @contextmanager
-def relayed(sizes: Mapping[LockedFile, int | None], session: Session) -> Iterator[Relay]:
-    """Open a relay for uv that shows how far the files are which are to come."""
-    parts = {file.name: size for file, size in sizes.items()}
-    with _transfers(parts, session) as (_, count), Relay(session.client, count, parallel=session.parallel) as relay:
+def relayed(sizes: Mapping[LockedFile, int], session: Session, keep: Callable[[str, str], None]) -> Iterator[Relay]:
+    """Open a relay for uv that shows how far the files are which are to come, and hands on hashes that it takes."""
+    parts = {file.name: size or None for file, size in sizes.items()}
+    with (
+        _transfers(parts, session) as (_, count),
+        Relay(session.client, count, keep, parallel=session.parallel) as relay,
+    ):
         yield relay
 
 
@@ -132,6 +127,7 @@ def _sha256_at(file: LockedFile, head: Head, *, session: Session, count: Progres
     for chunk in session.client.chunks(file.url, head.size):
         digest.update(chunk)
         count(file.name, len(chunk))
+    session.cache.keep(file.url, digest.hexdigest(), head)
     return digest.hexdigest()
 
 

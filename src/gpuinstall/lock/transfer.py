@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import tomli_w
@@ -15,6 +15,7 @@ from gpuinstall.files import parse_toml, write_atomically
 from gpuinstall.lock.fetch import relayed
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import build_failure
+from gpuinstall.web import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class Transfer:
     """The files of a lock on their way to uv, of which ``missing`` have to come, with their sizes.
 
-    uv reads them from ``private_lock``; ``folder`` is the lock's own, ``wheels`` one that files are taken from first,
-    ``only`` the packages that are wanted.
+    ``heads`` are what is said of those whose hash is taken on the way. uv reads them from ``private_lock``; ``folder``
+    is the lock's own, ``wheels`` one that files are taken from first, ``only`` the packages that are wanted.
     """
 
     lock: Lock
@@ -39,28 +40,35 @@ class Transfer:
     private_lock: Path
     folder: Path
     missing: Mapping[LockedFile, int]
+    heads: Mapping[LockedFile, Head] = field(default_factory=dict)
     wheels: Path | None = None
     only: Collection[str] | None = None
 
-    def run(self, command: list[str], session: Session) -> dict[str, str]:
-        """Have uv fetch, check, unpack and install; return the hashes that the lock lacked, by address."""
+    def run(self, command: list[str], session: Session) -> Lock:
+        """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked."""
+        heads, hashes = {file.url: head for file, head in self.heads.items()}, dict[str, str]()
         sizes = {file.url: size for file, size in self.missing.items()}
         environment = {**session.environment, **uv.from_loopback(session.environment, session.patience)}
-        indexes = indexes_of(self.lock, build_index(self.choice, session), session.default_index)
-        with relayed({file: size or None for file, size in self.missing.items()}, session) as relay:
+
+        def keep(url: str, sha256: str) -> None:
+            hashes[url] = sha256
+            session.cache.keep(url, sha256, heads.get(url) or Head())
+
+        with relayed(self.missing, session, keep) as relay:
 
             def address(file: LockedFile) -> str:
                 return relay.address(file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None)
 
+            indexes = indexes_of(self.lock, build_index(self.choice, session), session.default_index)
             write_atomically(self.private_lock, self.private(address, indexes))
             try:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:
                 raise relay.failure or error from None
             files = [file for file in self.lock.files if self.only is None or file.package in self.only]
-            if any(is_unknown(file.sha256 or "") and file.url not in relay.hashes for file in files):
+            if any(is_unknown(file.sha256 or "") and file.url not in hashes for file in files):
                 raise relay.failure or failure("a file came from elsewhere, and nothing is known of its hash")
-            return relay.hashes
+        return self.lock.completed(hashes)
 
     def private(self, address: Callable[[LockedFile], str], indexes: Mapping[str, str]) -> str:
         """Copy the lock for uv: every wheel at the ``address`` to fetch it from, every other file where it is.
@@ -105,6 +113,14 @@ class Transfer:
 def build_index(choice: Choice, session: Session) -> str | None:
     """The index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
     return f"{session.sources.torch_index}/{choice.build.backend.tag}" if is_served(choice.index) else choice.index
+
+
+def cache_words(lock: Lock | None, choice: Choice, session: Session) -> list[str]:
+    """Let uv take from its cache what came from a build's index, but files whose hash is to be taken on their way."""
+    index = build_index(choice, session)
+    unknown = [file.package for file in lock.files if is_unknown(file.sha256 or "")] if lock else []
+    refreshed = [word for package in unknown for word in ("--refresh-package", package)]
+    return [*(["--index", index] if index and is_served(index) else []), *refreshed]
 
 
 def indexes_of(lock: Lock, torch: str | None, default: str | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from gpuinstall.errors import InstallationError, InterruptedByUserError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from typing_extensions import Self
 
@@ -47,18 +47,20 @@ class _Relayed:
     hashed: bool
     in_ranges: bool
     complete: bool = False
-    sha256: str | None = None
     failure: InstallationError | None = None
 
 
 class Relay:
     """Passes files on from their servers to programs of this machine that were given their addresses.
 
-    ``progress`` counts the bytes of each file by its name; ``parallel`` says whether large ones come in ranges.
+    ``progress`` counts the bytes of each file by its name; ``keep`` gets the address of each file that had no hash and
+    its sha256, once all of it came; ``parallel`` says whether large ones come in ranges.
     """
 
-    def __init__(self, client: Client, progress: Progress, *, parallel: bool = True) -> None:
-        self._client, self._progress, self._parallel = client, progress, parallel
+    def __init__(
+        self, client: Client, progress: Progress, keep: Callable[[str, str], None], *, parallel: bool = True
+    ) -> None:
+        self._client, self._progress, self._keep, self._parallel = client, progress, keep, parallel
         self._files: dict[str, _Relayed] = {}
         self._failures: list[InstallationError] = []
         self._slots = BoundedSemaphore(AT_ONCE)
@@ -83,11 +85,6 @@ class Relay:
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
         self._files[path] = _Relayed(url, name, size, hashed, self._parallel)
         return f"http://127.0.0.1:{self._server.server_port}{path}"
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """The sha256 of each file that had none and was passed on to its end, by the address of its server."""
-        return {file.url: file.sha256 for file in self._files.values() if file.sha256}
 
     @property
     def failure(self) -> InstallationError | None:
@@ -115,9 +112,10 @@ class Relay:
                     yield held
                 held = chunk
             file.complete = True
-            file.sha256 = None if file.hashed else digest.hexdigest()
+            if not file.hashed:
+                self._keep(file.url, digest.hexdigest())
             if held:
-                yield held  # whoever has all of the file finds its hash here
+                yield held  # whoever has all of the file finds its hash kept
         except InstallationError as error:
             self._failures.append(error)
             file.in_ranges = False

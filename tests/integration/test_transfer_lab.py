@@ -1,0 +1,163 @@
+"""uv's transfers through the relay in odd surroundings: proxies, certificates, keyrings, caches, signals in between."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from gpuinstall import process, uv
+from tests.integration.test_install_lab import RTX_4090, in_pieces, leftovers
+from tests.lab.host import Answer, Host
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+
+
+def asked_wheels(stand_in: StandInIndex) -> set[str]:
+    """The packages of whose wheels something was sent."""
+    return {name.partition("-")[0] for name in stand_in.sent()}
+
+
+def make_environment(workshop: Workshop) -> Path:
+    """An environment of others, empty."""
+    venv = workshop.folder / "app"
+    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=workshop.environment)
+    assert made.ok, made.err
+    return venv
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetches_only_what_is_missing(
+    workshop: Workshop, stand_in: StandInIndex, play: Play, number: signal.Signals
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0")
+    workshop = replace(workshop, caches=workshop.folder.parent / "other")
+    stand_in.forget()
+    resumed = Event()
+
+    def held_up(body: bytes) -> Iterator[bytes]:
+        yield body[:100]
+        resumed.wait(30)
+        yield body[100:]
+
+    in_pieces(stand_in.r2, "/torch-", held_up)
+    running = workshop.start("install", "torch==2.14.1")
+    others = {"triton", "filelock", "nvidia_cudnn_cu12"}
+    while not others <= asked_wheels(stand_in):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    time.sleep(1)
+    running.send_signal(number)
+    running.communicate(timeout=20)
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+    resumed.set()
+    stand_in.forget()
+    assert workshop.document("install", "torch==2.14.1")["data"]["environment"]["torch"] == "2.14.1+cu126"
+    assert asked_wheels(stand_in) == {"torch"}
+    assert leftovers(workshop) == set()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Host]:
+    """A proxy that fetches for others, and logs what."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def forward(address: str, headers: dict[str, str]) -> Answer:
+        kept = {name: text for name, text in headers.items() if name in {"accept", "range", "if-range", "user-agent"}}
+        try:
+            with direct.open(urllib.request.Request(address, headers=kept), timeout=10) as answer:
+                said = {name: text for name, text in answer.headers.items() if name in {"ETag", "Accept-Ranges"}}
+                return Answer(answer.status, answer.read(), answer.headers["Content-Type"], said)
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read())
+
+    host = Host("proxy", forward)
+    yield host
+    host.close()
+
+
+def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
+    workshop: Workshop, stand_in: StandInIndex, proxy: Host, play: Play
+) -> None:
+    play(RTX_4090)
+    named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
+    nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
+    done = replace(workshop, variables={**workshop.variables, **named, **nowhere}).run("install")
+    assert done.status == 0, done.err
+    through = {urlsplit(asked.path).port for asked in proxy.log}
+    assert through <= {urlsplit(host.url).port for host in stand_in.hosts}
+    fetched = {asked.path.rpartition("/")[2].partition("-")[0] for asked in proxy.log if asked.path.endswith(".whl")}
+    assert {"torch", "triton", "filelock"} <= fetched
+
+
+def cached_by_uv(workshop: Workshop, stand_in: StandInIndex) -> None:
+    """Have torch and triton in uv's cache as somebody installed them who asked for no hashes."""
+    elsewhere = workshop.folder.parent / "elsewhere"
+    install = ("pip", "install", "--python", sys.executable, "--target", elsewhere, "--index", stand_in.torch_index)
+    words = [*map(str, install[:-1]), f"{stand_in.torch_index}/cu126", "torch==2.14.1", "triton"]
+    done = process.run([uv.uv(), *words], env=workshop.environment)
+    assert done.ok, done.err
+    stand_in.forget()
+
+
+@pytest.mark.parametrize("words", [("lock",), ("install",), ("install", "--into", "--venv", "app")])
+def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_hash(
+    workshop: Workshop, stand_in: StandInIndex, play: Play, words: tuple[str, ...]
+) -> None:
+    play(RTX_4090)
+    make_environment(workshop)
+    cached_by_uv(workshop, stand_in)
+    done = workshop.run(*words)
+    assert done.status == 0, done.err
+    assert {"torch", "triton"} <= asked_wheels(stand_in)
+    assert all(size == stand_in.size(name) for name, size in stand_in.sent().items())
+    stand_in.forget()
+    shutil.rmtree(workshop.folder / "app")
+    make_environment(workshop)
+    done = workshop.run("install", "--into", "--venv", "app")
+    assert done.status == 0, done.err
+    assert not {"torch", "triton"} & asked_wheels(stand_in)
+
+
+def test_without_a_cache_packages_are_put_into_an_environment_of_others(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    make_environment(workshop)
+    alone = replace(workshop, variables={**workshop.variables, "UV_NO_CACHE": "1"})
+    done = alone.run("install", "--into", "--venv", "app")
+    assert done.status == 0, done.err
+    assert all(size == stand_in.size(name) for name, size in stand_in.sent().items())
+    assert not [*(workshop.caches / "uv").rglob("torch")]
+
+
+def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    make_environment(workshop)
+    wheel = shutil.copy2(next((stand_in_folder / "simple").glob("filelock-*.whl")), workshop.folder)
+    done = workshop.run("install", "--into", "--venv", "app", "torch", str(wheel))
+    assert done.status == 0, done.err

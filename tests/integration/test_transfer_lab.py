@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import shutil
 import signal
 import sys
+import tarfile
 import time
 import urllib.request
 from dataclasses import replace
@@ -25,6 +28,25 @@ if TYPE_CHECKING:
 
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
+
+
+SOURCE = {
+    "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "made"\nbackend-path = ["."]\n',
+    "PKG-INFO": "Metadata-Version: 2.2\nName: tool\nVersion: 1.0\n",
+    "made.py": """
+import zipfile
+def build_wheel(folder, *_):
+    info = "tool-1.0.dist-info"
+    files = {"tool.py": "", f"{info}/METADATA": "Metadata-Version: 2.2\\nName: tool\\nVersion: 1.0\\n"}
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[f"{info}/RECORD"] = "".join(f"{name},,\\n" for name in files)
+    with zipfile.ZipFile(f"{folder}/tool-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return "tool-1.0-py3-none-any.whl"
+""",
+}
+"""A package whose own backend builds it without anything else."""
 
 
 @pytest.fixture
@@ -161,3 +183,40 @@ def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
     wheel = shutil.copy2(next((stand_in_folder / "simple").glob("filelock-*.whl")), workshop.folder)
     done = workshop.run("install", "--into", "--venv", "app", "torch", str(wheel))
     assert done.status == 0, done.err
+
+
+def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
+    workshop: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
+) -> None:
+    play(RTX_4090)
+    certificate = tmp_path / "loopback.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
+    leaf = ["-addext", "basicConstraints=critical,CA:FALSE"]  # uv takes no authority for a server
+    process.run([*command.split(), *leaf, "-keyout", certificate, "-out", tmp_path / "made.crt"])
+    certificate.write_bytes(certificate.read_bytes() + (tmp_path / "made.crt").read_bytes())
+    plain, stand_in.r2 = stand_in.r2, Host("r2", stand_in.r2.respond, certificate=certificate)
+    plain.close()
+    workshop = replace(workshop, variables={**workshop.variables, "SSL_CERT_FILE": str(certificate)})
+    done = workshop.run("install")
+    assert done.status == 0, done.err
+    assert 'url = "https://' in workshop.lock("pylock.cu126.toml")
+    assert {"torch", "triton"} <= asked_wheels(stand_in)
+
+
+@pytest.mark.parametrize("words", [("install",), ("lock",)])
+def test_a_source_archive_without_a_hash_is_hashed_and_built(
+    workshop: Workshop, play: Play, words: tuple[str, ...]
+) -> None:
+    play(RTX_4090)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in SOURCE.items():
+            entry = tarfile.TarInfo(f"tool-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    host = Host("archive", lambda *_: Answer(200, content.getvalue(), "application/gzip"))
+    done = workshop.run(*words, "torch", f"tool @ {host.url}/tool-1.0.tar.gz")
+    host.close()
+    assert done.status == 0, done.err
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    assert digest in workshop.lock("pylock.cu126.toml")

@@ -116,7 +116,7 @@ def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
 def _packages(evidence: DoctorEvidence) -> Iterator[InstalledPackage]:
     """The packages of the family, and all that they require, directly or not."""
     packages = evidence.contents.by_name
-    names = {TORCH, *evidence.catalog.family} | {canonicalize_name(asked.name) for _, asked in _requirements(evidence)}
+    names = {TORCH, *evidence.catalog.family} | {canonicalize_name(row.name) for _, row in _requirements(evidence)}
     yield from (packages[name] for name in sorted(names & packages.keys()))
 
 

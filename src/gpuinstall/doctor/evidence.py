@@ -78,9 +78,13 @@ class ShellVariables:
 
 def read_shell(environ: Mapping[str, str]) -> ShellVariables:
     """Read the variables and look into the folders that they name."""
+
+    def folders(variable: str) -> list[str]:
+        return list(filter(None, environ.get(variable, "").split(os.pathsep)))
+
     return ShellVariables(
-        libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
-        torch_folders=tuple(folder for folder in _folders(environ, "PYTHONPATH") if Path(folder, "torch").is_dir()),
+        libraries={folder: _libraries(folder) for folder in folders("LD_LIBRARY_PATH")},
+        torch_folders=tuple(folder for folder in folders("PYTHONPATH") if Path(folder, "torch").is_dir()),
         variables=frozenset(name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)),
         toolkit=_toolkit(environ.get("CUDA_HOME")),
     )
@@ -142,7 +146,3 @@ def _libraries(folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in names if CUDA_LIBRARY.match(name) or ROCM_LIBRARY.match(name)))
     except OSError:
         return ()
-
-
-def _folders(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
-    return tuple(folder for folder in environ.get(variable, "").split(os.pathsep) if folder)

@@ -135,13 +135,10 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
         findings = (*merge_failures(findings, failed), *(unproven_devices(verdict) if verdict else ()))
     elif named:
-        fix = Advice(OURS, ("install", "--venv", str(venv)))
-        missing = Finding(
-            "environment-missing", f"there is no environment at {venv}", fixes=(fix,), where="environment"
-        )
-        findings = (*findings, missing)
-    findings = ordered((*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings)))
-    return Examination(machine, proof, examined, findings, len(evidence.project.locks))
+        message, fix = f"there is no environment at {venv}", Advice(OURS, ("install", "--venv", str(venv)))
+        findings = (*findings, Finding("environment-missing", message, fixes=(fix,), where="environment"))
+    findings = (*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings))
+    return Examination(machine, proof, examined, ordered(findings), len(evidence.project.locks))
 
 
 def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -206,7 +203,7 @@ def _with_repair(finding: Finding, venv: Path) -> Finding:
 def _verify(
     venv: Path, machine: Machine, evidence: DoctorEvidence, reporter: Reporter
 ) -> tuple[Verdict | None, tuple[Finding, ...]]:
-    """Run kernels in an environment; give the checks that failed as findings."""
+    """Run kernels in an environment; give the checks that failed as findings, but for what is the machine's fault."""
     origin = read_origin(venv, machine)
     say_stranger(venv, reporter)
     try:
@@ -220,5 +217,5 @@ def _verify(
         replace(fault, message=f"{device.name}: {fault.message}", fixes=fault.fixes or more)
         for device in verdict.devices
         for fault in device.faults
-        if fault.where != "machine"  # which is a finding already
+        if fault.where != "machine"
     )

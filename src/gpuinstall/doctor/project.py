@@ -38,7 +38,9 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     """A uv project whose next sync takes the CUDA build out again. Pure."""
     pyproject, torch, context = evidence.project.pyproject, evidence.torch, evidence.context
     local = torch.partition("+")[2]
-    if not local.startswith("cu") or not _asks_for_torch(pyproject) or _names_index(pyproject):
+    listed = toml_table(pyproject, "project").get("dependencies", ())
+    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in listed}
+    if not local.startswith("cu") or names.isdisjoint(FAMILY) or _names_index(pyproject):
         return
     group = f"torch-{local}"
     message = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
@@ -56,11 +58,11 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
     request = Request(requirements=evidence.project.requirements or ("torch",))
     for path in locks:
         try:
-            found = fit(read_lock(path), evidence.machine, request, evidence.catalog)
+            judged = fit(read_lock(path), evidence.machine, request, evidence.catalog)
         except LockError as error:
             yield replace(error.finding, where="project", blocking=False)
             continue
-        misfits += [found] if isinstance(found, Misfit) else []
+        misfits += [judged] if isinstance(judged, Misfit) else []
     if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
         message = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
@@ -140,12 +142,6 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
 def _stale(code: str, message: str, folder: Path | None) -> Finding:
     """A fault of locks that making them again repairs."""
     return Finding(code, message, fixes=(Advice(OURS, ("lock",), folder),), where="project", blocking=False)
-
-
-def _asks_for_torch(pyproject: Mapping[str, Any]) -> bool:
-    listed = toml_table(pyproject, "project").get("dependencies", ())
-    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in listed}
-    return not names.isdisjoint(FAMILY)
 
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:

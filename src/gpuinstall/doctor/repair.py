@@ -92,10 +92,12 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
 
     An environment is made again only where nothing smaller is advised.
     """
-    found = [finding for finding in findings if finding.where == "environment"]
-    commands = [[fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes] for finding in found]
-    first = (next((fix for fix in fixes if fix and _is_step(fix, venv)), None) for fixes in commands)
-    steps = dict.fromkeys(filter(None, first))
+    steps = dict[Advice, None]()
+    for finding in findings:
+        commands = (fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes)
+        first = next((fix for fix in commands if fix and _is_step(fix, venv)), None)
+        if first and finding.where == "environment":
+            steps[first] = None
     renewals = [step for step in steps if step.program == OURS]
     smaller = [step for step in steps if step.program != OURS]
     return tuple(smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller)

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.project import Project
-    from gpuinstall.reporter import Reporter
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
@@ -127,7 +126,10 @@ def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
 def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Outcome:
     """Install, or show what an installation would do."""
     from gpuinstall.install import install as installation
+    from gpuinstall.lock.compare import left_behind
+    from gpuinstall.lock.fit import read_locks
     from gpuinstall.lock.source_builds import SourceBuildError
+    from gpuinstall.plan.gpus import CPU_INSTEAD
 
     project.session.reporter.step("Machine", machine_line(project.machine))
     if dry_run:
@@ -138,33 +140,17 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     except (MachineError, NoBuildError) as error:
         for_cpu = project.settings.request.is_for_cpu
         if project.machine.gpus and not for_cpu and not isinstance(error, SourceBuildError):
-            error.hint = _or_for_the_cpu(error.hint)
+            lines = [line for line in (error.hint or "").splitlines() if line != CPU_INSTEAD]
+            lines.append("Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu")
+            error.hint = "\n".join(lines)
         raise
     warn_of_unproven(project.reporter, result)
-    _warn_of_other_locks(project.reporter, result)
+    written, folder = result.lock_change == "written", result.paths.folder
+    if names := left_behind(result.fit.lock, read_locks(folder)) if written else []:
+        text = f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"
+        project.reporter.warn(text)
     status: Status = "partial" if result.fit.plan.status == "partial" else "success"
     return Outcome(result.to_dict(), lambda screen: show_installed(screen, result, os.environ), status)
-
-
-def _warn_of_other_locks(reporter: Reporter, result: InstallResult) -> None:
-    """The locks of a folder are one set: say which of them a change has left behind."""
-    from gpuinstall.lock.compare import left_behind
-    from gpuinstall.lock.fit import read_locks
-
-    if result.lock_change == "written":
-        names = left_behind(result.fit.lock, read_locks(result.paths.folder))
-        if names:
-            reporter.warn(
-                f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"
-            )
-
-
-def _or_for_the_cpu(hint: str | None) -> str:
-    """Say, with the whole command, that nothing has happened and that the CPU build can be had."""
-    from gpuinstall.plan.gpus import CPU_INSTEAD
-
-    lines = [line for line in (hint or "").splitlines() if line != CPU_INSTEAD]
-    return "\n".join((*lines, "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu"))
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:

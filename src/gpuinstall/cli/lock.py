@@ -89,21 +89,21 @@ def command(
     folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     with open_project(folder, settings, terminal) as project:
-        asked = project.read_folder_request()
-        wanted, session = project.request_for(asked.listed), project.session
+        declared = project.read_folder_request()
+        wanted, session = project.request_for(declared.listed), project.session
         if check:
             from gpuinstall.lock.check import DeclaredUse
 
-            declared = targets or (() if meant else project.config.targets or ())
-            every, named = not targets and bool(declared), request.has_requirements
-            use = DeclaredUse(tuple(declared), tuple(meant), every, named)
+            named = targets or (() if meant else project.config.targets or ())
+            every = not targets and bool(named)
+            use = DeclaredUse(tuple(named), tuple(meant), every, request.has_requirements)
             catalog = with_locked_builds(project.catalog, folder, session)
             return _check(folder, wanted, catalog, use, None if offline else session)
         if download:
             return _download(folder, download, session)
         requests = lock_requests(project, wanted, targets, meant)
         moving, newest = tuple(map(normalised, packages)), per_target == "newest"
-        return _write(LockOptions(folder, requests, asked, upgrade, moving, newest, prune), session)
+        return _write(LockOptions(folder, requests, declared, upgrade, moving, newest, prune), session)
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:
@@ -112,15 +112,15 @@ def _write(options: LockOptions, session: Session) -> Outcome:
 
     made = write_locks(options, session)
     apart = differences(made, options.requests[0].catalog.family)
-    unnamed = unnamed_locks(options.folder, {each.lock.target for each in made})
+    unnamed = unnamed_locks(options.folder, {written.lock.target for written in made})
     for path in unnamed:
         if options.prune:
             path.unlink()
         else:
             session.reporter.warn(f"{path.name} is for no target that was named; gpuinstall lock --prune removes it")
     data = {
-        "locks": [each.to_dict() for each in made],
-        "differences": [each.to_dict() for each in apart],
+        "locks": [written.to_dict() for written in made],
+        "differences": [difference.to_dict() for difference in apart],
         "removed": [str(path) for path in unnamed] if options.prune else [],
     }
     return Outcome(data, lambda screen: show_written(screen, made, apart))
@@ -130,14 +130,17 @@ def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredU
     from gpuinstall.lock.check import check_locks
 
     checked = check_locks(folder, request, catalog, declared, session)
-    stale = [each for each in checked if each.reasons]
-    errors = tuple(error_entry(_stale(each)) for each in stale)
+    stale = [row for row in checked if row.reasons]
+    errors = []
+    for row in stale:
+        message = f"{row.lock.name} is stale: {'; '.join(reason.message for reason in row.reasons)}"
+        errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
     return Outcome(
-        {"locks": [each.to_dict() for each in checked]},
+        {"locks": [row.to_dict() for row in checked]},
         lambda screen: show_checked(screen, checked),
         status="error" if stale else "success",
         exit_code=LockError.exit_code if stale else 0,
-        errors=errors,
+        errors=tuple(errors),
     )
 
 
@@ -150,11 +153,6 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
     return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
 
 
-def _stale(checked: CheckedLock) -> LockError:
-    reasons = "; ".join(reason.message for reason in checked.reasons)
-    return LockError("lock-stale", f"{checked.lock.name} is stale: {reasons}", hint=checked.command)
-
-
 def _diff(old: Path, new: Path) -> Outcome:
     from gpuinstall.lock.compare import compare_locks
     from gpuinstall.lock.lock import read_lock
@@ -165,26 +163,25 @@ def _diff(old: Path, new: Path) -> Outcome:
 
 def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
     """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
-    for each in made:
-        count = len(each.lock.pylock.packages)
-        terminal.field("Lock", f"{each.path.name}: {count} packages, {each.lock.pinned_by} ({each.status})")
     private: dict[str, list[str]] = {}
-    for each in made:
-        for source in each.private:
-            private.setdefault(source, []).append(each.path.name)
+    for written in made:
+        lock, name = written.lock, written.path.name
+        terminal.field("Lock", f"{name}: {len(lock.pylock.packages)} packages, {lock.pinned_by} ({written.status})")
+        for source in written.private:
+            private.setdefault(source, []).append(name)
     for source, names in private.items():
         terminal.warn(f"{', '.join(names)}: only who can reach {source} can install from it")
-    for one in apart:
-        terminal.field("Apart", f"{one.package} {one.version} for {one.target}: {one.why}")
+    for row in apart:
+        terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
 
 
 def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
     """Write one line a lock: fresh, or stale and why; then what makes them fresh."""
-    for each in checked:
-        terminal.field("Lock", f"{each.lock.name} is {'stale' if each.reasons else 'fresh'}")
-        for reason in each.reasons:
+    for row in checked:
+        terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
+        for reason in row.reasons:
             terminal.prose(f"{'':11} {reason.message}", 12)
-    for command in dict.fromkeys(each.command for each in checked if each.reasons):
+    for command in dict.fromkeys(row.command for row in checked if row.reasons):
         terminal.line(f"  do    {command}")
 
 

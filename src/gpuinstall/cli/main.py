@@ -61,8 +61,8 @@ class Commands(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = import_module(f"gpuinstall.cli.{cmd_name}").command
-        return found
+        command: click.Command = import_module(f"gpuinstall.cli.{cmd_name}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -89,8 +89,12 @@ def entrance() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     keep_temporary_files_apart()
+    words = arguments
     try:
-        return _run(_understood(arguments))
+        if arguments[:1] == [HANDED_OVER]:
+            words = handed_over(arguments[1:])
+            _say_where(words)
+        return _run([*words[1:], "--help"] if words[:1] == ["help"] else words)
     except click.ClickException as error:
         return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
     except (click.Abort, KeyboardInterrupt):
@@ -134,14 +138,6 @@ def suggestion(word: str) -> str | None:
     return next(iter(get_close_matches(word, COMMANDS, 1)), None)
 
 
-def _understood(arguments: list[str]) -> list[str]:
-    """The same in the words of click: what bootstrap.py handed over, and ``help COMMAND``."""
-    if arguments[:1] == [HANDED_OVER]:
-        arguments = handed_over(arguments[1:])
-        _say_where(arguments)
-    return [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
-
-
 def _requirements(arguments: list[str]) -> list[str]:
     """The words that ``install`` would take for packages; none where it would not take the line at all."""
     from gpuinstall.cli.install import command
@@ -156,18 +152,18 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     """Ask where somebody can answer; else raise UsageError with both lines."""
     rest = list(arguments)
     rest.remove(word)
-    said = "is a command" if word == command else f"looks like the command {command}"
+    likeness = "is a command" if word == command else f"looks like the command {command}"
     there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    if there and click.confirm(f"{word} {said}. Run gpuinstall {join([command, *rest])}?", default=True, err=True):
+    if there and click.confirm(f"{word} {likeness}. Run gpuinstall {join([command, *rest])}?", default=True, err=True):
         return [command, *rest]
     lines = f"bootstrap.py {join([command, *rest])}", f"bootstrap.py {join(['install', *arguments])}"
     hint = f"{lines[0]}   for the command\n{lines[1]}   for a package of that name"
-    raise UsageError("command-or-package", f"{word} {said}: no package of that name is installed", hint=hint)
+    raise UsageError("command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint)
 
 
-def _is_near(one: str, other: str) -> bool:
+def _is_near(word: str, command: str) -> bool:
     """Say whether two words are one stroke apart."""
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = sorted((word, command), key=len)
     if len(longer) - len(shorter) > 1:
         return False
     start = next((at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from gpuinstall.plan.values import Reason, Refusal
 from gpuinstall.project import open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Machine
@@ -74,18 +73,8 @@ def command(
         else:
             show_plan(plan, meant, screen)
 
-    return _outcome(plan, meant, show)
-
-
-def _outcome(plan: Plan | Refusal, machine: Machine, show: Callable[[Terminal], None]) -> Outcome:
-    """Wrap a plan; a refusal's error has the code of its first reason."""
-    return Outcome(
-        data=plan.to_dict(),
-        show=show,
-        status=_STATUS[plan.status],
-        exit_code=plan.exit_code,
-        errors=(error_entry(plan.error(machine)),) if isinstance(plan, Refusal) else (),
-    )
+    errors = (error_entry(plan.error(meant)),) if isinstance(plan, Refusal) else ()
+    return Outcome(plan.to_dict(), show, _STATUS[plan.status], plan.exit_code, errors)
 
 
 def show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
@@ -100,7 +89,9 @@ def show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> Non
     if len(plan.choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
     if plan.rejected:
-        terminal.prose(f"  more   {_more(plan)}", 9)
+        names = (row.build.backend for row in plan.rejected if row.code not in NOT_THERE)
+        rest = "".join(f", --why {name} one of them" for name in islice(names, 1))
+        terminal.prose(f"  more   --all shows the {len(plan.rejected)} builds passed over{rest}", 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
 
@@ -176,9 +167,3 @@ def _live(project: Project) -> Plan | Refusal:
         return plan
     wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
     return resolve_locks([wanted], session)[0].plan
-
-
-def _more(plan: Plan | Refusal) -> str:
-    example = next((rejection.build.backend for rejection in plan.rejected if rejection.code not in NOT_THERE), None)
-    rest = f", --why {example} one of them" if example else ""
-    return f"--all shows the {len(plan.rejected)} builds passed over{rest}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.finding import Finding
-    from gpuinstall.machine import Driver, Gpu, Machine
+    from gpuinstall.machine import Gpu, Machine
 
 
 @click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
@@ -28,12 +28,12 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
     """Probe."""
     if record is not None and machine is not None:
         raise UsageError("usage", "--record writes down this machine: leave --machine out")
-    found = read_probed_machine(terminal, record, machine)
-    faults = found.refusing
+    probed = read_probed_machine(terminal, record, machine)
+    faults = probed.refusing
     return Outcome(
-        found.to_dict(),
-        lambda screen: show(screen, found, record),
-        status="error" if faults else "partial" if any(problem.blocking for problem in found.problems) else "success",
+        probed.to_dict(),
+        lambda screen: show(screen, probed, record),
+        status="error" if faults else "partial" if any(problem.blocking for problem in probed.problems) else "success",
         exit_code=MachineError.exit_code if faults else 0,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults),
     )
@@ -65,7 +65,10 @@ def machine_line(machine: Machine) -> str:
     """Write ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
     kinds = Counter(_kind(gpu) for gpu in machine.gpus)
     gpus = [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()] or ["no GPU"]
-    driver = _driver(machine.driver) if machine.driver else None
+    driver = None
+    if machine.driver:
+        cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
+        driver = f"driver {machine.driver.version or 'of unknown release'}{cuda}"
     return " · ".join(filter(None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")))
 
 
@@ -86,12 +89,8 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
         cuda = f" · CUDA {machine.driver.cuda}" if machine.driver.cuda else ""
         yield "Driver", f"{machine.driver.version or 'of unknown release'}{cuda} · by {machine.driver.found_via}"
     libc = f"{machine.libc} {machine.glibc or ''}".strip() if machine.libc else None
-    surroundings = [
-        machine.distribution,
-        libc,
-        "WSL" if machine.environment.wsl else None,
-        machine.environment.container,
-    ]
+    wsl = "WSL" if machine.environment.wsl else None
+    surroundings = [machine.distribution, libc, wsl, machine.environment.container]
     yield "System", " · ".join([f"{machine.os} {machine.arch}", *filter(None, surroundings)])
     if machine.pythons:
         yield "Pythons", ", ".join(machine.pythons)
@@ -111,7 +110,3 @@ def _kind(gpu: Gpu) -> str:
     memory = f"{round(gpu.memory_mib / 1024)} GB" if gpu.memory_mib else None
     facts = filter(None, (gpu.code_name, memory))
     return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(facts) or 'capability unknown'})"
-
-
-def _driver(driver: Driver) -> str:
-    return f"driver {driver.version or 'of unknown release'}" + (f" (CUDA {driver.cuda})" if driver.cuda else "")

@@ -72,32 +72,30 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
 def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None) -> Outcome:
     """Show builds."""
     catalog, store = load_catalog(), learned_store()
-    named, asked = platform or _here(), [parse_requirement(text) for text in requirements]
-    found = []
-    for one in asked:
-        if one.name == "torch":
-            builds = (build for build in _builds(catalog, platform, backend) if one.allows(build.torch))
-            found += [_shipped(build) for build in builds]
-        rows = (row for row in (*store.builds(), *store.companions()) if row.package == one.name)
-        rows = (row for row in rows if row.platform == named and backend in {None, row.backend})
-        found += [_learned(row, catalog) for row in rows if one.allows(row.version)]
+    named, rows = platform or _here(), list[dict[str, Any]]()
+    for requirement in [parse_requirement(text) for text in requirements]:
+        if requirement.name == "torch":
+            builds = (build for build in _builds(catalog, platform, backend) if requirement.allows(build.torch))
+            rows += [_shipped(build) for build in builds]
+        stored = (row for row in (*store.builds(), *store.companions()) if row.package == requirement.name)
+        stored = (row for row in stored if row.platform == named and backend in {None, row.backend})
+        rows += [_learned(row, catalog) for row in stored if requirement.allows(row.version)]
 
     def show(screen: Terminal) -> None:
-        for row in found:
+        for row in rows:
             _show_row(row, screen)
-        if not found:
+        if not rows:
             words = " ".join(requirements)
             screen.line(f"nothing is known of {words} for {named}; gpuinstall catalog learn {words} reads it")
 
-    return Outcome({"date": catalog.date, "rows": found}, show)
+    return Outcome({"date": catalog.date, "rows": rows}, show)
 
 
 @command.command("learn", help="Read which GPUs the newest release of each REQ has code for.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
-@options.torch_index
-@options.offline
+@options.sourcing("torch_index", "offline")
 @framed("catalog")
 def learned(
     terminal: Terminal,
@@ -105,8 +103,7 @@ def learned(
     requirements: tuple[str, ...],
     platform: str | None,
     backend: str | None,
-    torch_index: str | None,
-    offline: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Learn builds."""
     from gpuinstall.learned.newest import Place, learn
@@ -115,18 +112,18 @@ def learned(
     place = Place(*_parsed(platform), known_backend(backend))
     if backend and place.backend is None:
         raise UsageError("no-such-backend", f"{backend!r} is not a backend such as cu132 or cpu")
-    with open_project(Path.cwd(), Settings(torch_index=torch_index, offline=offline), terminal) as project:
+    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
         session = project.session
         everywhere = replace(session.sources, default_index=session.default_index)
         reader = Reader(everywhere, session.client, learned_store(), terminal)
-        rows = [row for text in requirements for row in learn(text, place, catalog, reader)]
-    found = [_learned(row, catalog) for row in rows]
+        learned_rows = [row for text in requirements for row in learn(text, place, catalog, reader)]
+    rows = [_learned(row, catalog) for row in learned_rows]
 
     def show(screen: Terminal) -> None:
-        for row in found:
+        for row in rows:
             _show_row(row, screen)
 
-    return Outcome({"rows": found}, show)
+    return Outcome({"rows": rows}, show)
 
 
 def _here() -> str:
@@ -168,8 +165,8 @@ def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
     """A row as documents hold it; with the architectures that it lacks of those in the catalogue as shipped."""
     system, _, arch = row.platform.partition("-")
     builds = catalog.builds_for(system, arch) if row.package == "torch" else ()
-    known = next((build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ())
-    missing = [name for name in known if name not in row.architectures and not name.startswith("compute_")]
+    code = next((build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ())
+    missing = [name for name in code if name not in row.architectures and not name.startswith("compute_")]
     return row.to_dict() | ({"missing": missing} if missing else {})
 
 

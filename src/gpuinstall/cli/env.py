@@ -16,7 +16,6 @@ from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import Previous
 
 
@@ -32,10 +31,26 @@ def listed(_terminal: Terminal) -> Outcome:
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.environments.records import remembered
+    from gpuinstall.install.previous import find_previous
+    from gpuinstall.install.swap import size_of
 
     here = EnvironmentPaths.at(Path(".venv")).venv
     venvs = sorted({*remembered(), *([here] if read_marker(here) else [])})
-    rows = [_row(EnvironmentPaths(venv)) for venv in venvs]
+    rows: list[dict[str, Any]] = []
+    for paths in map(EnvironmentPaths, venvs):
+        marker = read_marker(paths.venv)
+        previous = find_previous(paths)
+        rows.append(
+            {
+                "path": str(paths.venv),
+                "torch": marker and marker.torch,
+                "python": marker and marker.python,
+                "backend": marker and marker.backend,
+                "status": marker and marker.verdict.get("status"),
+                "bytes": size_of(paths.venv),
+                "previous": previous and {"path": str(previous.path), "bytes": previous.bytes},
+            }
+        )
 
     def show(screen: Terminal) -> None:
         for row in rows:
@@ -80,20 +95,3 @@ def _ask(terminal: Terminal, folders: list[Previous]) -> None:
         raise UsageError("not-confirmed", f"{named} would be removed, and nobody is here to ask", hint="add --yes")
     if not click.confirm(visible(f"Remove {named}?"), err=True):
         raise UsageError("not-confirmed", "nothing was removed")
-
-
-def _row(paths: EnvironmentPaths) -> dict[str, Any]:
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.install.swap import size_of
-
-    marker = read_marker(paths.venv)
-    kept = {"path": str(paths.previous), "bytes": size_of(paths.previous)} if paths.has_previous else None
-    return {
-        "path": str(paths.venv),
-        "torch": marker and marker.torch,
-        "python": marker and marker.python,
-        "backend": marker and marker.backend,
-        "status": marker and marker.verdict.get("status"),
-        "bytes": size_of(paths.venv),
-        "previous": kept,
-    }

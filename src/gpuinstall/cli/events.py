@@ -43,18 +43,18 @@ class EventTerminal(Terminal):
         """Say how far a work is, five times a second, and at its end."""
         from gpuinstall.cli.progress import Tally
 
-        tally, lock, said = Tally(parts, unit), Lock(), 0.0
+        tally, lock, last = Tally(parts, unit), Lock(), 0.0
 
         def say() -> None:
             running = [{"name": part, **_state(tally.state(part))} for part in tally.running]
             self._event("progress", label=label, unit=unit, **_state(tally.state()), parts=running)
 
         def advance(part: str, count: int) -> None:
-            nonlocal said
+            nonlocal last
             with lock:
                 tally.add(part, count)
-                if monotonic() - said >= EVERY_S:
-                    said = monotonic()
+                if monotonic() - last >= EVERY_S:
+                    last = monotonic()
                     say()
 
         yield advance

@@ -58,8 +58,8 @@ def _add(format_: ExportFormat) -> None:
         return _outcome(format_.name, format_.write(lock, _family()), output)
 
 
-for each in FORMATS:
-    _add(each)
+for written in FORMATS:
+    _add(written)
 
 
 @command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
-@options.code_check
-@options.only_binary
-@options.parallel
-@options.offline
+@options.sourcing("code_check", "only_binary", "parallel", "offline")
 @framed("install")
 def command(
     terminal: Terminal,
@@ -67,10 +64,7 @@ def command(
     jupyter: bool,
     fallback: bool,
     wait: float,
-    code_check: bool,
-    only_binary: bool,
-    parallel: bool,
-    offline: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Install."""
     from gpuinstall.install.options import ATTEMPTS, InstallOptions
@@ -90,16 +84,8 @@ def command(
     else:
         check_not_a_path(request.python)
         request = request._replace(requirements=(*request.requirements, *([PACKAGE] if jupyter else ())))
-    settings = replace(
-        options.read_settings(request, machine, terminal),
-        only=only,
-        anew=only,
-        venv=Path(venv),
-        offline=offline,
-        code_check=code_check,
-        only_binary=only_binary,
-        parallel=parallel,
-    )
+    settings = options.read_settings(request, machine, terminal)
+    settings = replace(settings, only=only, anew=only, venv=Path(venv), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
             return put_into(project, python, dry_run=dry_run, wait=wait)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 @click.option("--prune", is_flag=True, help="Remove the locks here that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
-@options.code_check
-@options.only_binary
-@options.parallel
-@options.offline
+@options.sourcing("code_check", "only_binary", "parallel", "offline")
 @framed("lock")
 def command(
     terminal: Terminal,
@@ -64,10 +61,7 @@ def command(
     prune: bool,
     diff: tuple[str, str] | None,
     download: Path | None,
-    code_check: bool,
-    only_binary: bool,
-    parallel: bool,
-    offline: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Lock."""
     if diff:
@@ -77,15 +71,8 @@ def command(
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.project import lock_requests, open_project
 
-    settings = replace(
-        options.read_settings(request, options.MachineOptions(), terminal),
-        only=only,
-        dependencies=True,
-        offline=offline,
-        code_check=code_check,
-        only_binary=only_binary,
-        parallel=parallel,
-    )
+    settings = options.read_settings(request, options.MachineOptions(), terminal)
+    settings = replace(settings, only=only, dependencies=True, **sourcing)
     folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
     meant += [options.read_selected_machine(described, terminal)] if any(described) else []
     with open_project(folder, settings, terminal) as project:
@@ -98,7 +85,7 @@ def command(
             every = not targets and bool(named)
             use = DeclaredUse(tuple(named), tuple(meant), every, request.has_requirements)
             catalog = with_locked_builds(project.catalog, folder, session)
-            return _check(folder, wanted, catalog, use, None if offline else session)
+            return _check(folder, wanted, catalog, use, None if settings.offline else session)
         if download:
             return _download(folder, download, session)
         requests = lock_requests(project, wanted, targets, meant)

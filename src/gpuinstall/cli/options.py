@@ -45,6 +45,8 @@ parallel = click.option(
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )
+_SOURCING = {"torch_index": torch_index, "code_check": code_check, "only_binary": only_binary}
+_SOURCING |= {"parallel": parallel, "offline": offline}
 _MACHINE_FILE = click.option(
     "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
 )
@@ -125,22 +127,30 @@ class RequestOptions(NamedTuple):
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: MachineOptions."""
-    return _bundled(function, "machine", MachineOptions, (_MACHINE_FILE, *_MACHINE_WORDS))
+    return _bundled(function, "machine", MachineOptions, MachineOptions._fields, (_MACHINE_FILE, *_MACHINE_WORDS))
 
 
 def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--gpu … --driver …`` alone as one argument, ``described``: MachineOptions."""
-    return _bundled(function, "described", MachineOptions, _MACHINE_WORDS)
+    return _bundled(function, "described", MachineOptions, MachineOptions._fields, _MACHINE_WORDS)
 
 
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command REQ, ``-r``, ``-e``, ``-c``, ``--group``, ``--python``, … as one argument, ``request``."""
-    return _bundled(function, "request", RequestOptions, _REQUEST)
+    return _bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST)
+
+
+def sourcing(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command those of the options that say where packages come from, for Settings, as ``sourcing``."""
+    return lambda function: _bundled(function, "sourcing", dict, names, tuple(map(_SOURCING.__getitem__, names)))
 
 
 def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
     """Read what the command line says of a run; raise UsageError for a malformed file, machine or path."""
-    named = Request(request.by_hand, request.python, request.backend, _split_gpus(request.gpus))
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") if request.gpus == "visible" else request.gpus
+    names = takewhile(lambda name: name != "-1", (part.strip() for part in (gpus or "").split(",")))
+    indices = None if gpus is None else tuple(filter(None, names))
+    named = Request(request.by_hand, request.python, request.backend, indices)
     other = read_named_machine(machine, reporter)
     return Settings(named, request.read(), machine=other, torch_index=request.torch_index)
 
@@ -191,22 +201,13 @@ def read_machine_document(name: str) -> Machine:
         raise UsageError("machine-malformed", message) from None
 
 
-def _split_gpus(text: str | None) -> tuple[str, ...] | None:
-    if text == "visible":
-        text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return None
-    names = takewhile(lambda name: name != "-1", (part.strip() for part in text.split(",")))
-    return tuple(name for name in names if name)
-
-
 def _bundled(
     function: Callable[..., Any],
     name: str,
-    kind: type[MachineOptions | RequestOptions],
+    kind: type[MachineOptions | RequestOptions | dict[str, Any]],
+    fields: tuple[str, ...],
     decorators: tuple[Callable[..., Any], ...],
 ) -> Callable[..., Any]:
-    fields = kind._fields
 
     @functools.wraps(function)
     def bundled(*args: Any, **kwargs: Any) -> Any:

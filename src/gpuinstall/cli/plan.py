@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,8 +43,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
     help="Say why a backend, a torch version or a build was passed over.",
 )
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
-@options.code_check
-@options.only_binary
+@options.sourcing("code_check", "only_binary")
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -54,13 +53,10 @@ def command(
     everything: bool,
     why: str | None,
     live: bool,
-    code_check: bool,
-    only_binary: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Plan."""
-    settings = replace(
-        options.read_settings(request, machine, terminal), code_check=code_check, only_binary=only_binary
-    )
+    settings = replace(options.read_settings(request, machine, terminal), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine
         plan = _live(project) if live else _with_what_is_open(choose(meant, project.request, project.catalog))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @install_options.replacing
 @install_options.keep
 @install_options.wait
-@options.only_binary
-@options.offline
+@options.sourcing("only_binary", "offline")
 @framed("remove")
 def command(
     terminal: Terminal,
@@ -37,14 +36,11 @@ def command(
     replacing: bool,
     keep: bool,
     wait: float,
-    only_binary: bool,
-    offline: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Remove packages."""
     from gpuinstall.install.options import InstallOptions
 
-    settings = Settings(
-        without=names, venv=Path(venv), torch_index=torch_index, offline=offline, only_binary=only_binary
-    )
+    settings = Settings(without=names, venv=Path(venv), torch_index=torch_index, **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         return carry_out(project, InstallOptions(replace=replacing, keep=keep, wait=wait), dry_run=dry_run)

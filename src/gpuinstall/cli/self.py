@@ -66,9 +66,9 @@ def update(terminal: Terminal) -> Outcome:
             raise InstallationError(
                 "update-failed", f"{' '.join(step)} failed", why=why, hint=f"git -C {quoted(clone)} status"
             )
-    said = done.out.strip()
-    terminal.step("Updated", f"{said}, from {display_path(clone)}")
-    return Outcome({"clone": str(clone), "version": said}, lambda _screen: None)
+    version = done.out.strip()
+    terminal.step("Updated", f"{version}, from {display_path(clone)}")
+    return Outcome({"clone": str(clone), "version": version}, lambda _screen: None)
 
 
 @command.command("uninstall", help="Remove gpuinstall; environments and locks stay.")
@@ -121,5 +121,5 @@ def _clone() -> Path | None:
 
 def _others(which: int) -> str:
     place = Path(sys.prefix).as_posix()
-    told = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
-    return told or ("get the newer bootstrap.py where this one came from, and run it" if which == 0 else "delete it")
+    command = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
+    return command or ("get the newer bootstrap.py where this one came from, and run it" if which == 0 else "delete it")

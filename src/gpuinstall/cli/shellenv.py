@@ -55,7 +55,11 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     values: dict[str, str] = {}
     if backend in UV_TAGS and not sources.named:
         values["UV_TORCH_BACKEND"] = backend
-    values |= _for_variants(backend)
+    build = known_backend(backend)
+    # What programs that choose among variants of wheels are to take for the driver's toolkit: the build's (a draft).
+    words = load_vocabulary().get(build.kind) if build else None
+    if build and build.version and words:
+        values[words["decision"]] = build.version
     if sources.default_index and not (_closed(sources) or _chooser(sources.default_index, sources)):
         values["UV_DEFAULT_INDEX"] = sources.default_index
     if sources.certificates and not _chooser(sources.certificates, sources):
@@ -69,10 +73,8 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     """Why something was left out."""
     reasons = []
     if sources.named:
-        address = f"{sources.torch_index}/{backend}"
-        reasons.append(
-            f"UV_TORCH_BACKEND means the official index, and yours is another: uv pip install --index {address}"
-        )
+        command = f"uv pip install --index {sources.torch_index}/{backend}"
+        reasons.append(f"UV_TORCH_BACKEND means the official index, and yours is another: {command}")
     elif backend not in UV_TAGS:
         reasons.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
     if _closed(sources):
@@ -81,13 +83,6 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
         if value and (setting := _chooser(value, sources)):
             reasons.append(f"{name} is not printed: not you chose {setting.value}, but {setting.file}")
     return tuple(reasons)
-
-
-def _for_variants(tag: str) -> dict[str, str]:
-    """What programs that choose among variants of wheels are to take for the driver's toolkit: the build's; a draft."""
-    backend = known_backend(tag)
-    words = load_vocabulary().get(backend.kind) if backend else None
-    return {words["decision"]: backend.version} if backend and backend.version and words else {}
 
 
 def _chooser(value: str, sources: Sources) -> FolderSetting | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 @install_options.verify
 @install_options.keep
 @install_options.wait
-@options.torch_index
-@options.only_binary
-@options.parallel
-@options.offline
+@options.sourcing("torch_index", "only_binary", "parallel", "offline")
 @framed("sync")
 def command(
     terminal: Terminal,
@@ -50,10 +47,7 @@ def command(
     verify: bool,
     keep: bool,
     wait: float,
-    torch_index: str | None,
-    only_binary: bool,
-    parallel: bool,
-    offline: bool,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Sync."""
     from gpuinstall.install.install import install
@@ -69,10 +63,7 @@ def command(
         machine=options.read_named_machine(machine, terminal),
         venv=Path(venv),
         wheels=wheels and wheels.absolute(),
-        torch_index=torch_index,
-        offline=offline,
-        only_binary=only_binary,
-        parallel=parallel,
+        **sourcing,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine

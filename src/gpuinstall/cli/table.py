@@ -28,11 +28,8 @@ from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Gpu
     from gpuinstall.support import OfChip, Support
-    from gpuinstall.versions import ComputeCapability
 
     Column = tuple[str, ...]
 
@@ -50,10 +47,16 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     catalog = load_catalog()
     drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
     platform = platform_in_words(gpu, driver, os, arch)
-    if others := _by_chip(gpu):
+    gpus = tuple(map(gpu_in_words, gpu))
+    others = tuple(card for card in gpus if card.architecture)
+    if others and len(others) < len(gpus):
+        raise UsageError("gpu-of-several-makers", "a table is of one maker's GPUs", hint="ask for each maker's alone")
+    if others:  # their builds ask for no driver, so that they have other columns
         table = support_by_chip(catalog, *platform, others)
     else:
-        whole = support(catalog, *platform, _kinds(gpu, catalog), drivers)
+        capabilities = ((card.label, card.compute_capability) for card in gpus)
+        kinds = {f"{label} {capability}": capability for label, capability in capabilities if capability}
+        whole = support(catalog, *platform, kinds if gpu else kinds_of(catalog), drivers)
         table = condensed(whole if gpu or driver else served(whole))
     further = () if gpu or driver else support_of_others(catalog, *platform)
     every = [row for row in further if os in {None, row.os}]
@@ -78,7 +81,10 @@ def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: s
     """
     terminal.prose(f"Newest PyTorch by GPU and driver: {SYSTEMS[table.os]} {table.arch}, as of {date}")
     head = ("GPU \\ driver", *names)
-    cells = [(driver, *_builds(table, number)) for number, driver in enumerate(table.drivers)]
+    cells = [
+        (driver, *(row.builds[number].replace("+", " ") for row in table.rows))
+        for number, driver in enumerate(table.drivers)
+    ]
     for number, part in enumerate(_parts(head, cells, columns(terminal.out))):
         if number:
             terminal.line()
@@ -95,8 +101,9 @@ def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: s
 
 
 def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
-    for line in zip(*map(_aligned, columns), strict=True):
-        terminal.line("  ".join(line).rstrip())
+    widths = list(map(_width, columns))
+    for line in zip(*columns, strict=True):
+        terminal.line("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _called(row: OfChip) -> str:
@@ -118,15 +125,11 @@ def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
         yield "not proven on a card yet"
 
 
-def _builds(table: Support, number: int) -> list[str]:
-    return [row.builds[number].replace("+", " ") for row in table.rows]
-
-
 def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator[list[Column]]:
     """As many columns at a time as fit beside the names."""
     part: list[Column] = []
     for column in cells:
-        if part and width is not None and sum(_width(each) + 2 for each in (*part, column)) + _width(head) > width:
+        if part and width is not None and sum(_width(shown) + 2 for shown in (*part, column)) + _width(head) > width:
             yield part
             part = []
         part.append(column)
@@ -135,23 +138,3 @@ def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator
 
 def _width(column: Column) -> int:
     return max(map(len, column))
-
-
-def _aligned(column: Column) -> list[str]:
-    return [f"{text:<{_width(column)}}" for text in column]
-
-
-def _by_chip(names: tuple[str, ...]) -> tuple[Gpu, ...]:
-    """The GPUs named whose builds ask for no driver; raise UsageError beside others, which have other columns."""
-    gpus = tuple(map(gpu_in_words, names))
-    found = tuple(gpu for gpu in gpus if gpu.architecture)
-    if found and len(found) < len(gpus):
-        raise UsageError("gpu-of-several-makers", "a table is of one maker's GPUs", hint="ask for each maker's alone")
-    return found
-
-
-def _kinds(names: tuple[str, ...], catalog: Catalog) -> dict[str, ComputeCapability]:
-    if not names:
-        return kinds_of(catalog)
-    found = [(gpu.label, gpu.compute_capability) for gpu in map(gpu_in_words, names)]
-    return {f"{label} {capability}": capability for label, capability in found if capability}

@@ -30,8 +30,7 @@ def targets(_context: click.Context, _option: click.Parameter, typed: str) -> li
     """Kinds of machine to lock for."""
     from gpuinstall.lock.target import Target
 
-    named = dict.fromkeys(str(Target(one.backend.tag, one.os, one.arch)) for one in _builds())
-    return _items(sorted(named), typed)
+    return _items(sorted({str(Target(build.backend.tag, build.os, build.arch)) for build in _builds()}), typed)
 
 
 def _builds() -> tuple[Build, ...]:

@@ -94,10 +94,10 @@ def command(
 
 def _interpreter(python: str | None, venv: Path) -> Path:
     if python:
-        found = shutil.which(python)
-        if found is None:
+        program = shutil.which(python)
+        if program is None:
             raise UsageError("python-missing", f"there is no interpreter {python}", hint="gpuinstall verify --venv DIR")
-        return Path(found).absolute()
+        return Path(program).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
         hint = "gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # tries another, or with --python PATH"

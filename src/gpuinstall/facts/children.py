@@ -7,8 +7,9 @@ import signal
 from functools import partial
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.process import Finished, run
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ def parse_child(text: str) -> Finished | None:
     match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
     status = None if match is None or match[1] == "None" else int(match[1])
     return Finished((), status, text[match.end() :], "") if match else None
+
+
+def last_answer(finished: Finished) -> dict[str, Any] | None:
+    """The last JSON object among the lines of a child; None where there is none."""
+    answers = map(json_or_none, reversed(finished.out.splitlines()))
+    return next((answer for answer in answers if isinstance(answer, dict)), None)
 
 
 def death(finished: Finished) -> str:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpuinstall.facts import bus, capacity, children, container, host, pythons
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia import chips, evidence, linux, notes, nvml, smi
+from gpuinstall.vendors.nvidia import chips, linux, notes, nvml, smi
+from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
     "folders": (capacity.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
     "adapters": (lambda text: list(bus.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
-    "Windows driver": (evidence.marketed_driver, "32.0.15.8180"),
+    "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
     "recorded child": (children.parse_child, "status -11\n{}"),
     "NVML": (

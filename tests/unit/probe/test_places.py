@@ -11,8 +11,9 @@ from gpuinstall.facts.bus import normal_address, parse_adapters, read_pci
 from gpuinstall.facts.container import read_wsl
 from gpuinstall.probe import read_machine
 from gpuinstall.vendors.nvidia.chips import read_jetson
-from gpuinstall.vendors.nvidia.evidence import BusCard, marketed_driver
+from gpuinstall.vendors.nvidia.evidence import BusCard
 from gpuinstall.vendors.nvidia.linux import LentByWindows, read_lent_by_windows
+from gpuinstall.versions import DriverVersion
 from tests.lab.recorded import PCI, card, libcuda, no_libcuda, no_nvml, nvml, platform, recording
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_windows_adapters_are_read_alone_and_in_a_list(said: object) -> None:
     [("32.0.15.8180", "581.80"), ("31.0.15.2849", "528.49"), ("x", None)],
 )
 def test_windows_number_holds_nvidias_release(text: str, release: str | None) -> None:
-    assert marketed_driver(text) == release
+    assert DriverVersion.of_windows(text) == release
 
 
 def windows(folder: Path, *files: dict[str, str]) -> Machine:

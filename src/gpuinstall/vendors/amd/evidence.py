@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 KFD = "/dev/kfd"
 AMD_ON_PCI = 0x1002
-_MIB = 1024**2
 _VISIBLE_MEMORY = (1, 2)
 """The heaps that are a card's own memory: all of it public, or some of it private."""
 
@@ -83,16 +82,16 @@ class AmdEvidence:
     @property
     def cards(self) -> tuple[PciDevice, ...]:
         """AMD's display controllers and accelerators on the bus."""
-        return tuple(device for device in self.facts.devices if _is_card(device))
+        ours = (device for device in self.facts.devices if device.vendor == AMD_ON_PCI)
+        return tuple(device for device in ours if device.may_compute and not device.is_reserved)
 
     @property
     def lent_by_windows(self) -> bool:
         """Say whether WSL has a GPU, and Windows a driver of AMD's alone."""
         wsl = self.facts.wsl
         names = [name.lower() for name in wsl.drivers] if wsl and wsl.gpu else []
-        return any(name.startswith(("u0", "amd")) for name in names) and not any(
-            name.startswith("nv") for name in names
-        )
+        amds, nvidias = (any(name.startswith(start) for name in names) for start in (("u0", "amd"), "nv"))
+        return amds and not nvidias
 
     @property
     def fix_context(self) -> FixContext:
@@ -111,10 +110,6 @@ def has_builds(architecture: str) -> bool:
     """Say whether any build was ever made for a chip."""
     codes = (row["linux_x86_64"][0].split() for row in authored.read_data("builds_rocm.toml")["builds"])
     return any(architecture in code for code in codes)
-
-
-def _is_card(device: PciDevice) -> bool:
-    return device.vendor == AMD_ON_PCI and device.may_compute and not device.is_reserved
 
 
 def _read(source: Source, folder: str) -> KfdNode | None:

@@ -12,17 +12,8 @@ from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.amd.chips import amd_chip, is_integrated, product_named
-from gpuinstall.vendors.amd.evidence import (
-    _MIB,
-    AMD_ON_PCI,
-    KFD,
-    MODULE,
-    AmdEvidence,
-    amd_chips,
-    has_builds,
-    read_nodes,
-)
+from gpuinstall.vendors.amd.evidence import AMD_ON_PCI, KFD, MODULE, AmdEvidence, amd_chips, has_builds, read_nodes
+from gpuinstall.vendors.amd.rules import amd_chip, is_integrated, product_named
 from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
 
 if TYPE_CHECKING:
@@ -67,9 +58,8 @@ class AmdProber(Prober[AmdEvidence]):
     def conclude(self, evidence: AmdEvidence, facts: MachineFacts) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         evidence = replace(evidence, facts=facts)
-        given = _given_nodes(evidence)
+        given, adapters = _given_nodes(evidence), tuple(_named_adapters(facts))
         kernel = {"kernel": facts.host.release, "amdgpu": evidence.module or None, "rocm": evidence.rocm}
-        adapters = tuple(_named_adapters(facts))
         return VendorFindings(
             gpus=(*(_gpu(index, node) for index, node in enumerate(given)), *adapters),
             faults=tuple(_faults(evidence, given)),
@@ -122,10 +112,12 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
 
     Such graphics stay listed beside a card, so that the places of the others are those that HIP counts.
     """
-    if evidence.facts.container.shares_the_bus and evidence.kfd is None:
+    shared = evidence.facts.container.shares_the_bus
+    if shared and evidence.kfd is None:
         return ()
-    nodes = tuple(node for node in evidence.nodes if not _is_not_lent(evidence, node))
-    return nodes if any(map(_is_useful, nodes)) else ()
+    nodes = tuple(node for node in evidence.nodes if not (shared and node.render_minor and node.render is None))
+    chips = {node.architecture for node in nodes}
+    return nodes if any(not is_integrated(amd_chips(), chip) or has_builds(chip) for chip in chips) else ()
 
 
 def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
@@ -154,8 +146,7 @@ def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding
         why = "each card has a node of its own beside /dev/kfd"
         yield finding_for("kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=tuple(closed))
     yield from _integrated(evidence, given)
-    linux = evidence.facts.host.os == "linux"
-    if linux and not evidence.nodes and not evidence.facts.container.shares_the_bus:
+    if evidence.facts.host.os == "linux" and not evidence.nodes and not evidence.facts.container.shares_the_bus:
         yield from _not_loaded(evidence)
 
 
@@ -176,14 +167,6 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
         yield finding_for("not-in-wsl", message, context, why=f"AMD's guide: {POINTER}", blocking=False)
 
 
-def _is_useful(node: KfdNode) -> bool:
-    return not is_integrated(amd_chips(), node.architecture) or has_builds(node.architecture)
-
-
-def _is_not_lent(evidence: AmdEvidence, node: KfdNode) -> bool:
-    return evidence.facts.container.shares_the_bus and node.render_minor is not None and node.render is None
-
-
 def _gpu(index: int, node: KfdNode) -> Gpu:
     chip = amd_chip(amd_chips(), node.architecture)
     name = node.product or (chip.name if chip else "GPU")
@@ -191,7 +174,7 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
         index,
         name if name.startswith("AMD") else f"AMD {name}",
         pci_id=node.pci_id,
-        memory_mib=None if chip and chip.integrated else node.memory_bytes // _MIB or None,
+        memory_mib=None if chip and chip.integrated else node.memory_bytes >> 20 or None,
         found_via="kfd",
         vendor="amd",
         architecture=node.architecture,

@@ -1,11 +1,10 @@
-"""AMD's rules: a build runs on exactly the chips that it names; a driver far from it is only warned about."""
+"""AMD's chips and its rules: a build runs on exactly the chips that it names, by their code, ``gfx1100``. Pure."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.vendors.amd.chips import is_integrated
 from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
 
 if TYPE_CHECKING:
@@ -21,6 +20,33 @@ ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/ins
 Span = tuple[int, ...]
 
 _BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+class Chip(NamedTuple):
+    """A chip by the name of its code; ``integrated``: it is part of a processor and shares its memory."""
+
+    architecture: str
+    name: str
+    integrated: bool = False
+
+
+def amd_chip(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
+    """Find a chip; None for one that nobody has listed."""
+    row = next((row for row in table["chips"] if row["architecture"] == architecture), None)
+    return Chip(row["architecture"], row["chip"], row.get("integrated", False)) if row else None
+
+
+def product_named(table: Mapping[str, Any], name: str) -> str | None:
+    """Find the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
+    words = name.removeprefix("AMD ").split()
+    rows = (row for row in table["chips"] for product in row["products"] if product.split() == words)
+    return next((str(row["architecture"]) for row in rows), None)
+
+
+def is_integrated(table: Mapping[str, Any], architecture: str | None) -> bool:
+    """Say whether a chip is known to be part of a processor."""
+    chip = amd_chip(table, architecture)
+    return chip is not None and chip.integrated
 
 
 class AmdRules(Rules):
@@ -58,10 +84,8 @@ class AmdRules(Rules):
         """Take no build whose libraries are packages of their own."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
-        message = (
-            f"the libraries of {build.name} are packages of their own, one of them built here by code that asks the GPU"
-        )
-        return Reason("split-packages", message)
+        own = "packages of their own, one of them built here by code that asks the GPU"
+        return Reason("split-packages", f"the libraries of {build.name} are {own}")
 
     def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
         """Prefer what nothing is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
@@ -92,11 +116,9 @@ class AmdRules(Rules):
         chips = {gpu.architecture for gpu in gpus}
         kernel, rocm = _numbers(self.machine_fact("kernel")), build.toolkit or ()
         for row in self._table["reports"]:
-            met = (
-                _is_within(rocm, row.get("rocm_from"), row.get("rocm_before")),
-                _is_within(kernel, row.get("kernel_from"), row.get("kernel_before")),
-            )
-            if chips & set(row["architectures"]) and all(met):
+            with_rocm = _is_within(rocm, row.get("rocm_from"), row.get("rocm_before"))
+            with_kernel = _is_within(kernel, row.get("kernel_from"), row.get("kernel_before"))
+            if with_rocm and with_kernel and not chips.isdisjoint(row["architectures"]):
                 yield row["says"]
 
     def _distance(self, build: Build) -> str | None:
@@ -106,10 +128,8 @@ class AmdRules(Rules):
         apart = _days_apart(self._table["distance"], build.toolkit, _numbers(self.machine_fact("kernel")))
         if apart is None or apart <= self._table["distance"]["days"]:
             return None
-        rocm = ".".join(map(str, build.toolkit))
-        return (
-            f"{self.driver} and ROCm {rocm} are {apart} days apart, more than the year that AMD tests: verify decides"
-        )
+        pair = f"{self.driver} and ROCm {'.'.join(map(str, build.toolkit))}"
+        return f"{pair} are {apart} days apart, more than the year that AMD tests: verify decides"
 
 
 def _days_apart(table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequence[int]) -> int | None:
@@ -117,10 +137,11 @@ def _days_apart(table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequenc
 
     A kernel counts as the newest one of the table that is not newer than it.
     """
-    rocm_day, kernel_day = table["rocm"].get(".".join(map(str, rocm))), _newest(table["kernel"], tuple(kernel[:2]))
-    if rocm < _numbers(table["first"]) or rocm_day is None or kernel_day is None:
+    older = [version for version in table["kernel"] if kernel and _numbers(version) <= tuple(kernel[:2])]
+    rocm_day = table["rocm"].get(".".join(map(str, rocm)))
+    if rocm < _numbers(table["first"]) or rocm_day is None or not older:
         return None
-    return abs(_days(rocm_day) - _days(kernel_day))
+    return abs(_days(rocm_day) - _days(table["kernel"][max(older, key=_numbers)]))
 
 
 def _numbers(text: str | None) -> Span:
@@ -133,11 +154,6 @@ def _is_within(version: Span, first: str | None, before: str | None) -> bool:
     if first is None and before is None:
         return True
     return bool(version) and _numbers(first) <= version and (before is None or version < _numbers(before))
-
-
-def _newest(table: Mapping[str, str], kernel: tuple[int, ...]) -> str | None:
-    older = [version for version in table if kernel and _numbers(version) <= kernel]
-    return table[max(older, key=_numbers)] if older else None
 
 
 def _days(day: str) -> int:

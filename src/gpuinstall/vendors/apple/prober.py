@@ -1,14 +1,20 @@
-"""Apple's half of the probe: a Mac's own GPU, and a Python that cannot use it."""
+"""Apple's half of the probe: a Mac's own GPU, what macOS says of it, and a Python that cannot use it.
+
+Formats: ``key: value`` lines of sysctl(8) and sw_vers(1); ``system_profiler SPDisplaysDataType`` as people paste it,
+``Metal Support: Metal 3`` from macOS 13 on, ``Metal Family: Supported, Metal GPUFamily Apple 7`` before.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.apple.mac import Mac, read_mac
+from gpuinstall.process import run
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
@@ -16,7 +22,38 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Source
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.apple.mac import MacGpu
+
+_MIB = 1024**2
+_SECONDS = 10
+VENDOR = "0x106b"
+
+_COMMANDS = {
+    "sw_vers.txt": ["/usr/bin/sw_vers"],
+    "sysctl.txt": ["/usr/sbin/sysctl", "machdep.cpu.brand_string", "hw.memsize", "kern.hv_vmm_present"],
+    "system_profiler.txt": ["/usr/sbin/system_profiler", "SPDisplaysDataType"],
+}
+_OF_A_GPU = ("Chipset Model", "Total Number of Cores", "Vendor", "Metal Support", "Metal Family", "Metal")
+"""The lines that are kept: those of displays hold their serial numbers."""
+
+
+class MacGpu(NamedTuple):
+    """One GPU by system_profiler; ``metal`` is what it supports, ``metal 3``, None where it says nothing."""
+
+    name: str
+    apples: bool = False
+    metal: str | None = None
+    cores: int | None = None
+
+
+@dataclass(frozen=True)
+class Mac:
+    """``macos`` is the release, ``14.5``; ``memory_mib`` is shared by processor and GPU; ``virtual``: a guest."""
+
+    macos: str | None = None
+    chip: str | None = None
+    memory_mib: int | None = None
+    virtual: bool = False
+    gpus: tuple[MacGpu, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -27,9 +64,6 @@ class AppleEvidence:
     mac: Mac = field(default_factory=Mac)
 
 
-_STEPS: tuple[Step[AppleEvidence], ...] = (Step("mac", lambda source, _: read_mac(source)),)
-
-
 class AppleProber(Prober[AppleEvidence]):
     """The GPU of a Mac with Apple silicon."""
 
@@ -37,7 +71,7 @@ class AppleProber(Prober[AppleEvidence]):
 
     def read(self, source: Source, facts: MachineFacts) -> AppleEvidence:
         """Ask macOS; nothing elsewhere."""
-        return take(_STEPS, AppleEvidence(facts), source) if facts.host.os == "macos" else AppleEvidence(facts)
+        return AppleEvidence(facts, read_mac(source)) if facts.host.os == "macos" else AppleEvidence(facts)
 
     def answers(self, evidence: AppleEvidence) -> bool:
         """Say whether macOS lists the GPU."""
@@ -69,8 +103,8 @@ def _faults(evidence: AppleEvidence) -> Iterator[Finding]:
     if evidence.facts.host.translated and evidence.facts.host.os == "macos":
         message = "this Python is for Intel processors and runs under Rosetta, on a Mac with Apple silicon"
         why = "torch for Intel Macs ended with 2.2.2, and none of its builds reaches this GPU"
-        facts = "sysctl.proc_translated: 1"
-        yield finding_for("python-under-rosetta", message, _context(evidence), why=why, evidence=facts)
+        context, facts = FixContext(evidence.facts.fix_keys()), "sysctl.proc_translated: 1"
+        yield finding_for("python-under-rosetta", message, context, why=why, evidence=facts)
 
 
 def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
@@ -78,8 +112,56 @@ def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
     if mac.virtual and mac.gpus:
         message = f"not used: {mac.gpus[0].name}, the stand-in for a GPU of a virtual machine"
         why = "torch says there that MPS is available, whether or not its kernels work"
-        yield finding_for("gpu-of-a-virtual-mac", message, _context(evidence), why=why, blocking=False)
+        context = FixContext(evidence.facts.fix_keys())
+        yield finding_for("gpu-of-a-virtual-mac", message, context, why=why, blocking=False)
 
 
-def _context(evidence: AppleEvidence) -> FixContext:
-    return FixContext(evidence.facts.fix_keys())
+def read_mac(source: Source) -> Mac:
+    """Ask macOS' own programs."""
+    answers = {name: source.answer(name, partial(_ask, command)) for name, command in _COMMANDS.items()}
+    release, system = _pairs(answers["sw_vers.txt"]), _pairs(answers["sysctl.txt"])
+    memory = system.get("hw.memsize", "")
+    return Mac(
+        macos=release.get("ProductVersion"),
+        chip=system.get("machdep.cpu.brand_string"),
+        memory_mib=int(memory) // _MIB if memory.isdecimal() else None,
+        virtual=system.get("kern.hv_vmm_present") == "1",
+        gpus=tuple(parse_gpus(answers["system_profiler.txt"])),
+    )
+
+
+def parse_gpus(text: str) -> Iterator[MacGpu]:
+    """Read the GPUs, each from its ``Chipset Model`` on."""
+    for part in re.split(r"(?m)^(?=\s*Chipset Model:)", text)[1:]:
+        fields = _pairs(part)
+        cores = fields.get("Total Number of Cores", "")
+        yield MacGpu(
+            name=fields["Chipset Model"],
+            apples=VENDOR in fields.get("Vendor", ""),
+            metal=_metal(fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""),
+            cores=int(cores) if cores.isdecimal() else None,
+        )
+
+
+def kept(text: str) -> str:
+    """Keep what is said of GPUs."""
+    lines = (line.strip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line.partition(":")[0] in _OF_A_GPU)
+
+
+def _metal(text: str) -> str | None:
+    match = re.search(r"Metal (?:GPUFamily Apple )?([0-9]+)", text)
+    return f"metal {match[1]}" if match and "GPUFamily" not in text else "metal" if "Supported" in text else None
+
+
+def _pairs(text: str) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, colon, value in lines if colon}
+
+
+def _ask(command: list[str]) -> str:
+    try:
+        out = run(command, seconds=_SECONDS).out
+    except OSError:
+        return ""
+    return kept(out) if command[-1].startswith("SP") else out

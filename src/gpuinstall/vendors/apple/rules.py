@@ -71,8 +71,8 @@ class AppleRules(Rules):
 
     @property
     def _macos(self) -> str | None:
-        said = self.machine.makers.get(self.vendor, {}).get("macos")
-        return said if isinstance(said, str) and re.match(r"[0-9]", said) else None
+        release = self.machine_fact("macos")
+        return release if release and re.match(r"[0-9]", release) else None
 
     @staticmethod
     def _floor(build: Build) -> str:

@@ -10,16 +10,16 @@ from gpuinstall.catalog import authored
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.intel.chips import architecture_of, chip_at, intel_chip
 from gpuinstall.vendors.intel.level_zero import LevelZero
+from gpuinstall.vendors.intel.rules import architecture_of, chip_at, intel_chip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access
-    from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
+    from gpuinstall.vendors.intel.rules import XeChip
 
 INTEL_ON_PCI = 0x8086
 
@@ -46,7 +46,8 @@ class IntelEvidence:
         """The GPUs that Level Zero lists, in its own order, where torch has builds for one of them."""
         gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == INTEL_ON_PCI)
         useful = any(intel_chip(intel_chips(), architecture_of(gpu.ip)) for gpu in gpus)
-        return gpus if useful and not self._draws_only(gpus) else ()
+        draws_only = all(gpu.integrated for gpu in gpus) and self._others
+        return gpus if useful and not draws_only else ()
 
     @property
     def given(self) -> tuple[tuple[PciDevice, XeChip], ...]:
@@ -59,28 +60,19 @@ class IntelEvidence:
         """Where a fix would be applied."""
         return FixContext(self.facts.fix_keys())
 
-    def _draws_only(self, gpus: tuple[LevelZeroGpu, ...]) -> bool:
-        return all(gpu.integrated for gpu in gpus) and self._others
-
     @property
     def _others(self) -> bool:
         """Say whether another maker's card is there: on the bus, or by its driver where nobody read the bus."""
-        return any(map(_is_of_others, self.facts.devices)) or bool({*self.facts.answered} - {"intel"})
+        cards = (device for device in self.facts.devices if device.may_compute and device.vendor != INTEL_ON_PCI)
+        on_the_bus = any(f"{card.vendor:04x}" in PCI_IDS for card in cards)
+        return on_the_bus or bool({*self.facts.answered} - {"intel"})
 
 
 def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
     """Intel's GPUs on the bus that torch has builds for."""
-    devices = (
-        device
-        for device in facts.devices
-        if device.vendor == INTEL_ON_PCI and device.may_compute and not device.is_reserved
-    )
-    return tuple((device, chip) for device in devices if (chip := chip_at(intel_chips(), device.device)))
-
-
-def _is_of_others(device: PciDevice) -> bool:
-    maker = PCI_IDS.get(f"{device.vendor:04x}")
-    return device.may_compute and maker is not None and device.vendor != INTEL_ON_PCI
+    ours = (device for device in facts.devices if device.vendor == INTEL_ON_PCI)
+    usable = (device for device in ours if device.may_compute and not device.is_reserved)
+    return tuple((device, chip) for device in usable if (chip := chip_at(intel_chips(), device.device)))
 
 
 @cache

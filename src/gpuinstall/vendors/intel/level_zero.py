@@ -6,10 +6,9 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.facts.children import ask_child, death
-from gpuinstall.facts.source import json_or_none
+from gpuinstall.facts.children import ask_child, death, last_answer
 
 if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
@@ -54,26 +53,24 @@ def ask_level_zero(source: Source) -> LevelZero:
 
 def parse_level_zero(finished: Finished) -> LevelZero:
     """Read what the child answered, or how it ended."""
-    answers = (answer for line in reversed(finished.out.splitlines()) if isinstance(answer := json_or_none(line), dict))
-    answer = next(answers, None)
+    answer = last_answer(finished)
     if answer is None:
         return LevelZero(asked=True, library=True, error=f"Level Zero {death(finished)}")
     if not answer.get("library"):
         return LevelZero(asked=True, error=str(answer.get("error")))
     refused = f"{answer['call']}: {int(answer['status']):#x}" if answer.get("call") else None
     try:
-        gpus = tuple(map(_level_zero_gpu, answer.get("devices", ())))
+        gpus = tuple(
+            LevelZeroGpu(
+                name=str(body["name"]),
+                vendor=int(body["vendor"]),
+                device=int(body["device"]),
+                ip=int(body["ip"]),
+                integrated=bool(body["integrated"]),
+                memory_bytes=int(body["memory_bytes"]),
+            )
+            for body in answer.get("devices", ())
+        )
     except (AttributeError, KeyError, TypeError, ValueError):
         return LevelZero(asked=True, library=True, error="Level Zero's answer cannot be read")
     return LevelZero(asked=True, library=True, api=answer.get("api"), gpus=gpus, error=refused)
-
-
-def _level_zero_gpu(body: dict[str, Any]) -> LevelZeroGpu:
-    return LevelZeroGpu(
-        name=str(body["name"]),
-        vendor=int(body["vendor"]),
-        device=int(body["device"]),
-        ip=int(body["ip"]),
-        integrated=bool(body["integrated"]),
-        memory_bytes=int(body["memory_bytes"]),
-    )

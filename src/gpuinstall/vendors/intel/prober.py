@@ -11,9 +11,9 @@ from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.intel.chips import architecture_of
-from gpuinstall.vendors.intel.evidence import INTEL_ON_PCI, IntelEvidence, cards_of
+from gpuinstall.vendors.intel.evidence import IntelEvidence, cards_of
 from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
+from gpuinstall.vendors.intel.rules import architecture_of
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.facts.source import Access, Source
     from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.intel.chips import XeChip
     from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
+    from gpuinstall.vendors.intel.rules import XeChip
 
 _MIB = 1024**2
 _VISIBLE = "ZE_AFFINITY_MASK"
@@ -32,12 +32,9 @@ WINDOWS_DRIVER = "iigd"
 
 
 def _nodes(source: Source, evidence: IntelEvidence) -> dict[str, Access | None]:
-    return {device.address: _node(source, device) for device, _ in cards_of(evidence.facts)}
-
-
-def _node(source: Source, device: PciDevice) -> Access | None:
-    names = source.names(f"{DEVICES}/{device.address}/drm", "renderD")
-    return next((source.access(f"/dev/dri/{name}") for name in names), None)
+    addresses = [device.address for device, _ in cards_of(evidence.facts)]
+    names = {address: source.names(f"{DEVICES}/{address}/drm", "renderD") for address in addresses}
+    return {address: source.access(f"/dev/dri/{nodes[0]}") if nodes else None for address, nodes in names.items()}
 
 
 def _may_answer(evidence: IntelEvidence) -> bool:
@@ -116,10 +113,8 @@ def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
     if withheld and not evidence.answering:
         room = "container" if evidence.facts.container.engine else "job"
         names = ", ".join(f"Intel {device.id} at {device.address}" for device in withheld)
-        why = "its render node is missing here"
-        yield finding_for(
-            "gpu-not-ours", f"not given to this {room}: {names}", evidence.fix_context, why=why, blocking=False
-        )
+        message, why = f"not given to this {room}: {names}", "its render node is missing here"
+        yield finding_for("gpu-not-ours", message, evidence.fix_context, why=why, blocking=False)
 
 
 def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
@@ -136,9 +131,8 @@ def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
 
 
 def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
-    pci_id = f"{INTEL_ON_PCI:04x}:{device.device:04x}"
     name = f"Intel {chip.name}"
-    return Gpu(index, name, pci_id=pci_id, found_via="pci", vendor="intel", architecture=chip.architecture)
+    return Gpu(index, name, pci_id=device.id, found_via="pci", vendor="intel", architecture=chip.architecture)
 
 
 def _seen(evidence: IntelEvidence) -> str:

@@ -25,71 +25,39 @@ LOST_CARD = 15
 
 def card_faults(evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool) -> Iterator[Finding]:
     """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
-    for gpu in evidence.nvml.gpus:
-        yield from (finding for predicate in OF_LISTED_GPUS if (finding := predicate(evidence, gpu)))
+    for listed in evidence.nvml.gpus:
+        yield from faults_of_listed(evidence, listed)
     if not driver_works:
         return
-    yield from (finding for gpu in evidence.nvml.gpus if (finding := hidden_from_cuda(evidence, gpu)))
+    yield from filter(None, (hidden_from_cuda(evidence, listed) for listed in evidence.nvml.gpus))
     cards = {card.address: card for card in evidence.cards}
-    for detection in detected:
-        if detection.gpu.found_via == "pci" and detection.address in cards:
-            card = cards[detection.address]
-            yield next(
-                finding
-                for predicate in OF_UNLISTED_CARDS
-                if (finding := predicate(evidence, card, detection.gpu.index))
-            )
+    for gpu, address in detected:
+        if gpu.found_via == "pci" and address in cards:
+            yield fault_of_unlisted(evidence, cards[address], gpu.index)
 
 
-def lost(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """NVML lists it, and it has fallen off the bus."""
-    if gpu.error != LOST_CARD:
-        return None
-    why = "it does not answer on the bus: power, slot, heat or firmware (NVML error 15)"
-    return _fault(evidence, gpu.index, "gpu-lost", f"GPU {gpu.index} is lost", why)
-
-
-def not_permitted(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """Its device node is refused."""
-    if gpu.error != NO_PERMISSION:
-        return None
-    why = "its device node does not admit this user"
-    return _fault(evidence, gpu.index, "gpu-not-permitted", f"GPU {gpu.index} may not be opened", why)
-
-
-def unreachable(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """NVML refuses it for another reason."""
-    if gpu.error in (None, LOST_CARD, NO_PERMISSION):
-        return None
-    why = f"the driver lists it and cannot reach it (NVML error {gpu.error})"
-    return _fault(evidence, gpu.index, "gpu-unreachable", f"GPU {gpu.index} does not answer", why)
-
-
-def without_mig_instances(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """MIG is on, and no instance was made."""
-    if gpu.error is not None or not gpu.mig or gpu.slices:
-        return None
-    message, why = f"GPU {gpu.index} is in MIG mode without an instance", "CUDA sees MIG's instances only"
-    return _fault(evidence, gpu.index, "mig-without-instances", message, why)
-
-
-def prohibited(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """Its compute mode admits no program."""
-    if gpu.error is not None or not gpu.prohibited:
-        return None
-    message, why = f"GPU {gpu.index} is closed to every program", "its compute mode is Prohibited"
-    return _fault(evidence, gpu.index, "compute-mode-prohibited", message, why)
-
-
-def memory_damaged(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """A row of its memory could not be replaced."""
-    if gpu.error is not None or not gpu.remap_failed:
-        return None
-    message, why = f"the memory of GPU {gpu.index} has an error that cannot be remapped", "a memory cell is damaged"
-    return _fault(evidence, gpu.index, "row-remap-failed", message, why)
-
-
-OF_LISTED_GPUS = (lost, not_permitted, unreachable, without_mig_instances, prohibited, memory_damaged)
+def faults_of_listed(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding]:
+    """Say that NVML does not reach a GPU, or that no program can use it as it is."""
+    number = f"GPU {gpu.index}"
+    if gpu.error == LOST_CARD:
+        why = "it does not answer on the bus: power, slot, heat or firmware (NVML error 15)"
+        yield _fault(evidence, gpu.index, "gpu-lost", f"{number} is lost", why)
+    elif gpu.error == NO_PERMISSION:
+        why = "its device node does not admit this user"
+        yield _fault(evidence, gpu.index, "gpu-not-permitted", f"{number} may not be opened", why)
+    elif gpu.error is not None:
+        why = f"the driver lists it and cannot reach it (NVML error {gpu.error})"
+        yield _fault(evidence, gpu.index, "gpu-unreachable", f"{number} does not answer", why)
+    else:
+        if gpu.mig and not gpu.slices:
+            message, why = f"{number} is in MIG mode without an instance", "CUDA sees MIG's instances only"
+            yield _fault(evidence, gpu.index, "mig-without-instances", message, why)
+        if gpu.prohibited:
+            message, why = f"{number} is closed to every program", "its compute mode is Prohibited"
+            yield _fault(evidence, gpu.index, "compute-mode-prohibited", message, why)
+        if gpu.remap_failed:
+            message, why = f"the memory of {number} has an error that cannot be remapped", "a memory cell is damaged"
+            yield _fault(evidence, gpu.index, "row-remap-failed", message, why)
 
 
 def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
@@ -105,9 +73,14 @@ def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
     return _fault(evidence, gpu.index, "gpu-hidden-from-cuda", message, why)
 
 
-def bound_to_nouveau(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
-    """The kernel's own driver has it."""
-    return held_by_nouveau(evidence, card, (index,)) if card.device.driver == "nouveau" else None
+def fault_of_unlisted(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding:
+    """Say why the driver does not list a card of the bus: nouveau has it, it is not for this chip, or it failed."""
+    if card.device.driver == "nouveau":
+        return held_by_nouveau(evidence, card, (index,))
+    if ignored := ignored_by_driver(evidence, card, index):
+        return ignored
+    message = f"{card.name} is on the bus, and the driver does not list it"
+    return _fault(evidence, index, "gpu-lost", message, "it has fallen off the bus or failed to start")
 
 
 def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
@@ -123,15 +96,6 @@ def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Fi
     context = evidence.fix_context.knowing(branch=span.last or drivers().recommended_branch)
     message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
     return finding_for(code, message, context, why=why, evidence=facts, gpus=(index,), legacy=legacy)
-
-
-def fallen_off_the_bus(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding:
-    """Nothing else explains why the driver does not list it."""
-    message = f"{card.name} is on the bus, and the driver does not list it"
-    return _fault(evidence, index, "gpu-lost", message, "it has fallen off the bus or failed to start")
-
-
-OF_UNLISTED_CARDS = (bound_to_nouveau, ignored_by_driver, fallen_off_the_bus)
 
 
 def _fault(evidence: NvidiaEvidence, gpu: int, code: str, message: str, why: str) -> Finding:

@@ -127,14 +127,9 @@ def problem_of_cause(
 
 def cuda_evidence(status: int, context: CudaContext) -> str:
     """The facts behind a refusal."""
-    driver = context.driver and f"driver {context.driver}"
-    facts = (f"CUDA error {status} ({_name_of(status)})", driver, context.library)
+    driver, error = context.driver and f"driver {context.driver}", load_errors("cuda").get(status)
+    facts = (f"CUDA error {status} ({error.name if error else f'CUresult {status}'})", driver, context.library)
     return " · ".join(fact for fact in facts if fact)
-
-
-def _name_of(status: int) -> str:
-    error = load_errors("cuda").get(status)
-    return error.name if error else f"CUresult {status}"
 
 
 def _not_initialized(cause: CudaCause, context: CudaContext) -> CudaCause:
@@ -150,19 +145,14 @@ def _no_device(cause: CudaCause, context: CudaContext) -> CudaCause:
 
 def _unreached(cause: CudaCause, context: CudaContext) -> CudaCause:
     """NVML reaches the card and CUDA does not: what only CUDA needs is missing."""
+    if context.wsl and (context.library is None or context.library.startswith("/usr/lib/wsl/")):
+        return replace(cause, why="WSL has lost the Windows driver", of="wsl-driver-unreachable")
     if context.wsl:
-        return _wsl(cause, context)
+        why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
+        return replace(known_cause("wsl-linux-driver"), why=why)
     if context.container is None and context.uvm is not False:
         return cause
-    why = "CUDA needs /dev/nvidia-uvm, which NVML does not"
-    return CudaCause("device-nodes-unusable", cause.message, why)
-
-
-def _wsl(cause: CudaCause, context: CudaContext) -> CudaCause:
-    if context.library is None or context.library.startswith("/usr/lib/wsl/"):
-        return replace(cause, why="WSL has lost the Windows driver", of="wsl-driver-unreachable")
-    why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
-    return replace(known_cause("wsl-linux-driver"), why=why)
+    return CudaCause("device-nodes-unusable", cause.message, "CUDA needs /dev/nvidia-uvm, which NVML does not")
 
 
 def _mismatch(cause: CudaCause, context: CudaContext) -> CudaCause:
@@ -181,9 +171,8 @@ def _compat_unsupported(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
     if context.container:
-        return replace(
-            cause, why="the image's CUDA is newer than the host's driver, or that was updated under the container"
-        )
+        why = "the image's CUDA is newer than the host's driver, or that was updated under the container"
+        return replace(cause, why=why)
     if not context.differs:
         return cause
     return replace(cause, why=known_cause("driver-library-mismatch").why, of="driver-library-mismatch")

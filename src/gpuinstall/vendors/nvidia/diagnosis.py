@@ -34,19 +34,24 @@ def driver_dies(evidence: NvidiaEvidence) -> Finding | None:
     """A library of the driver hangs or crashes; libcuda's fault counts only where a GPU is seen."""
     nvml, cuda = evidence.nvml, evidence.cuda
     if nvml.fault in ("timeout", "crash"):
-        card = "" if nvml.at is None else f" when asked about GPU {nvml.at}"
-        return _death(evidence, nvml.fault, "NVML", card, nvml.error)
-    if cuda.fault in ("timeout", "crash") and evidence.shows_gpu:
-        return _death(evidence, cuda.fault, "libcuda", "", cuda.error)
-    return None
+        fault_of, words = nvml.fault, nvml.error
+        library, card = "NVML", "" if nvml.at is None else f" when asked about GPU {nvml.at}"
+    elif cuda.fault in ("timeout", "crash") and evidence.shows_gpu:
+        fault_of, words, library, card = cuda.fault, cuda.error, "libcuda", ""
+    else:
+        return None
+    if fault_of == "crash":
+        return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
+    why = "a card or its kernel module no longer answers, or many cards start without persistence"
+    return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
 
 
 def versions_differ(evidence: NvidiaEvidence) -> Finding | None:
     """The kernel module is of another release than the libraries."""
     if evidence.nvml.init != MISMATCH:
         return None
-    module = evidence.kernel.module
-    kernel, library = (f" ({module.version})" if module else ""), _release_of(evidence.nvml.library)
+    module, release = evidence.kernel.module, (evidence.nvml.library or "").partition(".so.")[2]
+    kernel, library = f" ({module.version})" if module else "", f" ({release})" if "." in release else ""
     message = f"the NVIDIA kernel module{kernel} and the driver's libraries{library} differ"
     if evidence.container:
         why = "the image carries driver libraries of its own, or the host's driver was updated under the container"
@@ -101,13 +106,9 @@ def libraries_missing(evidence: NvidiaEvidence) -> Finding | None:
     """The module is loaded, and no library of the driver can be used."""
     if evidence.kernel.module is None:
         return None
-    message = (
-        f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded,"
-        " and the driver's libraries are not installed"
-    )
-    return fault(
-        evidence, "driver-libraries-missing", message, "neither libnvidia-ml.so.1 nor libcuda.so.1 can be used"
-    )
+    message = f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded, and the driver's libraries are not"
+    why = "neither libnvidia-ml.so.1 nor libcuda.so.1 can be used"
+    return fault(evidence, "driver-libraries-missing", f"{message} installed", why)
 
 
 def module_forbidden(evidence: NvidiaEvidence) -> Finding | None:
@@ -123,9 +124,8 @@ def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Finding | None:
     if not evidence.kernel.secure_boot or not evidence.kernel.on_disk:
         return None
     message = "the NVIDIA kernel module is installed and not loaded"
-    return fault(
-        evidence, "module-blocked-by-secure-boot", message, "Secure Boot is on, and the module's key is not enrolled"
-    )
+    why = "Secure Boot is on, and the module's key is not enrolled"
+    return fault(evidence, "module-blocked-by-secure-boot", message, why)
 
 
 def installed_in_part(evidence: NvidiaEvidence) -> Finding | None:
@@ -187,10 +187,13 @@ def nothing_listed(evidence: NvidiaEvidence) -> Finding | None:
 
 def cuda_refuses(evidence: NvidiaEvidence) -> Finding | None:
     """CUDA does not start while a GPU is seen, and no fault of the cards explains it."""
-    init = evidence.cuda.init
+    init, gpus = evidence.cuda.init, evidence.nvml.gpus
     if not init or not evidence.shows_gpu:
         return None
-    if init == NO_DEVICE and (_every_card_is_faulty(evidence) or _is_job_without_gpus(evidence)):
+    # Each card has a fault of its own, or the driver lists none of those on the bus.
+    explained = evidence.nvml.works and (evidence.cards or gpus) and all(gpu.error is not None for gpu in gpus)
+    without_gpus = evidence.facts.container.job is not None and evidence.visible in ("", "-1", "NoDevFiles")
+    if init == NO_DEVICE and (explained or without_gpus):
         return None
     finding = cuda_refusal(init, _cuda_context(evidence))
     facts = (finding.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
@@ -213,7 +216,8 @@ def no_driver_answers(evidence: NvidiaEvidence) -> bool:
     A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
     """
     tegra = evidence.jetson is not None and not evidence.cards
-    return not tegra and evidence.shows_gpu and (_is_refused(evidence) or _is_absent(evidence))
+    refused = evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
+    return not tegra and evidence.shows_gpu and (refused or _is_absent(evidence))
 
 
 # The first that holds names the fault; those with a condition are asked where it is met.
@@ -250,17 +254,6 @@ def _subject(evidence: NvidiaEvidence) -> str:
     return evidence.cards[0].name if evidence.cards else "the GPU of this machine"
 
 
-def _death(evidence: NvidiaEvidence, how: str, library: str, card: str, words: str | None) -> Finding:
-    if how == "crash":
-        return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
-    why = "a card or its kernel module no longer answers, or many cards start without persistence"
-    return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
-
-
-def _is_refused(evidence: NvidiaEvidence) -> bool:
-    return evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
-
-
 def _is_absent(evidence: NvidiaEvidence) -> bool:
     """NVML missing beside a libcuda that works is a healthy compute-only container.
 
@@ -274,7 +267,9 @@ def _is_absent(evidence: NvidiaEvidence) -> bool:
 
 
 def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
-    gpus = evidence.nvml.gpus
+    gpus, refused = evidence.nvml.gpus, evidence.refused
+    # CUDA's own node is refused and the one that it shares with NVML is not.
+    without_uvm = len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm")
     return CudaContext(
         wsl=evidence.facts.wsl is not None,
         container=evidence.container,
@@ -283,28 +278,5 @@ def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
         library=evidence.cuda.path,
         blackwells=blackwells(gpu.compute_capability for gpu in gpus),
         unsliced=bool(gpus) and all(gpu.mig and not gpu.slices for gpu in gpus),
-        uvm=False if _withholds_uvm(evidence) else None,
+        uvm=False if without_uvm else None,
     )
-
-
-def _withholds_uvm(evidence: NvidiaEvidence) -> bool:
-    """CUDA's own node is refused and the one that it shares with NVML is not."""
-    return len(evidence.refused) == 1 and evidence.refused[0].startswith("/dev/nvidia-uvm")
-
-
-def _every_card_is_faulty(evidence: NvidiaEvidence) -> bool:
-    """Say whether each card has a fault of its own, or the driver lists none of those on the bus."""
-    return (
-        evidence.nvml.works
-        and bool(evidence.cards or evidence.nvml.gpus)
-        and all(gpu.error is not None for gpu in evidence.nvml.gpus)
-    )
-
-
-def _is_job_without_gpus(evidence: NvidiaEvidence) -> bool:
-    return evidence.facts.container.job is not None and evidence.visible in ("", "-1", "NoDevFiles")
-
-
-def _release_of(library: str | None) -> str:
-    version = (library or "").partition(".so.")[2]
-    return f" ({version})" if "." in version else ""

@@ -109,10 +109,10 @@ class MachineDriver:
             return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
         if first and not self._reaches(first):
             after = self.tables.first_drivers[chip].after
-            which = (
+            since = (
                 f"the first that drives it is newer than {after}" if after else f"{first} is the first that drives it"
             )
-            message = f"{self} does not know {label}: it is older than the GPU, {which}"
+            message = f"{self} does not know {label}: it is older than the GPU, {since}"
             enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
             newest = "the newest that NVIDIA has" if after else f"{enough} or newer"
             return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {newest}")
@@ -126,10 +126,8 @@ class MachineDriver:
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
         """The last branch that drives the newest chip and all that can share a driver with it; None: no end."""
         first = max((first.branch for chip in chips if (first := self.first_for(chip))), default=0)
-        lasts = [
-            generation.last_branch for generation in self._generations(chips) if generation.last_branch is not None
-        ]
-        return min((last for last in lasts if last >= first), default=None)
+        lasts = (generation.last_branch for generation in self._generations(chips))
+        return min((last for last in lasts if last is not None and last >= first), default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
         """Name the branches that drive chips and serve the newest CUDA that they can have."""
@@ -137,9 +135,7 @@ class MachineDriver:
         if last is None:
             firsts = (first for chip in chips if (first := self.first_for(chip)))
             return f", {max((*self.floors.values(), *firsts))} or newer"
-        names = dict.fromkeys(
-            generation.name for generation in self._generations(chips) if generation.last_branch == last
-        )
+        names = {generation.name: None for generation in self._generations(chips) if generation.last_branch == last}
         return f" of branch {last}, the last for {' and '.join(names)}"
 
     def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:

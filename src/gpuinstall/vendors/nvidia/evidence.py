@@ -13,6 +13,7 @@ from gpuinstall.vendors.nvidia.chips import drivers
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
 from gpuinstall.vendors.nvidia.linux import LinuxKernel
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
+from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.gpus import Product
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from gpuinstall.facts.source import Source
     from gpuinstall.vendors.nvidia.chips import Jetson
     from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows
-    from gpuinstall.versions import DriverVersion
 
 NVIDIA_ON_PCI = 0x10DE
 
@@ -63,7 +63,7 @@ class BusCard:
         """What drives it: a kernel driver's name; on Windows NVIDIA's release, or the error that stopped it."""
         driver = self.device.driver
         is_windows = driver is not None and re.fullmatch(r"[0-9.]+", driver) is not None
-        return marketed_driver(driver or "") if is_windows else driver
+        return DriverVersion.of_windows(driver or "") if is_windows else driver
 
 
 @dataclass(frozen=True)
@@ -152,20 +152,20 @@ def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     return tuple(device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display)
 
 
-def marketed_driver(text: str) -> str | None:
-    """Read NVIDIA's release out of Windows' number: ``32.0.15.8180`` is 581.80."""
-    match = re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]*([0-9])\.([0-9]{2})([0-9]{2})", text)
-    return f"{match[1]}{match[2]}.{match[3]}" if match else None
+def usable_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
+    """Those of them that are not set aside for a virtual machine."""
+    return tuple(device for device in gpus_on_bus(facts) if not device.is_reserved)
 
 
 def _split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
     """Tell the cards that this process was given from what the bus only shows."""
-    gpus = gpus_on_bus(evidence.facts)
-    withheld = {device for device in gpus if device.is_reserved}
+    given = {device.address for device in usable_on_bus(evidence.facts)}
     if evidence.facts.container.shares_the_bus:
         listed = {gpu.bus_id for gpu in permitted(evidence.nvml).gpus}
         listed |= {device.bus_id for device in evidence.cuda.devices}
-        given = {device.address for device in gpus if device.address in evidence.opened and not device.is_reserved}
-        withheld = {device for device in gpus if device.address not in (listed | given)}
-    cards = tuple(BusCard(device) for device in gpus if device not in withheld)
-    return cards, tuple(BusCard(device) for device in gpus if device in withheld)
+        given = (given & evidence.opened) | {address for address in listed if address}
+    cards = tuple(map(BusCard, gpus_on_bus(evidence.facts)))
+    return (
+        tuple(card for card in cards if card.address in given),
+        tuple(card for card in cards if card.address not in given),
+    )

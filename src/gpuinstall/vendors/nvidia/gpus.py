@@ -26,7 +26,8 @@ class DetectedGpu(NamedTuple):
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
-    listed = _by_nvml(evidence) or _by_cuda(evidence) or _by_chip(evidence)
+    by_cuda = (_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
+    listed = _by_nvml(evidence) or tuple(by_cuda) or _by_chip(evidence)
     addresses = {detected.address for detected in listed}
     unseen = [card for card in evidence.cards if card.address not in addresses]
     first = max((detected.gpu.index for detected in listed), default=-1) + 1
@@ -54,7 +55,8 @@ def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
-    card, device = _card_at(evidence.cards, address), _device_of(evidence.cuda.devices, listed.uuid, address)
+    card = _card_at(evidence.cards, address)
+    device = next((device for device in evidence.cuda.devices if is_same(device, listed.uuid, address)), None)
     chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
     capabilities = (
         listed.compute_capability,
@@ -74,10 +76,6 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
         found_via=evidence.nvml.by,
     )
     return DetectedGpu(gpu, address)
-
-
-def _by_cuda(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
-    return tuple(_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
 
 
 def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> DetectedGpu:
@@ -119,11 +117,6 @@ def _by_bus(card: BusCard, index: int) -> DetectedGpu:
 
 def _card_at(cards: Iterable[BusCard], address: str | None) -> BusCard | None:
     return next((card for card in cards if address is not None and card.address == address), None)
-
-
-def _device_of(devices: Iterable[CudaDevice], uuid: str | None, address: str | None) -> CudaDevice | None:
-    same = (device for device in devices if is_same(device, uuid, address))
-    return next(same, None)
 
 
 def is_same(device: CudaDevice, uuid: str | None, address: str | None) -> bool:

@@ -40,7 +40,9 @@ def nvml_health(gpus: int) -> dict[int, GpuHealth]:
 
 def judge_health(card: Mapping[str, Any]) -> GpuHealth:
     """Judge one card's facts: memory errors are a fault, a slowed clock and a narrow link are worth a word. Pure."""
-    return GpuHealth((_memory(card), _clocks(card), _link(card)), _link_rate(card))
+    lane = LANE.get(card.get("generation") or 0)
+    rate = lane * card["width"] if lane and card.get("width") else None
+    return GpuHealth((_memory(card), _clocks(card), _link(card)), rate)
 
 
 def _answers(text: str) -> Iterator[dict[str, Any]]:
@@ -50,11 +52,6 @@ def _answers(text: str) -> Iterator[dict[str, Any]]:
             answer = json.loads(line)
             if isinstance(answer, dict) and "index" in answer:
                 yield answer
-
-
-def _link_rate(card: Mapping[str, Any]) -> float | None:
-    lane = LANE.get(card.get("generation") or 0)
-    return lane * card["width"] if lane and card.get("width") else None
 
 
 def _memory(card: Mapping[str, Any]) -> CheckResult:

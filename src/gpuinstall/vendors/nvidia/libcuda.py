@@ -14,9 +14,8 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.facts.children import ask_child, death
+from gpuinstall.facts.children import ask_child, death, last_answer
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.source import json_or_none
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
@@ -93,7 +92,13 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
         error = str(answer.get("error"))
         return LibcudaFacts(fault="missing" if "No such file" in error else "unloadable", error=error)
     try:
-        return _facts(answer)
+        version = answer.get("version")
+        return LibcudaFacts(
+            path=str(answer["path"]),
+            init=int(answer.get("init", 0)),
+            driver_version=None if version is None else CudaVersion.from_driver_api(int(version)),
+            devices=tuple(_device(item) for item in answer.get("devices", ())),
+        )
     except (AttributeError, OverflowError, TypeError, ValueError):
         return LibcudaFacts(fault="crash", error="libcuda's answer cannot be read")
 
@@ -105,30 +110,14 @@ def libcuda_command(*words: str) -> list[str]:
 
 def child_environment(environ: Mapping[str, str], visible: str | None = None) -> dict[str, str]:
     """Take out what changes CUDA's answer; LD_LIBRARY_PATH stays, some systems have libcuda only there."""
-    kept = {name: value for name, value in environ.items() if name not in _MISLEADING}
-    kept = {name: value for name, value in kept.items() if not name.startswith("CUDA_INJECTION")}
+    misleading = {name for name in environ if name in _MISLEADING or name.startswith("CUDA_INJECTION")}
+    kept = {name: value for name, value in environ.items() if name not in misleading}
     return kept | _STEADY | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
 
 
 def is_compat(library: str | None) -> bool:
     """Say whether a libcuda is NVIDIA's forward-compatibility package: ``/usr/local/cuda/compat``, ``cuda-compat``."""
     return any(part.rpartition("-")[2] == "compat" for part in PurePosixPath(library or "").parent.parts)
-
-
-def last_answer(finished: Finished) -> dict[str, Any] | None:
-    """The last JSON object among the lines of a child; None where there is none."""
-    answers = map(json_or_none, reversed(finished.out.splitlines()))
-    return next((answer for answer in answers if isinstance(answer, dict)), None)
-
-
-def _facts(answer: Mapping[str, Any]) -> LibcudaFacts:
-    version = answer.get("version")
-    return LibcudaFacts(
-        path=str(answer["path"]),
-        init=int(answer.get("init", 0)),
-        driver_version=None if version is None else CudaVersion.from_driver_api(int(version)),
-        devices=tuple(_device(item) for item in answer.get("devices", ())),
-    )
 
 
 def _device(item: Mapping[str, Any]) -> CudaDevice:

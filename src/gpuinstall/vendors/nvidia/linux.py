@@ -64,24 +64,23 @@ def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
     release = (source.text(RELEASE) or "").strip()
     if not obstacles:
         return LinuxKernel(release, module)
+    files = (f"{folder}/{name}" for folder in MODPROBE_FOLDERS for name in source.names(folder))
+    settings = (file for file in files if file.endswith(".conf"))
     return LinuxKernel(
         release=release,
         module=module,
         on_disk="/nvidia.ko" in source.answer("modules.dep", lambda: _modules(release)),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
-        blocked_by=_blocking_file(source),
+        blocked_by=next((file for file in settings if forbids_nvidia(source.text(file) or "")), None),
         laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
 
 
 def parse_proc_version(text: str) -> KernelModule | None:
     """Read ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
-    match = re.search(
-        r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)", text, re.MULTILINE
-    )
-    if match is None:
-        return None
-    return KernelModule(DriverVersion.parse(match[1]), "Open Kernel Module" in match[0], "proc")
+    line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
+    match = re.search(line, text, re.MULTILINE)
+    return KernelModule(DriverVersion.parse(match[1]), "Open Kernel Module" in match[0], "proc") if match else None
 
 
 def parse_sys_version(text: str) -> KernelModule | None:
@@ -94,14 +93,13 @@ def parse_sys_version(text: str) -> KernelModule | None:
 
 def parse_secure_boot(text: str | None) -> bool:
     """Read the EFI variable: four bytes of attributes, then 1 where Secure Boot is on."""
-    return bool(text) and len(text or "") >= 5 and (text or "")[4] == "\x01"
+    return (text or "")[4:5] == "\x01"
 
 
 def forbids_nvidia(text: str) -> bool:
     """Say whether a modprobe file keeps the module from being loaded."""
-    return bool(
-        re.search(r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))", text, re.MULTILINE)
-    )
+    line = r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))"
+    return re.search(line, text, re.MULTILINE) is not None
 
 
 @dataclass(frozen=True)
@@ -153,12 +151,9 @@ def may_open(source: Source, address: str, ordinal: int) -> bool:
 
 def refused_nodes(source: Source) -> tuple[str, ...]:
     """Say, node by node, what keeps this process from the ones that every GPU program opens."""
-    states = ((name, source.access(f"/dev/{name}")) for name in SHARED)
-    return tuple(
-        f"/dev/{name} {'is missing' if state is None else 'may not be opened'}"
-        for name, state in states
-        if state != "open"
-    )
+    states = {f"/dev/{name}": source.access(f"/dev/{name}") for name in SHARED}
+    refused = ((node, state) for node, state in states.items() if state != "open")
+    return tuple(f"{node} {'may not be opened' if state else 'is missing'}" for node, state in refused)
 
 
 def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
@@ -166,20 +161,18 @@ def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | Non
     if wsl is None:
         return None
     ours = any(name.lower().startswith("nv") for name in wsl.drivers)
-    libraries_of_linux = (
-        f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so.")
-    )
+    linux = (f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so."))
     return LentByWindows(
         libraries=bool(source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")),
         others_only=not ours and any(_OTHER_MAKERS.match(name) for name in wsl.drivers),
-        shadow=next((path for path in libraries_of_linux if re.search(r"\.so\.[0-9]{3}\.", path)), None),
+        shadow=next((path for path in linux if re.search(r"\.so\.[0-9]{3}\.", path)), None),
     )
 
 
 def read_fabric(source: Source, switches: int) -> Fabric:
     """Read the daemon's traces; the log is root's on most machines."""
-    log = source.text(FABRIC_LOG, FABRIC_LOG_BYTES) or ""
-    return Fabric(switches, bool(source.text(FABRIC_PID_FILE)), parse_fabric_log(log))
+    fault = parse_fabric_log(source.text(FABRIC_LOG, FABRIC_LOG_BYTES) or "")
+    return Fabric(switches, bool(source.text(FABRIC_PID_FILE)), fault)
 
 
 def parse_fabric_log(text: str) -> str | None:
@@ -192,11 +185,6 @@ def parse_minor(text: str) -> int | None:
     """Read ``Device Minor: 3`` of the driver's information file."""
     match = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", text, re.MULTILINE)
     return int(match[1]) if match else None
-
-
-def _blocking_file(source: Source) -> str | None:
-    files = (f"{folder}/{name}" for folder in MODPROBE_FOLDERS for name in source.names(folder))
-    return next((file for file in files if file.endswith(".conf") and forbids_nvidia(source.text(file) or "")), None)
 
 
 def _modules(release: str) -> str:

@@ -11,10 +11,13 @@ from gpuinstall.vendors.nvidia.libcuda import is_compat
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
+    from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
+
+
+_WITHOUT_GPU = "it was started without a GPU, or it is being built"
 
 
 def driver_notes(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -28,14 +31,18 @@ def not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
     reserved = [card for card in evidence.others if card.device.is_reserved]
     withheld = [card for card in evidence.others if not card.device.is_reserved]
     if reserved:
-        message = f"set aside for virtual machines: {_names(reserved)}"
+        message = f"set aside for virtual machines: {', '.join(card.name for card in reserved)}"
         yield _note(evidence, "gpu-not-ours", message, f"bound to {reserved[0].device.driver}")
     if withheld:
         room = "container" if evidence.container else "job"
-        message = f"not given to this {room}: {_names(withheld)}"
+        message = f"not given to this {room}: {', '.join(card.name for card in withheld)}"
         why = "their device nodes are missing or may not be opened"
         note = _note(evidence, "gpu-not-ours", message, why)
-        yield _given_none(evidence, note) if room == "container" and not evidence.shows_gpu else note
+        if room == "container" and not evidence.shows_gpu:
+            devices, fixes = evidence.toolkit.devices, fix("libraries-not-in-container", evidence.fix_context)
+            without = f"NVIDIA_VISIBLE_DEVICES is {devices!r}" if devices else _WITHOUT_GPU
+            note = replace(note, id="F25", fixes=fixes, why=without)
+        yield note
 
 
 def switched_off(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -45,18 +52,13 @@ def switched_off(evidence: NvidiaEvidence) -> Iterator[Finding]:
         yield _note(evidence, "gpu-switched-off", "this laptop's NVIDIA GPU is switched off", why)
 
 
-def remap_pending(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """Memory that a reset will replace."""
+def single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
+    """Memory that a reset will replace, and a virtual GPU without its licence."""
     for gpu in evidence.nvml.gpus:
         if gpu.remap_pending and not gpu.remap_failed:
             message = f"GPU {gpu.index} waits for a reset to remap memory"
             why = "a memory error was found and set aside"
             yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
-
-
-def unlicensed(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A virtual GPU without its licence."""
-    for gpu in evidence.nvml.gpus:
         if gpu.virtual and gpu.licensed is False:
             message = f"the virtual GPU {gpu.index} has no licence"
             why = "without one it slows down, and CUDA may be refused"
@@ -68,9 +70,8 @@ def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Finding]:
     folder, _, name = (evidence.cuda.path or "").rpartition("/")
     if evidence.cuda_works and is_compat(evidence.cuda.path):
         message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
-        yield _note(
-            evidence, "forward-compatibility-library", message, "only data-centre GPUs allow that", folder=folder
-        )
+        why = "only data-centre GPUs allow that"
+        yield _note(evidence, "forward-compatibility-library", message, why, folder=folder)
 
 
 def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -78,9 +79,8 @@ def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
     module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
     why = "libraries of two drivers are installed, or a library was replaced while programs ran"
     if module and nvml.driver and module.version.parts != nvml.driver.parts and not evidence.facts.wsl:
-        yield _note(
-            evidence, "facts-disagree", f"the kernel says driver {module.version}, NVML says {nvml.driver}", why
-        )
+        message = f"the kernel says driver {module.version}, NVML says {nvml.driver}"
+        yield _note(evidence, "facts-disagree", message, why)
     if nvml.cuda and cuda.driver_version and nvml.cuda != cuda.driver_version and not is_compat(cuda.path):
         yield _note(evidence, "facts-disagree", f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}", why)
 
@@ -128,8 +128,7 @@ def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Finding]:
 _NOTES = (
     not_given,
     switched_off,
-    remap_pending,
-    unlicensed,
+    single_gpus,
     compatibility_library,
     libraries_disagree,
     all_hidden,
@@ -162,13 +161,3 @@ def _note(
 ) -> Finding:
     """Make a note; ``words`` are those of its fix."""
     return finding_for(code, message, evidence.fix_context.knowing(**words), why=why, gpus=gpus, blocking=False)
-
-
-def _given_none(evidence: NvidiaEvidence, note: Finding) -> Finding:
-    devices = evidence.toolkit.devices
-    why = f"NVIDIA_VISIBLE_DEVICES is {devices!r}" if devices else "it was started without a GPU, or it is being built"
-    return replace(note, id="F25", fixes=fix("libraries-not-in-container", evidence.fix_context), why=why)
-
-
-def _names(cards: Sequence[BusCard]) -> str:
-    return ", ".join(card.name for card in cards)

@@ -108,39 +108,36 @@ def permitted(facts: NvmlFacts) -> NvmlFacts:
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
     """Read the child's lines, as far as it came."""
-    facts, ended = NvmlFacts(), False
-    for line in _lines(finished.out):
-        ended = ended or line.get("end") is True
-        facts = _with(facts, line)
-    if ended:
-        return replace(facts, fault="missing" if facts.library is None else None, at=None)
+    facts = NvmlFacts()
+    answers = (answer for answer in map(json_or_none, finished.out.splitlines()) if isinstance(answer, dict))
+    for line in answers:
+        if line.get("end") is True:
+            return replace(facts, fault="missing" if facts.library is None else None, at=None)
+        if "init" in line:
+            library = _text(line.get("library"))
+            facts = replace(facts, library=library, init=_number(line["init"]) if library else None)
+        elif "count" in line:
+            count, cuda = _number(line["count"]) or 0, _number(line.get("cuda"))
+            cuda_version = CudaVersion.from_driver_api(cuda) if cuda else None
+            facts = replace(facts, driver=_driver(line.get("driver")), cuda=cuda_version, count=count)
+        elif "ask" in line:
+            facts = replace(facts, at=_number(line["ask"]))
+        elif _number(line.get("index")) is not None:
+            facts = replace(facts, gpus=(*facts.gpus, _gpu(line)))
     fault: _Fault = "timeout" if finished.status is None else "crash"
     return replace(facts, fault=fault, error=f"NVML {death(finished)}")
-
-
-def _with(facts: NvmlFacts, line: Mapping[str, Any]) -> NvmlFacts:
-    if "init" in line:
-        library = _text(line.get("library"))
-        return replace(facts, library=library, init=_number(line["init"]) if library else None)
-    if "count" in line:
-        count = _number(line["count"]) or 0
-        return replace(facts, driver=_driver(line.get("driver")), cuda=_cuda(line.get("cuda")), count=count)
-    if "ask" in line:
-        return replace(facts, at=_number(line["ask"]))
-    if _number(line.get("index")) is not None:
-        return replace(facts, gpus=(*facts.gpus, _gpu(line)))
-    return facts
 
 
 def _gpu(line: Mapping[str, Any]) -> NvmlGpu:
     bus, rows, memory = _text(line.get("bus_id")), line.get("remapped_rows"), _number(line.get("memory_bytes"))
     remapped = rows if isinstance(rows, list) and len(rows) == 4 else (0, 0, 0, 0)
+    packed = _number(line.get("pci_device_id"))  # the device above the vendor: 0x268410DE
     return NvmlGpu(
         index=_number(line.get("index")) or 0,
         name=_text(line.get("name")),
         uuid=_text(line.get("uuid")),
         bus_id=bus and normal_address(bus),
-        pci_id=_pci_id(line.get("pci_device_id")),
+        pci_id=f"{packed & 0xFFFF:04x}:{packed >> 16:04x}" if packed else None,
         compute_capability=_capability(line.get("compute_capability")),
         memory_mib=memory // _MIB if memory else None,
         mig=line.get("mig") is True,
@@ -162,12 +159,6 @@ def _slices(parts: object) -> Iterator[MigDevice]:
             yield MigDevice(uuid, name.partition("MIG ")[2] or None, memory // _MIB if memory else None)
 
 
-def _pci_id(number: object) -> str | None:
-    """NVML packs the device above the vendor: 0x268410DE."""
-    packed = _number(number)
-    return f"{packed & 0xFFFF:04x}:{packed >> 16:04x}" if packed else None
-
-
 def _capability(pair: object) -> ComputeCapability | None:
     numbers = [_number(part) for part in pair] if isinstance(pair, list) else []
     return ComputeCapability(numbers[0] or 0, numbers[1] or 0) if len(numbers) == 2 and numbers[0] else None
@@ -180,18 +171,9 @@ def _driver(text: object) -> DriverVersion | None:
         return None
 
 
-def _cuda(number: object) -> CudaVersion | None:
-    version = _number(number)
-    return CudaVersion.from_driver_api(version) if version else None
-
-
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _lines(out: str) -> Iterator[Mapping[str, Any]]:
-    return (answer for answer in map(json_or_none, out.splitlines()) if isinstance(answer, dict))

@@ -69,18 +69,13 @@ def library() -> str | None:
 
 def initialized() -> bool:
     """Initialize; say what came of it. ``library`` is null where none could be loaded."""
-    status = initialize()
-    say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
-    return status == 0
-
-
-def initialize() -> int:
-    """Initialize, by the older name where a driver before R387 has no other; return NVML's number."""
     try:
         nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        return int(nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value)
-    return 0
+        status = 0
+    except nvml.NVMLError as error:  # a driver before R387 has the older name alone
+        status = int(nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value)
+    say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
+    return status == 0
 
 
 def card(index: int) -> dict[str, Any]:
@@ -114,13 +109,17 @@ def described(handle: Any) -> dict[str, Any]:
 
 def slices(handle: Any) -> list[dict[str, Any]]:
     """List the MIG devices of a card."""
-    found = []
-    for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
-        if part is not None:
-            facts = {"uuid": asked(nvml.nvmlDeviceGetUUID, part), "name": asked(nvml.nvmlDeviceGetName, part)}
-            found.append({**facts, "memory_bytes": memory(part)})
-    return found
+    numbers = range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
+    parts = (asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in numbers)
+    return [
+        {
+            "uuid": asked(nvml.nvmlDeviceGetUUID, part),
+            "name": asked(nvml.nvmlDeviceGetName, part),
+            "memory_bytes": memory(part),
+        }
+        for part in parts
+        if part is not None
+    ]
 
 
 def memory(handle: Any) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.facts.children import death, run_children, time_limit
+from gpuinstall.facts.children import death, last_answer, run_children, time_limit
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.cuda_refusals import (
@@ -22,11 +22,11 @@ from gpuinstall.vendors.nvidia.cuda_refusals import (
     known_cause,
     problem_of_cause,
 )
-from gpuinstall.vendors.nvidia.libcuda import child_environment, is_visible, job_devices, last_answer, libcuda_command
+from gpuinstall.vendors.nvidia.libcuda import child_environment, is_visible, job_devices, libcuda_command
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.finding import Finding
     from gpuinstall.machine import Gpu, Machine
@@ -123,7 +123,11 @@ def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFind
 
 def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -> tuple[Finding, ...]:
     """Make one problem of each cause: of the GPUs that show it, or of the machine where no child got any further."""
-    return tuple(_problem(cause, alike, len(findings), fix_context) for cause, alike in _by_cause(findings).items())
+    groups: dict[CudaCause, list[PreflightFinding]] = {}
+    for finding in findings:
+        if finding.cause is not None:
+            groups.setdefault(finding.cause, []).append(finding)
+    return tuple(_problem(cause, alike, len(findings), fix_context) for cause, alike in groups.items())
 
 
 def _names(gpu: Gpu, ordinal: int) -> tuple[str, ...]:
@@ -132,8 +136,10 @@ def _names(gpu: Gpu, ordinal: int) -> tuple[str, ...]:
 
 
 def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> PreflightFinding:
-    if "wrong" in answer:
-        return _computed(index, answer["wrong"])
+    if wrong := answer.get("wrong"):
+        return PreflightFinding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
+    if wrong == 0:
+        return PreflightFinding(index, "proven")
     status, instead = answer["status"], answer.get("instead")
     if instead == {"wrong": 0}:
         return PreflightFinding(index, "memory-only", _no_kernel(status), cuda_evidence(status, context))
@@ -141,35 +147,17 @@ def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> Pr
         return _answered(index, instead, context)
     at_start = answer["call"] == "cuInit"
     if status in UNPROVEN and not at_start:
-        return PreflightFinding(index, "unproven", _unproven(status), cuda_evidence(status, context))
+        code, message = UNPROVEN[status]
+        cause = replace(known_cause(code), message=message)
+        return PreflightFinding(index, "unproven", cause, cuda_evidence(status, context))
     return PreflightFinding(index, "failed", cuda_cause(status, context), cuda_evidence(status, context), at_start)
-
-
-def _computed(index: int, wrong: int) -> PreflightFinding:
-    if not wrong:
-        return PreflightFinding(index, "proven")
-    return PreflightFinding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
 
 
 def _no_kernel(status: int) -> CudaCause:
     no_kernel = known_cause("kernel-not-proven")
     if status in UNCOMPILED:
         return replace(no_kernel, why=UNCOMPILED[status])
-    why = "too little of its memory is free; other processes hold it"
-    return CudaCause("gpu-memory-full", no_kernel.message, why)
-
-
-def _unproven(status: int) -> CudaCause:
-    code, message = UNPROVEN[status]
-    return replace(known_cause(code), message=message)
-
-
-def _by_cause(findings: Iterable[PreflightFinding]) -> dict[CudaCause, list[PreflightFinding]]:
-    groups: dict[CudaCause, list[PreflightFinding]] = {}
-    for finding in findings:
-        if finding.cause is not None:
-            groups.setdefault(finding.cause, []).append(finding)
-    return groups
+    return CudaCause("gpu-memory-full", no_kernel.message, "too little of its memory is free; other processes hold it")
 
 
 def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Finding:

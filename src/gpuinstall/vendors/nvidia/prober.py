@@ -10,12 +10,7 @@ from gpuinstall.facts.steps import Step, take
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.chips import read_jetson
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
-from gpuinstall.vendors.nvidia.evidence import (
-    NVIDIA_ON_PCI,
-    NvidiaEvidence,
-    gpus_on_bus,
-    read_toolkit_variables,
-)
+from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, read_toolkit_variables, usable_on_bus
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.health import nvml_health
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
@@ -51,10 +46,6 @@ def _is_broken_on_linux(evidence: NvidiaEvidence) -> bool:
     return evidence.facts.host.os == "linux" and not (evidence.nvml.works and evidence.cuda_works)
 
 
-def _given_on_bus(evidence: NvidiaEvidence) -> int:
-    return sum(not device.is_reserved for device in gpus_on_bus(evidence.facts))
-
-
 def _recounted(evidence: NvidiaEvidence) -> int:
     """Count the cards of a library that had time for one card where there are more, which no file shows."""
     if evidence.shown:
@@ -77,10 +68,8 @@ def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
 def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
     if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
-    switches = [
-        device for device in evidence.facts.devices if (device.vendor, device.kind) == (NVIDIA_ON_PCI, OTHER_BRIDGE)
-    ]
-    return read_fabric(source, len(switches))
+    kinds = [(device.vendor, device.kind) for device in evidence.facts.devices]
+    return read_fabric(source, kinds.count((NVIDIA_ON_PCI, OTHER_BRIDGE)))
 
 
 def _smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
@@ -98,10 +87,8 @@ def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     """Find the cards of a container or a job: those whose nodes it may open."""
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
-    usable = [device for device in gpus_on_bus(evidence.facts) if not device.is_reserved]
-    return frozenset(
-        device.address for ordinal, device in enumerate(usable) if may_open(source, device.address, ordinal)
-    )
+    addresses = enumerate(device.address for device in usable_on_bus(evidence.facts))
+    return frozenset(address for ordinal, address in addresses if may_open(source, address, ordinal))
 
 
 def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
@@ -112,7 +99,7 @@ def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: card_nodes(source)),
-    Step("shown", lambda _, evidence: max(_given_on_bus(evidence), len(evidence.nodes))),
+    Step("shown", lambda _, evidence: max(len(usable_on_bus(evidence.facts)), len(evidence.nodes))),
     Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
     Step("windows", lambda source, evidence: read_lent_by_windows(source, evidence.facts.wsl)),
     Step("toolkit", lambda source, _: read_toolkit_variables(source)),

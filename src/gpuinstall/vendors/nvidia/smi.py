@@ -75,7 +75,8 @@ def parse_smi(text: str) -> NvmlFacts:
     Where there is none of them, ``init`` is the number behind what was printed instead; ``error`` what that was.
     """
     log = _log(text)
-    driver, cuda = _driver(log), _cuda(log)
+    driver = _version(log, r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", "driver_version", "kmd_version")
+    cuda = _version(log, r"[0-9]{1,3}\.[0-9]{1,2}", "cuda_version", "cuda_umd_version")
     gpus = tuple(_gpus(log, text))
     library = re.search(r"NVML library version: ([0-9.]+)", text)
     refused = next((number for words, number in _REFUSALS if words in text), None)
@@ -83,8 +84,8 @@ def parse_smi(text: str) -> NvmlFacts:
         by=_BY,
         library=f"libnvidia-ml.so.{library[1]}" if library else None,
         init=0 if gpus or driver else refused,
-        driver=driver,
-        cuda=cuda,
+        driver=DriverVersion.parse(driver) if driver else None,
+        cuda=CudaVersion.parse(cuda) if cuda else None,
         gpus=gpus,
         fault=None if gpus or driver or refused is not None else "missing",
         error=next((line.strip() for line in text.splitlines() if line.strip()), None),
@@ -127,17 +128,17 @@ def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
 
 
 def _gpu(index: int, gpu: Element) -> NvmlGpu:
-    bus, device = _said(gpu, "pci/pci_bus_id") or _cell(gpu.get("id")), _said(gpu, "pci/pci_device_id") or ""
+    bus, device = _field(gpu, "pci/pci_bus_id") or _cell(gpu.get("id")), _field(gpu, "pci/pci_device_id") or ""
     packed = re.fullmatch(r"(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})", device)
-    memory = re.fullmatch(r"([0-9]{1,9}) MiB", _said(gpu, "fb_memory_usage/total") or "")
+    memory = re.fullmatch(r"([0-9]{1,9}) MiB", _field(gpu, "fb_memory_usage/total") or "")
     return NvmlGpu(
         index=index,
-        name=_said(gpu, "product_name"),
-        uuid=_said(gpu, "uuid"),
+        name=_field(gpu, "product_name"),
+        uuid=_field(gpu, "uuid"),
         bus_id=bus and normal_address(bus),
         pci_id=f"{packed[2]}:{packed[1]}".lower() if packed else None,
         memory_mib=int(memory[1]) if memory else None,
-        mig=_said(gpu, "mig_mode/current_mig") == "Enabled",
+        mig=_field(gpu, "mig_mode/current_mig") == "Enabled",
     )
 
 
@@ -153,22 +154,12 @@ def _slices(text: str) -> dict[int, tuple[MigDevice, ...]]:
     return slices
 
 
-def _driver(log: Element | None) -> DriverVersion | None:
-    version = _version(log, r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", "driver_version", "kmd_version")
-    return DriverVersion.parse(version) if version else None
-
-
-def _cuda(log: Element | None) -> CudaVersion | None:
-    version = _version(log, r"[0-9]{1,3}\.[0-9]{1,2}", "cuda_version", "cuda_umd_version")
-    return CudaVersion.parse(version) if version else None
-
-
 def _version(log: Element | None, form: str, *names: str) -> str | None:
-    texts = (_said(log, name) or "" for name in names if log is not None)
+    texts = (_field(log, name) or "" for name in names if log is not None)
     return next((text for text in texts if re.fullmatch(form, text)), None)
 
 
-def _said(element: Element, path: str) -> str | None:
+def _field(element: Element, path: str) -> str | None:
     return _cell(element.findtext(path))
 
 

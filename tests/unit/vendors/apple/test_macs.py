@@ -17,7 +17,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
-from gpuinstall.vendors.apple.mac import kept
+from gpuinstall.vendors.apple.prober import kept
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog

@@ -38,14 +38,11 @@ if TYPE_CHECKING:
 _MIB = 1024**2
 _GIB = 1024**3
 SHARED_MEMORY_BYTES = 256 * _MIB
+"""Docker gives a container 64 MiB unless it is asked for more, which is too little for NCCL."""
 
 
 def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
     return {prober.vendor: prober.read(source, facts) for prober in PROBERS}
-
-
-def _is_windows(facts: MachineFacts) -> bool:
-    return facts.host.os == "windows"
 
 
 def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
@@ -54,7 +51,11 @@ def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
 
 def _devices_of_windows(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
     """Ask Windows, which takes seconds, only where no maker's driver answers."""
-    return read_adapters(source) if _is_windows(facts) and not facts.answered else facts.devices
+    return read_adapters(source) if facts.host.os == "windows" and not facts.answered else facts.devices
+
+
+def _missing_libraries(source: Source, facts: MachineFacts) -> tuple[str, ...]:
+    return read_missing_libraries(source) if facts.host.os == "windows" else ()
 
 
 MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
@@ -66,7 +67,7 @@ MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
     Step("pythons", lambda source, _: read_pythons(source), together=True),
     Step("folders", lambda source, _: read_folders(source), together=True),
     Step("answered", _answered),
-    Step("missing_libraries", lambda source, facts: read_missing_libraries(source) if _is_windows(facts) else ()),
+    Step("missing_libraries", _missing_libraries),
     Step("devices", _devices_of_windows),
 )
 
@@ -78,9 +79,8 @@ def read_machine(reporter: Reporter | None = None, source: Source | None = None)
 
 def machine_of(facts: MachineFacts) -> Machine:
     """Conclude from the facts what the machine is and what is wrong with it. Pure."""
-    findings = dict(
-        numbered((prober.vendor, prober.conclude(facts.evidence[prober.vendor], facts)) for prober in PROBERS)
-    )
+    separate = ((prober.vendor, prober.conclude(facts.evidence[prober.vendor], facts)) for prober in PROBERS)
+    findings = dict(numbered(separate))
     concluded = tuple(findings.values())
     return Machine(
         os=facts.host.os,
@@ -132,18 +132,16 @@ def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
         return read_machine(source=recorder(folder, reporter or SilentReporter()))
     except OSError as error:
         message = f"the recording cannot be written: {error.strerror}: {error.filename}"
-        raise UsageError(
-            "recording-not-written", message, hint="name a folder that can be written: --record DIR"
-        ) from None
+        hint = "name a folder that can be written: --record DIR"
+        raise UsageError("recording-not-written", message, hint=hint) from None
 
 
 def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read a recorded machine; raise UsageError where the folder holds none."""
     recording = Recording(folder)
     if not is_told(recording.answer(PLATFORM, str)):
-        raise UsageError(
-            "recording-malformed", f"{folder} holds no recorded machine", hint="gpuinstall probe --record DIR makes one"
-        )
+        message, hint = f"{folder} holds no recorded machine", "gpuinstall probe --record DIR makes one"
+        raise UsageError("recording-malformed", message, hint=hint)
     return read_machine(reporter, recording)
 
 
@@ -169,9 +167,8 @@ def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Find
 
 def not_supported(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
     """GPUs that no prober lists or speaks of are named where no other is there."""
-    unknown = MAKERS.keys() - {
-        name for name, finding in findings.items() if finding.shows_gpu or finding.faults or finding.notes
-    }
+    named = {name for name, finding in findings.items() if finding.shows_gpu or finding.faults or finding.notes}
+    unknown = MAKERS.keys() - named
     displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
     foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
     if foreign and not any(finding.shows_gpu for finding in findings.values()):
@@ -191,11 +188,8 @@ def little_shared_memory(facts: MachineFacts, findings: MakerFindings) -> Iterat
     """Several GPUs need room to pass data."""
     shared, gpus = facts.folders.get("shared-memory"), sum(len(finding.gpus) for finding in findings.values())
     if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
-        message, why = (
-            f"{shared.free // _MIB} MiB of shared memory are free",
-            "NCCL passes data between GPUs through it",
-        )
-        yield _note(facts, "little-shared-memory", message, why)
+        message = f"{shared.free // _MIB} MiB of shared memory are free"
+        yield _note(facts, "little-shared-memory", message, "NCCL passes data between GPUs through it")
 
 
 def runtime_libraries_missing(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:

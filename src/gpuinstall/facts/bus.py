@@ -73,8 +73,7 @@ class PciDevice:
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
     """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
-    devices = (_read(source, address) for address in source.names(DEVICES))
-    return tuple(device for device in devices if device is not None)
+    return tuple(device for address in source.names(DEVICES) if (device := _read(source, address)))
 
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
@@ -89,8 +88,10 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
         match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
         if match:
             vendor, device, name = int(match[1], 16), int(match[2], 16), adapter.get("Name")
-            named = name if isinstance(name, str) else None
-            yield PciDevice(f"adapter {number}", vendor, device, VGA, _adapter_driver(adapter), named)
+            driver, error = adapter.get("DriverVersion"), adapter.get("ConfigManagerErrorCode")
+            driver = f"error code {error}" if isinstance(error, int) and error else driver
+            texts = (text if isinstance(text, str) else None for text in (driver, name))
+            yield PciDevice(f"adapter {number}", vendor, device, VGA, *texts)
 
 
 def parse_number(text: str | None) -> int | None:
@@ -125,13 +126,6 @@ def _read(source: Source, address: str) -> PciDevice | None:
     link = source.link(f"{folder}/driver")
     driver = link.rpartition("/")[2] if link else parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
     return PciDevice(normal_address(address), vendor, device, kind >> 8, driver or None)
-
-
-def _adapter_driver(adapter: dict[str, object]) -> str | None:
-    version, error = adapter.get("DriverVersion"), adapter.get("ConfigManagerErrorCode")
-    if isinstance(error, int) and error:
-        return f"error code {error}"
-    return version if isinstance(version, str) else None
 
 
 def _ask_windows(source: Source) -> str:

@@ -63,7 +63,9 @@ def read_capacity() -> Capacity:
     """Read them: of this process's own group where that has less than the machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    amounts = [free for free in (available(_text(Path("/proc/meminfo"))), _left_in_group()) if free is not None]
+    limit, used = _text(_GROUP / "memory.max").strip(), _text(_GROUP / "memory.current").strip()
+    in_group = max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
+    amounts = [free for free in (available(_text(Path("/proc/meminfo"))), in_group) if free is not None]
     return Capacity(cores, min(amounts) / GIB if amounts else None)
 
 
@@ -83,17 +85,14 @@ def _folders() -> dict[str, dict[str, object]]:
         "shared-memory": Path("/dev/shm"),  # noqa: S108
         "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or home / ".nv"),
     }
-    return {name: _folder(path) for name, path in paths.items()}
-
-
-def _folder(path: Path) -> dict[str, object]:
-    there = next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
-    return {"free": shutil.disk_usage(there).free, "writable": os.access(there, os.W_OK)}
-
-
-def _left_in_group() -> int | None:
-    limit, used = _text(_GROUP / "memory.max").strip(), _text(_GROUP / "memory.current").strip()
-    return max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
+    there = {
+        name: next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
+        for name, path in paths.items()
+    }
+    return {
+        name: {"free": shutil.disk_usage(folder).free, "writable": os.access(folder, os.W_OK)}
+        for name, folder in there.items()
+    }
 
 
 def _text(path: Path) -> str:

@@ -50,14 +50,18 @@ def run_children(
         except OSError as error:
             done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
 
+    def join(deadline: float) -> None:
+        for thread in threads:
+            thread.join(max(0.0, deadline - monotonic()))
+
     threads = [Thread(target=follow, args=(number, *command), daemon=True) for number, command in enumerate(commands)]
     start = monotonic()
     for thread in threads:
         thread.start()
-    _join(threads, start + min(NOTICE_AFTER, seconds + _GRACE))
+    join(start + min(NOTICE_AFTER, seconds + _GRACE))
     if seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads):
         waiting()
-    _join(threads, start + seconds + _GRACE)
+    join(start + seconds + _GRACE)
     return tuple(done)
 
 
@@ -96,14 +100,5 @@ def death(finished: Finished) -> str:
         return "did not answer in time"
     if finished.status >= 0:
         return f"ended with status {finished.status} and no answer"
-    return f"was ended by {_signal(-finished.status)}"
-
-
-def _join(threads: Sequence[Thread], deadline: float) -> None:
-    for thread in threads:
-        thread.join(max(0.0, deadline - monotonic()))
-
-
-def _signal(number: int) -> str:
     names = {int(member): member.name for member in signal.Signals}
-    return names.get(number, f"signal {number}")
+    return f"was ended by {names.get(-finished.status, f'signal {-finished.status}')}"

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpuinstall.facts.source import Source
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "COBALT_JOBID", "_CONDOR_SLOT")
@@ -53,7 +51,10 @@ class Wsl:
 def read_container(source: Source) -> ContainerInfo:
     """Read where this process runs."""
     job = next((name for name in JOBS if source.variable(name)), None)
-    return ContainerInfo(_engine(source), job, tuple(_signs(source)))
+    runner = source.variable("CI")
+    slurm = source.answer("slurm.txt", lambda: shutil.which("sbatch") or "")
+    signs = (("a CI runner",) if runner else ()) + (("Slurm's commands",) if slurm else ())
+    return ContainerInfo(_engine(source), job, signs)
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:
@@ -112,10 +113,3 @@ def _own_mounts() -> str:
 def _mount_point(line: str) -> str:
     fields = line.split()
     return fields[4] if len(fields) > 4 else ""
-
-
-def _signs(source: Source) -> Iterator[str]:
-    if source.variable("CI"):
-        yield "a CI runner"
-    if source.answer("slurm.txt", lambda: shutil.which("sbatch") or ""):
-        yield "Slurm's commands"

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from gpuinstall.facts.source import json_or_none
 from gpuinstall.failures.problems import distribution_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpuinstall.facts.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -75,15 +74,16 @@ def read_host(source: Source) -> Host:
 
 def read_missing_libraries(source: Source) -> tuple[str, ...]:
     """Read which of Windows' Visual C++ run-time libraries are missing."""
-    return tuple(source.answer("missing-libraries.txt", lambda: "\n".join(_missing_libraries())).split())
+    folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
+    missing = (name for name in RUNTIME_LIBRARIES if not (folder / name).exists())
+    return tuple(source.answer("missing-libraries.txt", lambda: "\n".join(missing)).split())
 
 
 def parse_platform(text: str) -> dict[str, str]:
     """Read what Python's platform module said."""
     document = json_or_none(text)
-    return (
-        {key: value for key, value in document.items() if isinstance(value, str)} if isinstance(document, dict) else {}
-    )
+    items = document.items() if isinstance(document, dict) else ()
+    return {key: value for key, value in items if isinstance(value, str)}
 
 
 def is_told(text: str) -> bool:
@@ -128,14 +128,10 @@ def _libc(source: Source, version: str) -> str | None:
 
 def _platform() -> str:
     machine = {"system": platform.system(), "machine": platform.machine(), "release": platform.release()}
-    return json.dumps({**machine, "libc": _confstr(), "translated": _translated()})
-
-
-def _confstr() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, ValueError, OSError):
-        return ""
+    libc = ""
+    with suppress(AttributeError, ValueError, OSError):
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    return json.dumps({**machine, "libc": libc, "translated": _translated()})
 
 
 def _translated() -> str:
@@ -147,8 +143,3 @@ def _translated() -> str:
     from gpuinstall.process import run
 
     return run(["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2).out.strip()
-
-
-def _missing_libraries() -> Iterator[str]:
-    folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
-    return (name for name in RUNTIME_LIBRARIES if not (folder / name).exists())

@@ -16,7 +16,7 @@ from gpuinstall.facts.source import json_or_none
 from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gpuinstall.facts.source import Source
 
@@ -29,15 +29,13 @@ _FOLDER = re.compile(rf"^{_FINAL}$")
 
 def read_pythons(source: Source) -> tuple[str, ...]:
     """Read the versions of the interpreters here, oldest first; ``3.11`` where only that much can be seen."""
-    return parse_pythons(source.answer("pythons.json", _versions))
+    return parse_pythons(source.answer("pythons.json", lambda: json.dumps(sorted({version for version, _ in _here()}))))
 
 
 def find_python(version: str) -> Path | None:
     """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
-    fitting = [
-        (installed, path) for installed, path in _found() if installed == version or installed.startswith(f"{version}.")
-    ]
-    return max(fitting, key=lambda candidate: [int(part) for part in candidate[0].split(".")], default=(None, None))[1]
+    fitting = {installed: path for installed, path in reversed([*_here()]) if f"{installed}.".startswith(f"{version}.")}
+    return fitting[max(fitting, key=_number)] if fitting else None
 
 
 def parse_pythons(text: str) -> tuple[str, ...]:
@@ -45,35 +43,30 @@ def parse_pythons(text: str) -> tuple[str, ...]:
     document = json_or_none(text)
     listed = document if isinstance(document, list) else []
     versions = {version for version in listed if isinstance(version, str) and _FOLDER.match(version)}
-    kept = {
-        version
-        for version in versions
-        if version.count(".") == 2 or not any(other.startswith(f"{version}.") for other in versions)
-    }
-    return tuple(sorted(kept, key=lambda version: [int(part) for part in version.split(".")]))
+    full = {version.rpartition(".")[0] for version in versions if version.count(".") == 2}
+    return tuple(sorted(versions - full, key=_number))
 
 
-def _versions() -> str:
-    return json.dumps(sorted({version for version, _ in _found()}))
+def _number(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
-def _found() -> Iterator[tuple[str, Path]]:
+def _here() -> Iterator[tuple[str, Path]]:
     program = "python.exe" if sys.platform == "win32" else "bin/python3"
     yield platform.python_version(), Path(getattr(sys, "_base_executable", sys.executable))
     home = home_folder()
-    yield from _on_path(os.environ.get("PATH", "").split(os.pathsep))
+    on_path = (Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep))
+    for folder in (folder for folder in on_path if folder.is_absolute() and folder.name != "shims"):
+        for path in (folder / name for name in _names(folder)):
+            yield from ((version, path) for version in _version_of(path))
     yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
-    yield from _matching(_MANAGED, _managed(home), program)
+    windows = sys.platform == "win32"
+    data = _folder("APPDATA", home) if windows else _folder("XDG_DATA_HOME", home / ".local" / "share")
+    yield from _matching(_MANAGED, _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), program)
     for conda in _condas(home):
         yield from ((version, conda / program) for version, _ in _matching(_CONDA, conda / "conda-meta", ""))
     yield from _matching(_FOLDER, Path("/Library/Frameworks/Python.framework/Versions"), program)
     yield from _registered()
-
-
-def _on_path(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    for folder in (Path(folder) for folder in folders if Path(folder).is_absolute() and Path(folder).name != "shims"):
-        for program in _names(folder):
-            yield from ((version, folder / program) for version in _version_of(folder / program))
 
 
 def _version_of(program: Path) -> Iterator[str]:
@@ -92,12 +85,6 @@ def _matching(pattern: re.Pattern[str], folder: Path, program: str) -> Iterator[
         match = pattern.match(name)
         if match and os.access(folder / name / program, os.F_OK):
             yield match[1], folder / name / program
-
-
-def _managed(home: Path) -> Path:
-    if sys.platform == "win32":
-        return _folder("UV_PYTHON_INSTALL_DIR", _folder("APPDATA", home) / "uv" / "python")
-    return _folder("UV_PYTHON_INSTALL_DIR", _folder("XDG_DATA_HOME", home / ".local" / "share") / "uv" / "python")
 
 
 def _condas(home: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import getpass
 import json
 import platform
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,10 @@ def recorder(folder: Path, reporter: Reporter) -> Recorder:
 
 def own_words() -> tuple[tuple[str, str], ...]:
     """Name what must not leave this machine."""
-    return private_words(platform.node(), _user(), str(home_folder()))
+    user = ""
+    with suppress(KeyError, OSError, ImportError):
+        user = getpass.getuser()
+    return private_words(platform.node(), user, str(home_folder()))
 
 
 def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...]:
@@ -115,10 +119,3 @@ def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:
     for word, stand_in in private:
         text = re.sub(rf"(?<![\w]){re.escape(word)}(?![\w])", stand_in, text)
     return text
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""

@@ -128,12 +128,13 @@ class Recording:
 
     def link(self, path: str) -> str | None:
         """Read a link."""
-        return _stripped(self.text(path))
+        target = self.text(path)
+        return None if target is None else target.strip()
 
     def access(self, path: str) -> Access | None:
         """Read what a device node allowed."""
-        state = _stripped(self.text(path))
-        return None if state is None else "denied" if state == "denied" else "open"
+        state = self.text(path)
+        return None if state is None else "denied" if state.strip() == "denied" else "open"
 
     def variable(self, name: str) -> str | None:
         """Read an environment variable."""
@@ -165,7 +166,3 @@ def json_or_none(text: str) -> Any:
 def recorded_name(path: str) -> str:
     """Name the file of a recording that stands for ``path``."""
     return quote(path.lstrip("/"), safe="/+-._~@")
-
-
-def _stripped(text: str | None) -> str | None:
-    return None if text is None else text.strip()

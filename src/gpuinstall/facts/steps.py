@@ -67,17 +67,12 @@ class MachineFacts:
 def take(steps: Iterable[Step[Facts]], facts: Facts, source: Source) -> Facts:
     """Take the steps in their order."""
     for together, group in groupby(steps, key=lambda step: step.together):
-        facts = (_at_once if together else _in_turn)(tuple(group), facts, source)
+        if together:
+            side_by_side = tuple(group)
+            with ThreadPoolExecutor(len(side_by_side)) as pool:
+                read = {step.fact: pool.submit(step.read, source, facts) for step in side_by_side}
+            facts = replace(facts, **{fact: future.result() for fact, future in read.items()})
+            continue
+        for step in group:
+            facts = replace(facts, **{step.fact: step.read(source, facts)})
     return facts
-
-
-def _in_turn(steps: tuple[Step[Facts], ...], facts: Facts, source: Source) -> Facts:
-    for step in steps:
-        facts = replace(facts, **{step.fact: step.read(source, facts)})
-    return facts
-
-
-def _at_once(steps: tuple[Step[Facts], ...], facts: Facts, source: Source) -> Facts:
-    with ThreadPoolExecutor(len(steps)) as pool:
-        read = {step.fact: pool.submit(step.read, source, facts) for step in steps}
-    return replace(facts, **{fact: future.result() for fact, future in read.items()})

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.versions import ComputeCapability
 
-OTHER_REFUSAL = "cuda-error"
-
 
 @dataclass(frozen=True)
 class CudaCause:
@@ -103,7 +101,7 @@ def cuda_refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) 
 def cuda_cause(status: int, context: CudaContext) -> CudaCause:
     """Find the cause of a CUresult."""
     narrow, error = _NARROWED.get(status), load_errors("cuda").get(status)
-    cause = known_cause(error.code if error else OTHER_REFUSAL)
+    cause = known_cause(error.code if error else "cuda-error")
     return cause if narrow is None else narrow(cause, context)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
-from gpuinstall.plan.requirement import Address, parse_requirement
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
@@ -196,7 +196,7 @@ class Project:
         for text in asked.requirements:
             requirement = parse_requirement(text)
             url = requirement.url or ""
-            place = url if Address(url).is_remote else str(self.folder / Path(url).expanduser())
+            place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
             if text not in own and not Location.parse(place).is_from(Location.parse(str(self.folder))):
                 file = next((name for name, lines in asked.files.items() if text in lines), "pylock.*.toml")
                 role = f"the source of {requirement.name}"
@@ -215,10 +215,9 @@ class Project:
         """
         requirements = listed.requirements or self.config.requirements or ("torch",)
         for requirement in map(parse_requirement, requirements):
-            address = Address(requirement.url or "")
-            is_path = bool(address.text) and not address.is_remote and requirement.name != "torch"  # refused later
-            if is_path and not (self.folder / Path(address.text).expanduser()).exists():
-                raise UsageError("requirement-not-there", f"there is no {address.text}", hint="check the path")
+            path = requirement.url if requirement.name != "torch" and not requirement.is_remote else None
+            if path and not (self.folder / Path(path).expanduser()).exists():  # torch by a path is refused later
+                raise UsageError("requirement-not-there", f"there is no {path}", hint="check the path")
         request, machine = self.settings.request, self.settings.machine
         running = () if machine and machine.pythons else (f"{sys.version_info.major}.{sys.version_info.minor}",)
         return replace(

@@ -29,7 +29,7 @@ from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import LOGIN, Conflict, explain_failure
-from gpuinstall.plan.requirement import Address, parse_requirement
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -148,12 +148,12 @@ def parse_versions(requirements: str) -> ResolvedVersions:
 def _located(text: str, folder: Path) -> str:
     """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
     requirement = parse_requirement(text)
-    address = Address(requirement.url or "")
-    if address.is_remote:
+    if requirement.is_remote:
         return text
-    place, extras = (folder / Path(address.text).expanduser()).absolute(), requirement.extras
+    address = requirement.url or ""
+    place, extras = (folder / Path(address).expanduser()).absolute(), requirement.extras
     marker = f" ; {requirement.marker}" if requirement.marker else ""
-    if requirement.editable or requirement.text.startswith(address.text):
+    if requirement.editable or requirement.text.startswith(address):
         return f"{'-e ' if requirement.editable else ''}{place}{extras}{marker}"
     return f"{requirement.name}{extras} @ {place.as_uri()}{marker}"
 

@@ -77,23 +77,17 @@ def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tupl
 
 def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     backends = context.demand.backends
-    if fault := platform_fault(context):
+    if fault := platform_fault(context) or (machine_fault(context) if backends != {CPU} else None):
         return fault
     if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was asked for"))
-    if fault := machine_fault(context):
-        return fault
     if context.machine.os == "macos" and not context.has_makers_builds:
         own_build = Reason("macos", "macOS has no CUDA; its build has MPS")
         return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
-    return _for_the_gpus(context)
-
-
-def _for_the_gpus(context: PlanContext) -> Plan | Refusal | NoCandidate:
     usable, left_out = sort_out(context)
     if fault := gpu_fault(context, usable, left_out):
         return fault
-    if not usable and not context.demand.backends:
+    if not usable and not backends:
         return _choose_cpu(context, Reason("no-gpu", f"this machine was given no {context.rules.name} GPU"))
     return _choose_for_gpus(replace(context, gpus=usable), left_out)
 
@@ -109,6 +103,11 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
     if best is None:
         return NoCandidate(context, tuple(rejected), left_out)
     rest = passed_over(best, candidates, rejected, context)
+    uncovered = [
+        Reason("gpu-left-out", f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}")
+        for gpu, code in zip(context.gpus, best.codes, strict=True)
+        if isinstance(code, Reason)
+    ]
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     return Plan(
         status="partial" if left_out or len(cover) < len(context.gpus) else "ok",
@@ -116,7 +115,7 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         gpus=_runs(best, context, left_out),
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
-        warnings=(*(out.reason for out in left_out), *_uncovered(best, context), *gpu_warnings(best.build, chosen)),
+        warnings=(*(out.reason for out in left_out), *uncovered, *gpu_warnings(best.build, chosen)),
         runnable=tuple(candidate.build for candidate in fitting),
     )
 
@@ -127,14 +126,6 @@ def _runs(candidate: Candidate, context: PlanContext, left_out: tuple[LeftOut, .
         for gpu, code in zip(context.gpus, candidate.codes, strict=True)
     ]
     return tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index))
-
-
-def _uncovered(best: Candidate, context: PlanContext) -> list[Reason]:
-    return [
-        Reason("gpu-left-out", f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}")
-        for gpu, code in zip(context.gpus, best.codes, strict=True)
-        if isinstance(code, Reason)
-    ]
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
@@ -153,19 +144,14 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         return NoCandidate(context, tuple(rejected))
     others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
     passed = {id(rejection.build): rejection for rejection in (*rejected, *others)}
+    newest = newest_reason(best, (*rejected, *others), context)
+    rest = (build for build in context.builds if build is not best.build)
     return Plan(
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=(
-            why,
-            *filter(None, [learned_reason(best, context)]),
-            newest_reason(best, (*rejected, *others), context),
-            *held_back_programs(context),
-        ),
-        rejected=tuple(
-            passed.get(id(build)) or Rejection(build, *why) for build in context.builds if build is not best.build
-        ),
+        reasons=(why, *filter(None, [learned_reason(best, context)]), newest, *held_back_programs(context)),
+        rejected=tuple(passed.get(id(build)) or Rejection(build, *why) for build in rest),
         warnings=cpu_warnings(best.build, why, context),
         runnable=tuple(candidate.build for candidate in candidates),
     )

@@ -66,12 +66,9 @@ def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
         for version in (_suiting(build, requirement, context) or ())[:1]
         if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
     ]
-    if not unlabelled:
-        return None
-    message = (
-        f"{' and '.join(unlabelled)} for {build.os} {build.arch} have no GPU code of their own: they are CPU builds"
-    )
-    return Reason("companion-for-the-cpu", message)
+    packages = f"{' and '.join(unlabelled)} for {build.os} {build.arch}"
+    message = f"{packages} have no GPU code of their own: they are CPU builds"
+    return Reason("companion-for-the-cpu", message) if unlabelled else None
 
 
 def _pin(requirement: Asked, build: Build, python: str, context: PlanContext) -> str:
@@ -98,33 +95,26 @@ def _listed(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ..
     release = catalog.releases.get(build.torch)
     if release is None or (requirement.name == "triton" and not release.released):
         return None
-    if requirement.name == "triton":
-        return _triton(release.triton, requirement) if release.triton else ()
-    return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(requirement.name)
-
-
-def _triton(pin: str, requirement: Asked) -> tuple[str, ...]:
-    """The first version in torch's pin, and those in it that the requirement names and allows."""
-    allowed = parse_specifier(pin)
+    if requirement.name != "triton":
+        return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(requirement.name)
+    if not release.triton:
+        return ()
+    # The first version in torch's pin, and those in it that the requirement names and allows.
+    allowed = parse_specifier(release.triton)
     named = (specifier.version.removesuffix(".*") for specifier in requirement.specifier or ())
-    return (
-        pin.lstrip("=~"),
-        *(version for version in named if allowed.contains(version) and requirement.allows(version)),
-    )
+    fitting = (version for version in named if allowed.contains(version) and requirement.allows(version))
+    return (release.triton.lstrip("=~"), *fitting)
 
 
 def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
     listed, loading = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
     if _offered(build, requirement.name, catalog) == frozenset():
         return f"no source here lists {requirement.name} for {build.backend}"
-    if listed and not any(
-        build.platform in _wheels(requirement.name, version, catalog).platforms for version in listed
-    ):
+    wheels = {version: _wheels(requirement.name, version, catalog) for version in listed}
+    if listed and not any(build.platform in companion.platforms for companion in wheels.values()):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
-    unseen = [
-        version for version in listed if not loading and _wheels(requirement.name, version, catalog).loads_in(build)
-    ]
-    if unseen:
+    unseen = [version for version, companion in wheels.items() if companion.loads_in(build)]
+    if unseen and not loading:
         return f"nobody has seen {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
     return f"no {requirement.text} loads beside it" + (f", only {' and '.join(loading)}" if loading else "")
 
@@ -139,7 +129,8 @@ def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
     """Say whether a release has wheels that load beside a build: as far as is known, or as the sources list today."""
     wheels = _wheels(name, version, catalog)
     offered = _offered(build, name, catalog)
-    there = wheels.was_seen(build) if offered is None else not offered.isdisjoint(_spellings(version, build))
+    spellings = (version, f"{version}+{build.backend}")
+    there = wheels.was_seen(build) if offered is None else not offered.isdisjoint(spellings)
     return there and wheels.loads_in(build)
 
 
@@ -148,18 +139,13 @@ def _offered(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None
     return catalog.offered.get((name, build.backend.tag)) if build.source else None
 
 
-def _spellings(version: str, build: Build) -> tuple[str, str]:
-    return version, f"{version}+{build.backend}"
-
-
 def _has_labels(build: Build) -> bool:
     return build.labelled and build.source != DEFAULT_INDEX
 
 
 def _label(build: Build, name: str, version: str, catalog: Catalog) -> str:
     """The label of a companion's files, as a listing shows it, else as the catalogue knows it."""
-    plain, labelled = _spellings(version, build)
-    offered = _offered(build, name, catalog)
+    label, offered = f"+{build.backend}", _offered(build, name, catalog)
     labelled_there = build.platform not in _wheels(name, version, catalog).unlabelled
-    has_label = labelled_there if offered is None else labelled in offered
-    return labelled.removeprefix(plain) if has_label and _has_labels(build) else ""
+    has_label = labelled_there if offered is None else f"{version}{label}" in offered
+    return label if has_label and _has_labels(build) else ""

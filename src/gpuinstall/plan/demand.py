@@ -104,14 +104,10 @@ def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tu
     """Group the Pythons that are asked for by the requirements whose markers hold there; None: all alike."""
     groups: dict[tuple[Asked, ...], list[str]] = {}
     ordered = in_order(_PYTHONS, whole.preferred, machine)
-    for python in [
-        candidate for candidate in ordered if whole.suits(candidate) or whole.suits(f"{candidate}t")
-    ] or ordered:
-        held = tuple(
-            candidate
-            for candidate in marked
-            if candidate.marker is not None and marker_holds(candidate.marker, machine, python)
-        )
+    suitable = [python for python in ordered if whole.suits(python) or whole.suits(f"{python}t")]
+    markers = [(requirement, requirement.marker) for requirement in marked if requirement.marker is not None]
+    for python in suitable or ordered:
+        held = tuple(requirement for requirement, marker in markers if marker_holds(marker, machine, python))
         groups.setdefault(held, []).append(python)
     return {held: frozenset(group) if len(groups) > 1 else None for held, group in groups.items()}
 
@@ -121,7 +117,10 @@ def _joined(requirements: Iterable[Asked]) -> tuple[dict[str, Asked], list[str]]
     joined: dict[str, Asked] = {}
     backends = []
     for requirement in requirements:
-        _refuse_address(requirement)
+        if requirement.url:
+            name, hint = requirement.name, f"ask for {requirement.name}, or for a version of it"
+            message = f"{name} is asked for by its address; gpuinstall chooses the file itself"
+            raise UsageError("requirement-by-address", message, hint=hint)
         plain, tags = _unlabelled(requirement)
         backends += tags
         earlier = joined.get(plain.name)
@@ -135,9 +134,8 @@ def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
     labels = [_label(text) for text in specifiers]
     if not any(labels):
         return requirement, []
-    plain = ",".join(
-        re.sub(_LABELLED, r"==\1", text) if label else text for text, label in zip(specifiers, labels, strict=True)
-    )
+    pairs = zip(specifiers, labels, strict=True)
+    plain = ",".join(re.sub(_LABELLED, r"==\1", text) if label else text for text, label in pairs)
     return requirement._replace(specifier=parse_specifier(plain)), [label for label in labels if label]
 
 
@@ -145,12 +143,6 @@ def _label(specifier: str) -> str | None:
     """The backend's tag that a specifier such as ``==2.15.0+cu132`` ends with."""
     match = re.fullmatch(_LABELLED, specifier)
     return match[2].lower() if match and is_like_a_tag(match[2].lower()) else None
-
-
-def _refuse_address(requirement: Asked) -> None:
-    if requirement.url:
-        message = f"{requirement.name} is asked for by its address; gpuinstall chooses the file itself"
-        raise UsageError("requirement-by-address", message, hint=f"ask for {requirement.name}, or for a version of it")
 
 
 def _backend(tag: str) -> Backend:

@@ -12,7 +12,6 @@ from gpuinstall.vendors import is_planned_for, vendor_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.finding import Finding
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import Rejection
@@ -69,15 +68,11 @@ def sort_out(context: PlanContext) -> tuple[tuple[Gpu, ...], tuple[LeftOut, ...]
 
 
 def _left_out(gpu: Gpu, context: PlanContext) -> LeftOut | None:
-    problem = _problem_of(gpu, context.machine.problems)
-    if problem:
+    blocking = (problem for problem in context.machine.problems if problem.blocking)
+    if problem := next((problem for problem in blocking if gpu.index in problem.gpus), None):
         return LeftOut(gpu.index, Reason(problem.code, problem.message), problem.fix)
     fault = context.rules.gpu_fault(gpu)
     return LeftOut(gpu.index, fault.reason, fault.fix) if fault else None
-
-
-def _problem_of(gpu: Gpu, problems: tuple[Finding, ...]) -> Finding | None:
-    return next((problem for problem in problems if problem.blocking and gpu.index in problem.gpus), None)
 
 
 def refused(
@@ -112,13 +107,11 @@ def platform_fault(context: PlanContext) -> Refusal | None:
 
 def machine_fault(context: PlanContext) -> Refusal | None:
     """Refuse a machine with a problem that blocks all of it."""
-    blocking = context.machine.blocking
-    if not blocking:
+    if not (blocking := context.machine.blocking):
         return None
+    reasons = tuple(Reason(problem.code, problem.message) for problem in blocking)
     fix = next((problem.fix for problem in blocking if problem.fix), None)
-    return refused(
-        context, ONLY_REPAIR_HELPS, tuple(Reason(finding.code, finding.message) for finding in blocking), fix
-    )
+    return refused(context, ONLY_REPAIR_HELPS, reasons, fix)
 
 
 def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[LeftOut, ...]) -> Refusal | None:

@@ -42,8 +42,9 @@ def reasons_for(
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
+    here = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
     reasons = (
-        None if context.gpus else _no_gpu_here(context),
+        None if context.gpus else Reason("no-gpu-here", here),
         learned_reason(best, context),
         newest_reason(best, rejected, served),
         *held_back_programs(context),
@@ -84,12 +85,11 @@ def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejec
     if settled and build.torch == settled.torch and build.backend.tag in settled.unserved:
         return Rejection(build, "programs-conflict", settled.unserved[build.backend.tag])
     if candidate.covers != best.covers:
-        return Rejection(candidate.build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
-    if candidate.build.torch < best.build.torch:
+        return Rejection(build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
+    if build.torch < best.build.torch:
         return Rejection(build, "older-torch", f"{best.build.name} fits too and is newer")
-    return Rejection(
-        candidate.build, "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
-    )
+    preferred_for = f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
+    return Rejection(build, "less-preferred", preferred_for)
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
@@ -103,11 +103,18 @@ def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a CPU build, or of the build for GPUs that takes its place."""
-    warnings = []
+    warnings, machine = [], context.machine
     if build.backend != CPU:
         warnings.append(_gpu_build_for_the_cpu(build))
-    if why.code == "no-gpu" and (signs := _signs_of_a_builder(context)):
-        warnings.append(_builder(signs, context))
+    container = [f"a {machine.environment.container} container"] if machine.environment.container else []
+    others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
+    if why.code == "no-gpu" and (signs := [*container, *machine.signs, *others]):
+        message = (
+            f"this looks like a machine that prepares environments for others ({', '.join(signs)}): "
+            "--backend cu126, --machine or --gpu with --driver name the one that is meant"
+        )
+        fix = f"; if it has GPUs, {_CONTAINER_FIX}" if container else ""
+        warnings.append(Reason("looks-like-a-builder", message + fix))
     return (*warnings, *_of_the_machine(context))
 
 
@@ -138,11 +145,6 @@ def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
     return context.rules.merit(merits(best, context), merits(candidate, context))
 
 
-def _no_gpu_here(context: PlanContext) -> Reason:
-    message = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
-    return Reason("no-gpu-here", message)
-
-
 def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
     for rejection in rejected:
         build = rejection.build
@@ -160,11 +162,8 @@ def _backend(
     for rejection in rejected:
         if rejection.build.torch == torch and rejection.code in {"no-companion", "not-allowed", "programs-conflict"}:
             return Reason("backend", f"not {rejection.build.name}: {rejection.message}")
-    rivals = [
-        other
-        for other in candidates
-        if other.build.torch == torch and other.covers == best.covers and other is not best
-    ]
+    peers = (other for other in candidates if other.build.torch == torch and other.covers == best.covers)
+    rivals = [other for other in peers if other is not best]
     if not rivals:
         return None
     rival = preferred(rivals, context)
@@ -214,27 +213,8 @@ def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
     problems = [Reason(problem.code, problem.message) for problem in context.machine.problems if not problem.blocking]
     foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu, context.machine) != context.rules.vendor]
     not_used = f"is not used: it is not from {context.rules.name}"
-    unused = [
-        Reason("gpu-not-supported", f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'}) {not_used}")
-        for gpu in foreign
-    ]
-    return (*problems, *unused)
-
-
-def _signs_of_a_builder(context: PlanContext) -> list[str]:
-    machine = context.machine
-    container = [f"a {machine.environment.container} container"] if machine.environment.container else []
-    others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
-    return [*container, *machine.signs, *others]
-
-
-def _builder(signs: list[str], context: PlanContext) -> Reason:
-    fix = f"; if it has GPUs, {_CONTAINER_FIX}" if context.machine.environment.container else ""
-    message = (
-        f"this looks like a machine that prepares environments for others ({', '.join(signs)}): "
-        f"--backend cu126, --machine or --gpu with --driver name the one that is meant{fix}"
-    )
-    return Reason("looks-like-a-builder", message)
+    names = [f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})" for gpu in foreign]
+    return (*problems, *(Reason("gpu-not-supported", f"{name} {not_used}") for name in names))
 
 
 def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
@@ -281,6 +261,5 @@ def _newest_with_code(best: Candidate, blocking: Rejection, restriction: str, co
     gpus = sorted(context.architectures.values(), key=context.rules.rank)
     chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
     ends = context.rules.lacks(blocking.build, gpus)
-    return Reason(
-        "newest-with-code", f"the newest torch{restriction} with code for {chips}: {blocking.build.name} {ends}"
-    )
+    message = f"the newest torch{restriction} with code for {chips}: {blocking.build.name} {ends}"
+    return Reason("newest-with-code", message)

@@ -59,18 +59,14 @@ def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refu
 
 def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> Refusal:
     context, rules = unserved.context, unserved.context.rules
-    served = [
-        rejection
-        for rejection in unserved.rejected
-        if any(isinstance(code, Code) for code in codes_of(rejection.build, context))
-    ]
+    codes = ((rejection, codes_of(rejection.build, context)) for rejection in unserved.rejected)
+    served = [rejection for rejection, of_gpus in codes if any(isinstance(code, Code) for code in of_gpus)]
     nearest = closest(served or unserved.rejected, rules)
     if nearest is None:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
-        return refused(
-            context, NO_BUILD_FITS, (Reason("no-build-for-platform", message),), None, left_out=unserved.left_out
-        )
+        reason = Reason("no-build-for-platform", message)
+        return refused(context, NO_BUILD_FITS, (reason,), None, left_out=unserved.left_out)
     names = " and ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
     exit_code = NO_SOURCE_ANSWERS if nearest.code == "unreachable" else NO_BUILD_FITS
     reason = Reason(nearest.code, f"no build fits this machine; {nearest.build.name}: {nearest.message}")
@@ -100,18 +96,14 @@ def _allowed(request: Request) -> str:
 
 def _weakened(request: Request, dropped: frozenset[str]) -> Request:
     """Take constraints out of a request; what torch is asked for becomes any torch."""
-    kept = (_bare(text) if text in dropped else text for text in request.requirements)
+    kept = (text for text in request.requirements if text not in dropped or parse_requirement(text).name == "torch")
     return replace(
         request,
-        requirements=tuple(text for text in kept if text),
+        requirements=tuple("torch" if text in dropped else text for text in kept),
         python=None if f"Python {request.python}" in dropped else request.python,
         backend=None if f"backend {request.backend}" in dropped else request.backend,
         allowed_backends=None if _allowed(request) in dropped else request.allowed_backends,
     )
-
-
-def _bare(text: str) -> str:
-    return "torch" if parse_requirement(text).name == "torch" else ""
 
 
 def _conflict(
@@ -172,8 +164,8 @@ def _nearest_python(pythons: Sequence[str], demand: Demand) -> str | None:
     texts = [demand.python] if isinstance(demand.python, str) else [part.version for part in demand.python or ()]
     minors = [number(text.removesuffix(".*"))[1] for text in texts if re.match(r"3\.[0-9]", text)]
     wheels = [python for python in pythons if not python.endswith("t")]
-    return min(
-        wheels,
-        key=lambda python: (min((abs(number(python)[1] - minor) for minor in minors), default=0), number(python)),
-        default=None,
-    )
+
+    def distance(python: str) -> tuple[int, tuple[int, ...]]:
+        return min((abs(number(python)[1] - minor) for minor in minors), default=0), number(python)
+
+    return min(wheels, key=distance, default=None)

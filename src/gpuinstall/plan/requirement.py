@@ -61,6 +61,11 @@ class Asked(NamedTuple):
         """The names of the extras."""
         return tuple(name for part in self.extras.strip("[]").split(",") if (name := part.strip()))
 
+    @property
+    def is_remote(self) -> bool:
+        """Say whether its address is no path of this machine."""
+        return re.match(r"[a-z+]{2,}:", self.url or "") is not None
+
     def allows(self, version: Version | str) -> bool:
         """Say whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
@@ -73,26 +78,13 @@ class Asked(NamedTuple):
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
-class Address(NamedTuple):
-    """Where a package comes from, as it was written; ``name`` is empty where only the place itself knows it."""
-
-    text: str
-    name: str = ""
-    extras: str = ""
-    marker: str = ""
-
-    @property
-    def is_remote(self) -> bool:
-        """Say whether it is no path of this machine."""
-        return re.match(r"[a-z+]{2,}:", self.text) is not None
-
-
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"say {'torch' + text[misnamed.end() :]!r}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not _is_file(text):
+    is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
+    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
         return Asked(normalised(text.strip()), text.strip())
     plain, editable = _without_editable(text)
     requirement = _unnamed(plain) or _named(plain)
@@ -149,13 +141,13 @@ def _named(text: str) -> Asked:
 
 def _unnamed(text: str) -> Asked | None:
     """Read an address without a name before it."""
-    address = _unnamed_address(text)
-    if address is None:
+    form = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
+    if form is None:
         return None
-    marker = _marker(address.marker)
-    written = f"{address.text}{address.extras}" + (f" ; {marker}" if marker else "")
-    name = normalised(address.name) if address.name else address.text
-    return Asked(name, written, address.extras, None, address.text, marker)
+    address, extras, marker = form["address"], form["extras"] or "", _marker(form["marker"] or "")
+    written = f"{address}{extras}" + (f" ; {marker}" if marker else "")
+    name = _name_in(address)
+    return Asked(normalised(name) if name else address, written, extras, None, address, marker)
 
 
 def _marker(text: str) -> Marker | None:
@@ -175,19 +167,6 @@ def _without_editable(text: str) -> tuple[str, bool]:
         return text.strip(), False
     rest = form["rest"].strip()
     return (f"./{rest}" if re.fullmatch(_FOLDER, rest) else rest), True
-
-
-def _is_file(text: str) -> bool:
-    """Say whether a bare word is the name of a wheel or an archive."""
-    return text.strip().endswith((".whl", ".tar.gz", ".zip"))
-
-
-def _unnamed_address(text: str) -> Address | None:
-    """Read a requirement that is an address without a name before it; None for any other."""
-    form = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
-    if form is None:
-        return None
-    return Address(form["address"], _name_in(form["address"]), form["extras"] or "", form["marker"] or "")
 
 
 def _name_in(address: str) -> str:

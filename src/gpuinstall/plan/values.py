@@ -142,15 +142,14 @@ def _document(plan: Plan | Refusal, build: dict[str, Any] | None) -> dict[str, A
         "build": build,
         "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in plan.gpus],
         "reasons": [reason._asdict() for reason in plan.reasons],
-        "rejected": [_written_rejection(rejection) for rejection in plan.rejected],
+        "rejected": [
+            {
+                "torch": str(rejection.build.torch),
+                "backend": rejection.build.backend.tag,
+                "code": rejection.code,
+                "message": rejection.message,
+            }
+            for rejection in plan.rejected
+        ],
         "warnings": [warning._asdict() for warning in plan.warnings],
-    }
-
-
-def _written_rejection(rejection: Rejection) -> dict[str, Any]:
-    return {
-        "torch": str(rejection.build.torch),
-        "backend": rejection.build.backend.tag,
-        "code": rejection.code,
-        "message": rejection.message,
     }

@@ -68,12 +68,12 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
     It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
     """
     systems = systems_of(lock)
-    every = [Requirement(pin.requirement) for pin in pins(lock, family)]
-    needed = [
-        requirement
-        for requirement in every
-        if requirement.marker is None or any(requirement.marker.evaluate(dict(here)) for here in systems.values())
-    ]
+    packages = []
+    for requirement in (Requirement(pin.requirement) for pin in pins(lock, family)):
+        marker, url = requirement.marker, requirement.url
+        if marker is None or any(marker.evaluate(dict(here)) for here in systems.values()):
+            value = f"{{ url = {json.dumps(url)} }}" if url else json.dumps(str(requirement.specifier))
+            packages.append(f"{requirement.name} = {value}")
     lines = [
         f"# From {visible(lock.name)}: pixi install",
         "[workspace]",
@@ -85,7 +85,7 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
         f'python = "{lock.python}.*"',
         "",
         "[pypi-dependencies]",
-        *(f"{requirement.name} = {_value(requirement)}" for requirement in needed),
+        *packages,
     ]
     return "\n".join(lines) + "\n"
 
@@ -96,10 +96,3 @@ FORMATS = (
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
     ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )
-
-
-def _value(requirement: Requirement) -> str:
-    """What a requirement says of its package: its address, or its version."""
-    if requirement.url:
-        return f"{{ url = {json.dumps(requirement.url)} }}"
-    return json.dumps(str(requirement.specifier))

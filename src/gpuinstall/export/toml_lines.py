@@ -5,6 +5,7 @@ So order, comments and spaces stay as they were, and taking the edit back gives 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,8 @@ def put(text: str, table: tuple[str, ...], key: str, value: Sequence[str]) -> st
     """Give ``key`` in ``table`` a value, the lines of which are ``value``; an old one becomes a comment."""
     lines = text.split("\n")
     inside = [statement for statement in statements(text) if statement.table == table]
-    added = [f"{_quoted(key)} = {value[0]}{ADDED}", *value[1:]]
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+    added = [f"{name} = {value[0]}{ADDED}", *value[1:]]
     if not inside:
         return append(text, f"[{'.'.join(table)}]", added)
     stop = inside[-1].stop
@@ -75,15 +77,21 @@ def statements(text: str) -> Iterator[Statement]:
     start, header = 0, -1
     while start < len(lines):
         stop, document = _statement(lines, start)
-        keys = _keys(document)
+        keys: list[str] = []
+        while document and isinstance(document, (dict, list)):
+            if isinstance(document, list):
+                document = document[0]
+            else:
+                key, document = next(iter(document.items()))
+                keys.append(key)
         if lines[start].lstrip().startswith("["):
-            table, header = keys, start
+            table, header = tuple(keys), start
         if keys:
             yield Statement(table, header, "" if start == header else keys[0], start, stop)
         start = stop
 
 
-def _statement(lines: Sequence[str], start: int) -> tuple[int, dict[str, Any]]:
+def _statement(lines: Sequence[str], start: int) -> tuple[int, Any]:
     """Return the end of the statement that begins at a line, and what it says: the fewest lines that are TOML."""
     for stop in range(start + 1, len(lines)):
         with suppress(tomli.TOMLDecodeError):
@@ -91,21 +99,5 @@ def _statement(lines: Sequence[str], start: int) -> tuple[int, dict[str, Any]]:
     return len(lines), tomli.loads("\n".join(lines[start:]))
 
 
-def _keys(document: Any) -> tuple[str, ...]:
-    keys: list[str] = []
-    while document and isinstance(document, (dict, list)):
-        if isinstance(document, list):
-            document = document[0]
-            continue
-        key, document = next(iter(document.items()))
-        keys.append(key)
-    return tuple(keys)
-
-
 def _added(line: str) -> bool:
     return line.rstrip().endswith(ADDED)
-
-
-def _quoted(key: str) -> str:
-    bare = key.replace("-", "").replace("_", "")
-    return key if bare.isascii() and bare.isalnum() else f'"{key}"'

@@ -66,7 +66,7 @@ def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> s
     _refuse(document, wanted)
     old = document.get("tool", {}).get("uv", {})
     for group in wanted:
-        text = put(text, GROUPS, group.name, _array(map(_string, group.requirements)))
+        text = put(text, GROUPS, group.name, _array(map(json.dumps, group.requirements)))
         if group.python:
             text = put(text, (*UV, "dependency-groups"), group.name, [_inline({"requires-python": group.python})])
     sources = _sources(old.get("sources", {}), wanted)
@@ -81,9 +81,17 @@ def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> s
         text = put(text, (*UV, "sources"), package, _array(map(_inline, entries)))
     for group in wanted:
         address = f"{torch_index}/{group.backend}"
-        index = [f"name = {_string(group.index)}", f"url = {_string(address)}", "explicit = true"]
+        index = [f"name = {json.dumps(group.index)}", f"url = {json.dumps(address)}", "explicit = true"]
         text = append(text, "[[tool.uv.index]]", [line + ADDED for line in index])
-    _check(text)
+    try:
+        tomli.loads(text)
+    except tomli.TOMLDecodeError:  # what was added does not go with inline tables or dotted keys
+        raise UsageError(
+            "pyproject-inline",
+            "pyproject.toml cannot be patched: it has groups, indexes or sources in a form that takes no further line",
+            hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
+            "own,\neach package's source as one line of [tool.uv.sources], and run the same again",
+        ) from None
     return text
 
 
@@ -94,28 +102,22 @@ def unpatched(text: str) -> str:
 
 
 def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
+    """Make the group of a backend: what was asked for applies everywhere, the rest only where a lock holds it."""
     held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
         for package, version in lock.versions_of(family).items():
             held[package, version.partition("+")[0]].append(lock)
-    requirements = [
-        f"{package}=={version}{_marker(package, holders, locks)}" for (package, version), holders in held.items()
-    ]
+    inputs, requirements = {"torch"}.union(*(lock.asked for lock in locks)), []
+    for (package, version), holders in held.items():
+        markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
+        everywhere = not markers or (package in inputs and len(holders) == len(locks))
+        requirements.append(f"{package}=={version}" + ("" if everywhere else f" ; {' or '.join(markers)}"))
     pythons = {str(lock.pylock.requires_python or "") for lock in locks}
     if len(pythons) > 1:
         names = ", ".join(lock.name for lock in locks)
         raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
     packages = sorted({package for package, _ in held})
     return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
-
-
-def _marker(package: str, holders: Sequence[Lock], locks: Sequence[Lock]) -> str:
-    """Say where a requirement applies: everywhere, if it was asked for; else only where a lock holds it."""
-    inputs = {"torch"}.union(*(lock.asked for lock in locks))
-    if package in inputs and len(holders) == len(locks):
-        return ""
-    markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
-    return f" ; {' or '.join(markers)}" if markers else ""
 
 
 def _refuse(document: dict[str, Any], wanted: Sequence[DependencyGroup]) -> None:
@@ -148,13 +150,9 @@ def _rivals(document: dict[str, Any], packages: Iterable[str]) -> Iterator[dict[
     asking = {"extra": document["project"].get("optional-dependencies", {}), "group": document.get(GROUPS[0], {})}
     for choice in chain(*document.get("tool", {}).get("uv", {}).get("conflicts", [])):
         for kind, name in _choice(choice).items():
-            if family & {_name(text) for text in asking[kind].get(name, ()) if isinstance(text, str)}:
+            texts = (text for text in asking[kind].get(name, ()) if isinstance(text, str))
+            if family & {canonicalize_name(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in texts}:
                 yield {kind: name}
-
-
-def _name(requirement: str) -> str:
-    """The package of a requirement, whatever follows it."""
-    return canonicalize_name(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
 
 
 def _choice(entry: dict[str, str]) -> dict[str, str]:
@@ -169,29 +167,10 @@ def _parse(text: str) -> dict[str, Any]:
         raise UsageError("pyproject-malformed", message, hint="repair pyproject.toml") from None
 
 
-def _check(text: str) -> None:
-    """Raise UsageError where what was added does not go with what is there: inline tables, dotted keys."""
-    try:
-        tomli.loads(text)
-    except tomli.TOMLDecodeError:
-        raise UsageError(
-            "pyproject-inline",
-            "pyproject.toml cannot be patched: it has groups, indexes or sources in a form that takes no further line",
-            hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
-            "own,\neach package's source as one line of [tool.uv.sources], and run the same again",
-        ) from None
-
-
 def _array(items: Iterable[str]) -> list[str]:
     return ["[", *(f"    {item}," for item in items), "]"]
 
 
 def _inline(table: dict[str, Any]) -> str:
-    words = {
-        key: str(value).lower() if isinstance(value, bool) else _string(str(value)) for key, value in table.items()
-    }
-    return f"{{ {', '.join(f'{key} = {word}' for key, word in words.items())} }}"
-
-
-def _string(text: str) -> str:
-    return json.dumps(text)
+    words = (f"{key} = {json.dumps(value if isinstance(value, bool) else str(value))}" for key, value in table.items())
+    return f"{{ {', '.join(words)} }}"

@@ -21,6 +21,7 @@ from packaging.version import Version
 
 from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
+from gpuinstall.patience import Patience
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
@@ -105,7 +106,7 @@ def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]
     listed = parse_page(page.text, page.content_type, page.url)
     same = (wheel for wheel in listed if wheel.version.public == version)
     wheel = max((one for one in same if ("linux", "x86_64") in platforms(one.tags)), key=lambda one: one.filename)
-    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url), LIMITS)
+    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450)), LIMITS)
     names: set[bytes] = set()
     for library in libraries:
         with tempfile.TemporaryFile() as file:

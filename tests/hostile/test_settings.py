@@ -27,8 +27,7 @@ REFUSED = {"with another case", "of a folder with dots"}
 def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()
-    variables = stand_in.environment() | {"UV_DEFAULT_INDEX": "", "UV_INDEX_URL": "", "HOME": str(tmp_path / "home")}
-    return Workshop(tmp_path / "project", tmp_path / "caches", variables)
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
 @pytest.fixture
@@ -40,11 +39,10 @@ def evil(stand_in: StandInIndex) -> Iterator[Evil]:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
-    here: Workshop, evil: Evil, stand_in: StandInIndex, spelling: str
+    here: Workshop, evil: Evil, spelling: str
 ) -> None:
-    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     file = evil.choose(here, "[tool.uv]", "find-links", spelling)
-    done = trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
+    done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
     assert any(line.startswith("Index ") and f"{file} says: a source of torch" in line for line in said), done.err
     assert "secret" not in done.err
@@ -52,16 +50,13 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
         assert any(line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said), done.err
 
 
-def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
-    here: Workshop, evil: Evil, stand_in: StandInIndex
-) -> None:
-    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
+def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here: Workshop, evil: Evil) -> None:
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
-    assert trusting.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
-    synced = trusting.run("sync", "-q", "--target", "cpu")
+    assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
+    synced = here.run("sync", "-q", "--target", "cpu")
     assert synced.status == 0, synced.err
     assert f"as find-links in {file} says" in synced.err
-    wary = replace(trusting, variables={**trusting.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     evil.host.log.clear()
     for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
         assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
@@ -73,7 +68,7 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
 @pytest.mark.parametrize("key", KEYS)
 def test_shellenv_leaves_a_strangers_index_to_the_folder(here: Workshop, evil: Evil, key: str) -> None:
     file = evil.choose(here, "uv.toml", key, "with a slash")
-    done = here.run("shellenv", "-q")
+    done = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": ""}).run("shellenv", "-q")
     assert done.status == 0, done.err
     assert evil.host.url not in done.out
     assert f"{evil.host.url}/whl" in done.err
@@ -86,11 +81,10 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
     sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
     (here.folder / "pyproject.toml").write_text(project + sources, encoding="utf-8")
-    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
-    done = trusting.run("lock", "-q", "--target", "cpu")
+    done = here.run("lock", "-q", "--target", "cpu")
     assert done.status == 0, done.err
     assert f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
-    wary = replace(trusting, variables={**trusting.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
 
 
@@ -104,10 +98,9 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
     ],
 )
 def test_every_command_that_asks_sources_names_those_of_a_stranger(
-    here: Workshop, evil: Evil, stand_in: StandInIndex, before: str, words: str
+    here: Workshop, evil: Evil, before: str, words: str
 ) -> None:
-    trusting = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": stand_in.default_index})
     (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', encoding="utf-8")
-    trusting.run(*before.split())
+    here.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
-    assert f"as {file} says: a source of torch" in trusting.run(*words.split(), "-q").err
+    assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err

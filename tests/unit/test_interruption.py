@@ -94,3 +94,53 @@ def test_who_waits_for_a_call_is_interrupted() -> None:
     running = start("print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))")
     running.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        "class Last:\n def __del__(self): wait()\nLast()",
+        "import weakref\nclass Last: pass\nlast = Last()\ngone = weakref.ref(last, lambda _: wait())\ndel last",
+    ],
+)
+def test_an_interrupt_that_python_drops_is_raised_again(dropped: str) -> None:
+    code = f"""
+def wait():
+    print('ready', flush=True)
+    for _ in range(600): time.sleep(0.1)
+try:
+    {dropped.replace(chr(10), chr(10) + "    ")}
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    running = start(code)
+    running.send_signal(signal.SIGTERM)
+    try:
+        running.communicate(timeout=20)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+
+
+def test_an_interrupt_that_comes_at_another_thread_reaches_the_main_thread_while_it_waits() -> None:
+    code = """
+def signalled():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    time.sleep(60)
+threading.Thread(target=signalled, daemon=True).start()
+held = threading.Lock()
+held.acquire()
+try:
+    print('ready', flush=True)
+    held.acquire()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    running = start(code)
+    try:
+        running.communicate(timeout=20)
+    finally:
+        running.kill()
+    assert running.returncode == 130

@@ -24,11 +24,11 @@ class EventTerminal(Terminal):
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
-        self._event("step", label=label, text=text, seconds=seconds)
+        self.notice(label, text, seconds)
 
-    def notice(self, label: str, text: str) -> None:
+    def notice(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one step."""
-        self.step(label, text)
+        self._event("step", label=label, text=text, seconds=seconds)
 
     def wait(self, text: str) -> None:
         """Say what is being waited for."""

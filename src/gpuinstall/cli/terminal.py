@@ -119,17 +119,16 @@ class Terminal:
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
-        if self.quiet:
-            return
+        if not self.quiet:
+            self.notice(label, text, seconds)
+
+    def notice(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say one step, whether or not progress is wanted."""
         width, text = columns(self.err), visible(text, _OURS)
         time = (
             "" if seconds is None else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
         )
         self._say(f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
-
-    def notice(self, label: str, text: str) -> None:
-        """Say one step, whether or not progress is wanted."""
-        self._say(f"{self.style(f'{label:<11}', 'bold', self.err)} {folded(text, columns(self.err))}")
 
     def wait(self, text: str) -> None:
         """Say what is being waited for."""

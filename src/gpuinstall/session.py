@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.web.cache import HashCache
+    from gpuinstall.web.cache import AnswerCache, FileHash
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Session:
 
     sources: Sources
     client: Client
-    cache: HashCache
+    cache: AnswerCache[FileHash]
     environment: Mapping[str, str]
     python: Path
     reporter: Reporter
@@ -79,7 +79,7 @@ def open_session(
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
     from gpuinstall.uv import environment, uv
-    from gpuinstall.web.cache import HashCache
+    from gpuinstall.web.cache import AnswerCache, FileHash
     from gpuinstall.web.client import Client
 
     uv()
@@ -96,7 +96,7 @@ def open_session(
         yield Session(
             sources,
             client,
-            HashCache(own_cache_folder()),
+            AnswerCache(own_cache_folder() / "hashes", FileHash),
             variables | _logins(sources.logins, scratch),
             Path(sys.executable),
             reporter,

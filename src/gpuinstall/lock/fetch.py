@@ -127,7 +127,7 @@ def _sha256_at(file: LockedFile, head: Head, *, session: Session, count: Progres
     for chunk in session.client.chunks(file.url, head.size):
         digest.update(chunk)
         count(file.name, len(chunk))
-    session.cache.keep(file.url, digest.hexdigest(), head)
+    session.cache.keep(file.url, FileHash(digest.hexdigest(), head.etag))
     return digest.hexdigest()
 
 
@@ -170,11 +170,13 @@ def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, 
 
 
 def _ask(session: Session, file: LockedFile) -> FileHash | Head:
+    """What an address holds, where its hash was taken and it is still the same, or nobody can say."""
+    known = session.cache.known(file.url)
     try:
         head = session.client.head(file.url)
     except UnreachableError:
-        return session.cache.known(file.url) or Head()
-    return session.cache.current(file.url, head) or head
+        return known or Head()
+    return known if known and known.etag and known.etag == head.etag else head
 
 
 def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:

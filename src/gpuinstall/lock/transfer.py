@@ -16,6 +16,7 @@ from gpuinstall.lock.fetch import relayed
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import build_failure
 from gpuinstall.web import Head
+from gpuinstall.web.cache import FileHash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -52,7 +53,7 @@ class Transfer:
 
         def keep(url: str, sha256: str) -> None:
             hashes[url] = sha256
-            session.cache.keep(url, sha256, heads.get(url) or Head())
+            session.cache.keep(url, FileHash(sha256, (heads.get(url) or Head()).etag))
 
         with relayed(self.missing, session, keep) as relay:
 

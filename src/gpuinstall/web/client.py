@@ -14,7 +14,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, written
 from gpuinstall.patience import USUAL
 from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
-from gpuinstall.web.cache import Page, PageCache
+from gpuinstall.web.cache import AnswerCache, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +65,7 @@ class Client:
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
-        self._pages = PageCache(cache or own_cache_folder())
+        self._pages = AnswerCache((cache or own_cache_folder()) / "pages", Page)
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}

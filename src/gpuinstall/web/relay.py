@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
+from itertools import chain, islice
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -46,7 +46,6 @@ class _Relayed:
     size: int | None
     hashed: bool
     in_ranges: bool
-    complete: bool = False
     failure: InstallationError | None = None
 
 
@@ -99,7 +98,7 @@ class Relay:
         """Bring a file, hash and count it; raise InstallationError, the same again where it cannot be had."""
         if file.failure:
             raise file.failure
-        digest, came, held = hashlib.sha256(), 0, b""
+        digest, came, complete = hashlib.sha256(), 0, False
         try:
             for chunk in self._brought(file):
                 if self._closed:
@@ -108,21 +107,17 @@ class Relay:
                     digest.update(chunk)
                 came += len(chunk)
                 self._progress(file.name, len(chunk))
-                if held:
-                    yield held
-                held = chunk
-            file.complete = True
+                yield chunk
+            complete = True
             if not file.hashed:
                 self._keep(file.url, digest.hexdigest())
-            if held:
-                yield held  # whoever has all of the file finds its hash kept
         except InstallationError as error:
             self._failures.append(error)
             file.in_ranges = False
             file.failure = None if error.code in {"no-ranges", "transfer"} else error
             raise
         finally:
-            if not file.complete:
+            if not complete:
                 self._progress(file.name, -came)
 
     def _brought(self, file: _Relayed) -> Iterator[bytes]:
@@ -167,45 +162,26 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        """Send a file in chunks, the last of which, an empty one, says that it is whole and its hash kept."""
         relay = self.server.relay
-        file = relay.file(self.path)
-        if file is None:
+        if not (file := relay.file(self.path)):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with closing(relay.chunks(file)) as chunks:
             try:
                 first = next(chunks, b"")
-            except InstallationError as error:
-                self._refuse(file, error)
+            except InstallationError:
+                self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
                 return
-            self._pass_on(file, first, chunks)
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Cache-Control", "max-age=31536000, immutable")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.close_connection = True
+            with suppress(InstallationError):
+                for chunk in chain([first] if first else [], chunks):
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Keep quiet."""
-
-    def _refuse(self, file: _Relayed, error: InstallationError) -> None:
-        """Say that a file cannot be had; uv may have a key of its own to one that its server keeps from us."""
-        if error.code == "http-status":
-            self.send_response(HTTPStatus.TEMPORARY_REDIRECT)
-            self.send_header("Location", file.url)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        else:
-            self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
-
-    def _pass_on(self, file: _Relayed, first: bytes, chunks: Iterator[bytes]) -> None:
-        """Send a file; where it breaks off, its connection does too, so that nobody takes a part for all of it."""
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Cache-Control", "max-age=31536000, immutable")
-        self.send_header(*(("Content-Length", str(file.size)) if file.size else ("Transfer-Encoding", "chunked")))
-        self.end_headers()
-        self.close_connection = True
-        with suppress(InstallationError):
-            self._send(first, file.size)
-            for chunk in chunks:
-                self._send(chunk, file.size)
-            if not file.size:
-                self.wfile.write(b"0\r\n\r\n")
-
-    def _send(self, chunk: bytes, size: int | None) -> None:
-        self.wfile.write(chunk if size else b"%x\r\n%b\r\n" % (len(chunk), chunk))

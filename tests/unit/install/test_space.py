@@ -10,7 +10,7 @@ from gpuinstall.install.space import UNPACKED, Bill, bill, cached_wheel, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
 from gpuinstall.web import Head
-from gpuinstall.web.cache import HashCache
+from gpuinstall.web.cache import AnswerCache, FileHash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ class Hosts:
 
 def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> None:
     hosts = Hosts()
-    session = cast("Session", SimpleNamespace(client=hosts, cache=HashCache(tmp_path / "ours")))
+    session = cast("Session", SimpleNamespace(client=hosts, cache=AnswerCache(tmp_path / "ours", FileHash)))
     for _ in range(2):
         assert sizes((TORCH, NUMPY), {NUMPY.url: 100}, {TORCH, NUMPY}, session) == {TORCH: 1000, NUMPY: 100}
     assert hosts.asked == [TORCH.url]
@@ -112,6 +112,6 @@ def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
 def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path: Path, text: str) -> None:
-    session = cast("Session", SimpleNamespace(client=Hosts(), cache=HashCache(tmp_path)))
+    session = cast("Session", SimpleNamespace(client=Hosts(), cache=AnswerCache(tmp_path, FileHash)))
     (tmp_path / "sizes.json").write_text(text, encoding="utf-8")
     assert sizes((TORCH,), {}, {TORCH}, session) == {TORCH: 1000}

@@ -17,7 +17,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import Session
 from gpuinstall.sources import Sources
 from gpuinstall.web import Client
-from gpuinstall.web.cache import HashCache
+from gpuinstall.web.cache import AnswerCache, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:
@@ -55,21 +55,23 @@ def shop() -> Iterator[Shop]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> HashCache:
-    return HashCache(tmp_path / "cache")
+def cache(tmp_path: Path) -> AnswerCache[FileHash]:
+    return AnswerCache(tmp_path / "cache", FileHash)
 
 
-def session_of(client: Client, cache: HashCache) -> Session:
+def session_of(client: Client, cache: AnswerCache[FileHash]) -> Session:
     return Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder)
 
 
-def hashed(files: tuple[LockedFile, ...], cache: HashCache) -> dict[str, str]:
+def hashed(files: tuple[LockedFile, ...], cache: AnswerCache[FileHash]) -> dict[str, str]:
     with Client() as client:
         found = known_hashes(files, nothing, session_of(client, cache))
         return fetch_missing(found, session_of(client, cache))
 
 
-def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop: Shop, cache: HashCache) -> None:
+def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(
+    shop: Shop, cache: AnswerCache[FileHash]
+) -> None:
     files = shop.locked()
     first, again = hashed(files, cache), hashed(files, cache)
     assert (
@@ -79,7 +81,7 @@ def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop:
     assert max(path.stat().st_size for path in cache.folder.rglob("*.json")) < 200
 
 
-def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop: Shop, cache: HashCache) -> None:
+def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop: Shop, cache: AnswerCache[FileHash]) -> None:
     before = hashed(shop.locked(), cache)
     changed = next(iter(shop.files))
     shop.files[changed] = b"another"
@@ -87,13 +89,13 @@ def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop: Shop, cac
     assert after[shop.host.url + changed] == hashlib.sha256(b"another").hexdigest() != before[shop.host.url + changed]
 
 
-def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: HashCache) -> None:
+def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: AnswerCache[FileHash]) -> None:
     files = tuple(LockedFile(file.package, file.url, "1" * 64) for file in shop.locked())
     assert set(hashed(files, cache).values()) == {"1" * 64}
     assert shop.host.log == []
 
 
-def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: HashCache) -> None:
+def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: AnswerCache[FileHash]) -> None:
     published = dict.fromkeys(NAMES, "2" * 64)
     official = LockedFile("torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B"))
     mirror = LockedFile("torch", "http://127.0.0.1:9/whl/cu126/" + NAMES[0].replace("+", "%2B"))
@@ -102,21 +104,21 @@ def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: HashCache)
         assert mirror in known_hashes((mirror,), lambda: published, session_of(client, cache)).missing
 
 
-def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path: Path, cache: HashCache) -> None:
+def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path: Path, cache: AnswerCache[FileHash]) -> None:
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")
     file = LockedFile("triton", wheel.as_uri())
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
 
 
-def test_a_hash_that_was_taken_serves_when_its_host_is_silent(shop: Shop, cache: HashCache) -> None:
+def test_a_hash_that_was_taken_serves_when_its_host_is_silent(shop: Shop, cache: AnswerCache[FileHash]) -> None:
     files = shop.locked()
     before = hashed(files, cache)
     with Client(offline=True) as client:
         assert known_hashes(files, nothing, session_of(client, cache)).known == before
 
 
-def test_one_failure_ends_the_other_transfers(shop: Shop, cache: HashCache) -> None:
+def test_one_failure_ends_the_other_transfers(shop: Shop, cache: AnswerCache[FileHash]) -> None:
     missing = LockedFile("gone", f"{shop.host.url}/gone-1-py3-none-any.whl")
     with pytest.raises(InstallationError) as caught:
         hashed((missing, *shop.locked()), cache)
@@ -124,7 +126,9 @@ def test_one_failure_ends_the_other_transfers(shop: Shop, cache: HashCache) -> N
     assert threading.active_count() < 20
 
 
-def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop: Shop, cache: HashCache) -> None:
+def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(
+    shop: Shop, cache: AnswerCache[FileHash]
+) -> None:
     torch, triton = shop.locked()
     with Client() as client:
         found = known_hashes((torch, replace(triton, sha256="1" * 64)), nothing, session_of(client, cache))

@@ -259,11 +259,12 @@ def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(passed: Calla
     assert way.hashes == {}
 
 
-def test_what_its_server_keeps_from_us_is_left_to_who_may_have_a_key(passed: Callable[..., Passed]) -> None:
+def test_what_its_server_keeps_from_us_cannot_be_had(passed: Callable[..., Passed]) -> None:
     way = passed(lambda *_: Answer(401, b"who are you?"))
-    address = way.relay.address(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
-    answer = requests.get(address, timeout=10, allow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (307, f"{way.host.url}/{NAME}")
+    with pytest.raises(requests.RequestException):
+        way.fetch(times=3)
+    assert way.relay.failure is not None
+    assert (way.relay.failure.code, len(way.host.log)) == ("http-status", 1)
 
 
 def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(passed: Callable[..., Passed]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
@@ -123,11 +122,19 @@ def _transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tu
 
 
 def _sha256_at(file: LockedFile, head: Head, *, session: Session, count: Progress) -> str:
+    sha256 = _hash(session.client.chunks(file.url, head.size), partial(count, file.name))
+    session.cache.keep(file.url, FileHash(sha256, head.etag))
+    return sha256
+
+
+def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) -> str:
+    """Hash a file as it comes, and write it to ``copy``."""
     digest = hashlib.sha256()
-    for chunk in session.client.chunks(file.url, head.size):
+    for chunk in chunks:
+        if copy:
+            copy.write(chunk)
         digest.update(chunk)
-        count(file.name, len(chunk))
-    session.cache.keep(file.url, FileHash(digest.hexdigest(), head.etag))
+        meter(len(chunk))
     return digest.hexdigest()
 
 
@@ -144,15 +151,11 @@ def local_path(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def sha256_of(path: Path, meter: Meter = lambda _count: None) -> str:
-    """Hash a file; raise InstallationError where it cannot be read."""
-    digest = hashlib.sha256()
+def _chunks_of(path: Path) -> Iterator[bytes]:
+    """Read a file of this machine; raise InstallationError where it cannot be read."""
     try:
         with open_regular(path) as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-                meter(len(chunk))
-        return digest.hexdigest()
+            yield from iter(partial(file.read, 1 << 20), b"")
     except OSError as error:
         raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
 
@@ -166,7 +169,7 @@ def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, 
     here = {file: path for file in files if not file.sha256 and (path := local_path(file.url))}
     parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in here.items()}
     with reporter.progress("Hash", parts) as progress:
-        return {file.url: sha256_of(path, partial(progress, file.name)) for file, path in here.items()}
+        return {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in here.items()}
 
 
 def _ask(session: Session, file: LockedFile) -> FileHash | Head:
@@ -190,14 +193,13 @@ def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
 
 
 def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:
-    path, wanted = folder / name, file.sha256 or ""
-    if path.is_file() and sha256_of(path) == wanted:
+    path, local = folder / name, local_path(file.url)
+    if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
         return
-    local = local_path(file.url)
-    if local is None:
-        session.client.download(file.url, path, wanted, partial(count, name))
-    elif sha256_of(local) == wanted:
-        with written(path) as copy, open_regular(local) as original:
-            shutil.copyfileobj(original, copy)
-    else:
-        raise InstallationError("hash-mismatch", f"{local} is not the file that was locked")
+    with written(path) as copy:
+        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
+        sha256 = _hash(chunks, partial(count, name), copy)
+        if sha256 != file.sha256:
+            message, evidence = f"{file.url} is not the file that was locked", f"sha256 {sha256}, not {file.sha256}"
+            why = "it was exchanged on its server, or damaged on its way"
+            raise InstallationError("hash-mismatch", message, why=why, evidence=evidence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import own_cache_folder, written
+from gpuinstall.files import own_cache_folder
 from gpuinstall.patience import USUAL
 from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
 from gpuinstall.web.cache import AnswerCache, Page
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gpuinstall.patience import Patience
-    from gpuinstall.reporter import Meter
 
 CONNECT_S = 3.0
 
@@ -113,22 +111,6 @@ class Client:
         """What is known of the host of an address, where it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
-
-    def download(
-        self, url: str, destination: Path, sha256: str | None, meter: Meter, *, size: int | None = None
-    ) -> str:
-        """Stream a file of ``size`` bytes to ``destination``, where it appears once it is complete; return its sha256.
-
-        Raise InstallationError where that is not ``sha256``, the folder is full, and what ``chunks`` raises.
-        """
-        digest = hashlib.sha256()
-        with written(destination) as file:
-            for chunk in self.chunks(url, size):
-                file.write(chunk)
-                digest.update(chunk)
-                meter(len(chunk))
-            _compare(url, sha256, digest.hexdigest())
-        return digest.hexdigest()
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Stream a file of ``size`` bytes, where that is known.
@@ -238,16 +220,6 @@ def _check(response: Response, url: str) -> None:
     if response.status_code >= 400:
         hint = "give the index's user name and password in its address" if response.status_code == 401 else None
         raise InstallationError("http-status", f"{url} answered {response.status_code}", hint=hint)
-
-
-def _compare(url: str, wanted: str | None, found: str) -> None:
-    if wanted not in {None, found}:
-        raise InstallationError(
-            "hash-mismatch",
-            f"{url} is not the file that was expected",
-            why="it was exchanged on its server, or damaged on its way",
-            evidence=f"sha256 {found} instead of {wanted}",
-        )
 
 
 def _check_length(url: str, wanted: int | None, found: int | None) -> None:

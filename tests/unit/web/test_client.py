@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import socket
 import sys
@@ -148,41 +147,16 @@ def test_head_tells_size_and_mark_without_fetching(host: Host, client: Client) -
     assert sum(asked.sent for asked in host.log) == 0
 
 
-def test_download_appears_complete_hashed_and_counted(host: Host, client: Client, tmp_path: Path) -> None:
-    counted: list[int] = []
-    place = tmp_path / "new" / "file.whl"
-    sha256 = client.download(f"{host.url}/file.whl", place, None, counted.append)
-    assert sha256 == hashlib.sha256(FILE).hexdigest()
-    assert place.read_bytes() == FILE
-    assert sum(counted) == len(FILE)
-    assert [path.name for path in place.parent.iterdir()] == ["file.whl"]
+def test_a_file_comes_as_it_is(host: Host, client: Client) -> None:
+    assert b"".join(client.chunks(f"{host.url}/file.whl", len(FILE))) == FILE
 
 
-def test_download_with_another_hash_leaves_nothing(host: Host, client: Client, tmp_path: Path) -> None:
-    place = tmp_path / "new" / "file.whl"
-    with pytest.raises(InstallationError) as caught:
-        client.download(f"{host.url}/file.whl", place, "0" * 64, _ignore)
-    assert caught.value.code == "hash-mismatch"
-    assert "0" * 64 in (caught.value.evidence or "")
-    assert list(place.parent.iterdir()) == []
-
-
-def test_download_that_breaks_off_leaves_nothing(client: Client, tmp_path: Path) -> None:
+def test_a_file_that_breaks_off_is_never_taken_for_whole(client: Client) -> None:
     headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
     host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
-    place = tmp_path / "new" / "file.whl"
     with pytest.raises(InstallationError, match="broke off"):
-        client.download(f"{host.url}/file.whl", place, None, _ignore)
-    assert list(place.parent.iterdir()) == []
+        list(client.chunks(f"{host.url}/file.whl", None))
     host.close()
-
-
-def test_folder_that_cannot_be_written_is_named(host: Host, client: Client, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    with pytest.raises(InstallationError, match="cannot be written") as caught:
-        client.download(f"{host.url}/file.whl", tmp_path / "file" / "x.whl", None, _ignore)
-    assert caught.value.code == "not-writable"
-    assert host.log == []
 
 
 def test_host_that_refuses_is_asked_once(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -57,6 +58,17 @@ def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, comma
     assert running.returncode == 0
     assert seen == ["strange", "odd"]
     assert set(_lines(ran)) == {"strange-1.0", "odd-1.0"}
+
+
+def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
+    workshop: Workshop, stand_in_folder: Path, ran: Path
+) -> None:
+    make_silent_sdist(stand_in_folder / "simple", "restorer", "1.0", ["torch"], ran=ran, built_with=["torch"])
+    for python in ("3.10", "3.11"):
+        done = workshop.run("lock", "restorer", "--backend", "cpu", "--python", python, "--upgrade")
+        assert done.status == 0, done.err
+        assert ran.read_text().splitlines()[-1] == f"restorer-1.0 {python}"
+        shutil.rmtree(workshop.caches / "uv")
 
 
 def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) -> None:
@@ -131,4 +143,5 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(worksho
 
 
 def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    """The packages whose code ran."""
+    return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []

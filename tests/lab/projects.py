@@ -75,11 +75,19 @@ def make_sdist(folder: Path, name: str, version: str, requires: Iterable[str] = 
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 
 
-def make_silent_sdist(folder: Path, name: str, version: str, requires: Iterable[str] = (), *, ran: Path) -> Path:
-    """Write one that does not say what it requires until it is built; its code leaves a line in ``ran``."""
+def make_silent_sdist(
+    folder: Path, name: str, version: str, requires: Iterable[str] = (), *, ran: Path, built_with: Iterable[str] = ()
+) -> Path:
+    """Write one that does not say what it requires until it is built; its code leaves a line in ``ran``.
+
+    It imports what it is ``built_with``.
+    """
     stem = f"{name.replace('-', '_')}-{version}"
-    files = project_files(name, version, requires, imports=f"open({str(ran)!r}, 'a').write('{stem}\\n')")
-    files["pyproject.toml"] = files["pyproject.toml"].partition("[build-system]")[2].join(["[build-system]", ""])
+    imports = "\n".join(f"import {package}" for package in built_with)
+    leaves = f"import sys\nopen({str(ran)!r}, 'a').write('{stem}' + ' %s.%s' % sys.version_info[:2] + '\\n')"
+    files = project_files(name, version, requires, imports=f"{imports}\n{leaves}")
+    system = files["pyproject.toml"].partition("[build-system]")[2].join(["[build-system]", ""])
+    files["pyproject.toml"] = system.replace("requires = []", f"requires = {list(built_with)!r}")
     files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 

@@ -248,6 +248,11 @@ def is_unknown(sha256: str) -> bool:
     return sha256.startswith(_UNKNOWN)
 
 
+def without_unknown(page: str) -> str:
+    """The text of a page without what only stands for a hash: what a build demands is really fetched."""
+    return re.sub(rf"#sha256={_UNKNOWN}\w+", "", page)
+
+
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The same document of a lock with its seal."""
     own = document["tool"]["gpuinstall"] | {_SEAL: _contents_digest(document)}

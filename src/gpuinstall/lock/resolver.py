@@ -14,6 +14,7 @@ import hashlib
 import html
 import os
 import re
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,8 @@ import tomli
 import tomli_w
 
 from gpuinstall import process, uv
-from gpuinstall.lock.lock import unknown_hash
+from gpuinstall.facts.pythons import find_python
+from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import LOGIN, Conflict, explain_failure
@@ -42,12 +44,13 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
+_OURS = "{}.{}".format(*sys.version_info)
 _WRITING = threading.Lock()
 
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
-_STOPPED = re.compile(r"Failed to build `([^`]+)`")
+_STOPPED = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
 
 ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
@@ -113,7 +116,10 @@ class ResolverProject:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         self.write(folder, session.scratch)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
-        command = into(session.python, self.python, self.target.uv_platform, self.wheels_only)
+        python = (
+            None if self.python == _OURS else find_python(self.python)
+        )  # whose code runs, and what it is built with
+        command = into(python or session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
         session = replace(session, environment={**session.environment, **self.target.uv_variables})
         return _run_uv(command, [*self.inputs, *into_file], folder, session, self.addresses)
@@ -198,8 +204,13 @@ def _run_uv(
         tried.add(stopped[1])
         _announce(stopped[1], session)
         (folder / "alone.in").write_text(_as_asked(stopped[1], addresses), encoding="utf-8")
+        pages = {page: page.read_text("utf-8") for page in folder.glob("family/*/index.html")}
+        for page, text in pages.items():
+            page.write_text(without_unknown(text), "utf-8")
         alone = run(*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0]), "alone.in")
-        if f"Failed to build `{stopped[1]}`" in alone.err:
+        for page, text in pages.items():
+            page.write_text(text, "utf-8")
+        if stopped[1] in _STOPPED.findall(alone.err):
             return alone
 
 

@@ -6,6 +6,7 @@ image lies where others may write: it is unpacked where its digest is the plan's
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tarfile
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from gpuinstall.files import remove_path, unwritable, write_atomically
 from gpuinstall.folders import extract, own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.lock.fetch import sha256_of
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
@@ -121,6 +121,15 @@ def _pack(place: Path, image: Path) -> str:
     except OSError as error:
         raise unwritable(image, error) from None
     return digest
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _unpack(image: Path, place: Path, group: LockGroup) -> None:

@@ -144,23 +144,21 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
     """Read the tables of ``drivers.toml``."""
     capability = ComputeCapability.parse
     partial, modules = table["partially_supported"], table["kernel_modules"]
+    families, compilers = table["families"], table["run_time_compilers"]
     return Drivers(
         branches=tuple((row["branch"], CudaVersion.parse(row["cuda"])) for row in table["branches"]),
         no_compat=frozenset(table["no_compat"]["words"].split()),
         vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
         partially_supported=PartialSupport(partial["first"], partial["last"], CudaVersion.parse(partial["cuda"])),
-        generations=tuple(_generation(row) for row in table["architectures"]),
+        generations=tuple(
+            Generation(row["name"], capability(row["from"]), capability(row["to"]), row.get("last"))
+            for row in table["architectures"]
+        ),
         first_drivers={capability(row["capability"]): _floor(row) for row in table["first_drivers"]},
-        tegra={
-            capability(row["capability"]): _unification(row) if "unified" in row else None for row in table["tegra"]
-        },
-        families={
-            capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in table["families"]
-        },
-        compilers={
-            capability(row["capability"]): CudaVersion.parse(row["cuda"]) for row in table["run_time_compilers"]
-        },
+        tegra={capability(row["capability"]): _unification(row) for row in table["tegra"]},
+        families={capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in families},
+        compilers={capability(row["capability"]): CudaVersion.parse(row["cuda"]) for row in compilers},
         cudnn=tuple((_numbers(row["version"]), capability(row["capability"])) for row in table["cudnn"]),
         cudnn_last=tuple(_cudnn_last(row) for row in table["cudnn_last"]),
         unified_memory=frozenset(capability(row["capability"]) for row in table["unified_memory"]),
@@ -172,16 +170,9 @@ def parse_drivers(table: Mapping[str, Any]) -> Drivers:
     )
 
 
-def _generation(row: Mapping[str, Any]) -> Generation:
-    return Generation(
-        name=row["name"],
-        first=ComputeCapability.parse(row["from"]),
-        last=ComputeCapability.parse(row["to"]),
-        last_branch=row.get("last"),
-    )
-
-
-def _unification(row: Mapping[str, Any]) -> Unification:
+def _unification(row: Mapping[str, Any]) -> Unification | None:
+    if "unified" not in row:
+        return None
     return Unification(CudaVersion.parse(row["unified"]), CudaVersion.parse(row.get("ran", row["unified"])))
 
 

@@ -58,7 +58,7 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     """
     tags, names = tuple(dict.fromkeys(backends)), tuple(dict.fromkeys(packages))
     pages = [partial(_from_index, client, sources.torch_index, tag, name) for tag in tags for name in names]
-    links = [partial(_from_link, client, place, names) for place in sources.find_links]
+    links = [partial(_read, client, place, place, names) for place in sources.find_links]
     defaults = {"torch"}.intersection(names) if sources.default_index else ()
     default = [partial(default_wheels, sources, client, name) for name in defaults]
     responses = iter(side_by_side(_answered, [*pages, *links, *default]))
@@ -84,7 +84,7 @@ def default_wheels(sources: Sources, client: Client, package: str) -> tuple[Whee
     """List what the default index has of one package, where one is configured."""
     if sources.default_index is None:
         return ()
-    return _only(_read(client, f"{sources.default_index}/{package}/", DEFAULT_INDEX), (package,))
+    return _read(client, f"{sources.default_index}/{package}/", DEFAULT_INDEX, (package,))
 
 
 def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str]:
@@ -135,16 +135,13 @@ def _from_index(client: Client, base: str, backend: str, package: str) -> tuple[
     return ()
 
 
-def _from_link(client: Client, place: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:
-    return _only(_read(client, place, place), packages)
-
-
-def _read(client: Client, place: str, source: str) -> tuple[Wheel, ...]:
-    """Read a page or a folder; one that is not there or may not be read lists nothing."""
-    if not place.startswith(("http://", "https://")):
-        return _read_folder(_folder(place), source)
-    page = client.page(place)
-    return parse_page(page.text, page.content_type, page.url, source=source) if page else ()
+def _read(client: Client, place: str, source: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:
+    """Read the packages on a page or in a folder; one that is not there or may not be read lists nothing."""
+    if place.startswith(("http://", "https://")):
+        page = client.page(place)
+        return _only(parse_page(page.text, page.content_type, page.url, source=source) if page else (), packages)
+    folder = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else Path(place)
+    return _only(_read_folder(folder, source), packages)
 
 
 def _read_folder(folder: Path, source: str) -> tuple[Wheel, ...]:
@@ -155,10 +152,6 @@ def _read_folder(folder: Path, source: str) -> tuple[Wheel, ...]:
         return parse_folder(sorted(path.name for path in folder.iterdir()), folder, source)
     except OSError:
         return ()
-
-
-def _folder(place: str) -> Path:
-    return Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else Path(place)
 
 
 def _only(wheels: Iterable[Wheel], packages: tuple[str, ...]) -> tuple[Wheel, ...]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.catalog.catalog import Catalog
-    from gpuinstall.catalog.listing import Listing
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
@@ -45,11 +44,11 @@ def live_catalog(
         listing = read_listing(sources, client, (*tags, *new), packages)
     for silent in listing.silent:
         reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources serve instead")
-    if sources.named and listing.index_answers and not _lists_any(listing, sources.torch_index):
+    from_index = any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
+    if sources.named and listing.index_answers and not from_index:
         wanted, tag = (f" for {request.backend}", request.backend) if request.backend else ("", "<backend>")
-        reporter.warn(
-            f"{sources.torch_index} lists no torch{wanted}: below it, {tag}/torch/ or files in {tag}/ must lie"
-        )
+        below = f"below it, {tag}/torch/ or files in {tag}/ must lie"
+        reporter.warn(f"{sources.torch_index} lists no torch{wanted}: {below}")
     return narrow(replace(catalog, torch_index=sources.torch_index), listing, machine.os, machine.arch)
 
 
@@ -58,10 +57,6 @@ def companions_asked(request: Request) -> list[str]:
     names = (re.match(r"[\w.-]*", text.strip()) for text in request.requirements)
     packages = {canonicalize_name(name[0]) for name in names if name}
     return sorted(packages & COMPANIONS)
-
-
-def _lists_any(listing: Listing, index: str) -> bool:
-    return any(wheel.source.startswith(index) for wheel in listing.wheels)
 
 
 def _listed_tags(index: str, client: Client) -> set[tuple[str, str]]:

@@ -38,7 +38,17 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         date=builds["date"],
         torch_index=builds["torch_index"],
         builds=tuple(rows.builds()),
-        releases={version: _release(rows.releases[torch], version) for torch, version in rows.versions.items()},
+        releases={
+            version: Release(
+                torch=version,
+                released=row["released"],
+                torchvision=tuple(row["torchvision"].split()),
+                torchaudio=tuple(row["torchaudio"].split()),
+                triton=row.get("triton"),
+                beside=(row["beside"],) if "beside" in row else (),
+            )
+            for version, row in zip(rows.versions.values(), rows.releases.values(), strict=True)
+        },
         drivers=parse_drivers(drivers),
         family=frozenset((*builds["family"], *builds["family_beside"])),
         copied=tuple(builds["copied"]),
@@ -74,17 +84,6 @@ def _further(rows: Rows, kind: str) -> KindOfBuilds:
 
 def _evidence(table: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {key: (row["source"], row["date"]) for key, row in table["evidence"].items()}
-
-
-def _release(row: dict[str, Any], torch: Version) -> Release:
-    return Release(
-        torch=torch,
-        released=row["released"],
-        torchvision=tuple(row["torchvision"].split()),
-        torchaudio=tuple(row["torchaudio"].split()),
-        triton=row.get("triton"),
-        beside=(row["beside"],) if "beside" in row else (),
-    )
 
 
 def _companion(row: _Row, platforms: str) -> Companion:

@@ -95,24 +95,21 @@ def _narrowed(build: Build, listed: _Listed, listing: Listing) -> Iterator[Build
     by_source = listed.get((build.torch, build.backend), {})
     own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
     if by_source:
-        yield from (_as_listed(build, source, wheels) for source, wheels in (own or by_source).items())
+        for source, wheels in (own or by_source).items():
+            yield replace(
+                build,
+                source=source,
+                pythons=_pythons(wheels),
+                labelled=wheels[0].version.local is not None,
+                macos=_macos_floor(wheels) or build.macos,
+                confidence="low" if build.confidence == "unverified" else build.confidence,
+            )
     elif build.backend.tag not in listing.backends and listing.index_answers:
         yield build
     elif build.on_default_index and not listing.default_listed:
         yield replace(build, source=DEFAULT_INDEX, labelled=False)
     else:
         yield replace(build, absent="withdrawn" if listing.index_answers else "unreachable")
-
-
-def _as_listed(build: Build, source: str, wheels: list[Wheel]) -> Build:
-    return replace(
-        build,
-        source=source,
-        pythons=_pythons(wheels),
-        labelled=wheels[0].version.local is not None,
-        macos=_macos_floor(wheels) or build.macos,
-        confidence="low" if build.confidence == "unverified" else build.confidence,
-    )
 
 
 def _unknown(listed: _Listed, os: str, arch: str) -> Iterator[Build]:

@@ -51,8 +51,11 @@ def parse_page(
 @cache
 def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease, ...]:
     """Read the releases that a page has as source; raise InstallationError where it is malformed."""
-    releases = map(_source_release, _links(text, content_type, url))
-    return tuple(release for release in releases if release is not None)
+    releases = []
+    for link in _links(text, content_type, url):
+        with suppress(ValueError):
+            releases.append(SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python))
+    return tuple(releases)
 
 
 def misnamed_versions(text: str, content_type: str, url: str) -> frozenset[str]:
@@ -93,12 +96,6 @@ class _Link:
 
 def _links(text: str, content_type: str, url: str) -> Iterator[_Link]:
     return _json_links(text, url) if "json" in content_type else _html_links(text, url)
-
-
-def _source_release(link: _Link) -> SourceRelease | None:
-    with suppress(ValueError):
-        return SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python)
-    return None
 
 
 def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
@@ -154,7 +151,16 @@ def _html_links(text: str, url: str) -> Iterator[_Link]:
     for anchor in _anchors(text, url):
         address = _address(url, anchor.get("href", ""))
         if address and "data-yanked" not in anchor:
-            yield _html_link(address, anchor)
+            plain, fragment = urldefrag(address)
+            metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
+            yield _Link(
+                url=plain,
+                filename=unquote(urlsplit(plain).path.rpartition("/")[2]),
+                sha256=_digest(fragment),
+                metadata=metadata != "false",
+                metadata_sha256=_digest(metadata),
+                requires_python=anchor.get("data-requires-python") or None,
+            )
 
 
 def _anchors(text: str, url: str) -> list[dict[str, str]]:
@@ -165,19 +171,6 @@ def _anchors(text: str, url: str) -> list[dict[str, str]]:
     except AssertionError as error:
         raise _malformed(url) from error
     return anchors.found
-
-
-def _html_link(address: str, anchor: Mapping[str, str]) -> _Link:
-    plain, fragment = urldefrag(address)
-    metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
-    return _Link(
-        url=plain,
-        filename=unquote(urlsplit(plain).path.rpartition("/")[2]),
-        sha256=_digest(fragment),
-        metadata=metadata != "false",
-        metadata_sha256=_digest(metadata),
-        requires_python=anchor.get("data-requires-python") or None,
-    )
 
 
 def _json_links(text: str, url: str) -> Iterator[_Link]:

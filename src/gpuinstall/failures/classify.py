@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
 
-LEAST = 0.25
+LEAST = 0.25  # what is less sure than one in four misleads more than it helps
 MOST = 5
-CONSEQUENCE = 0.6
-CORROBORATION = 0.01
+CONSEQUENCE = 0.6  # what is left of a failure's weight where another one that is as sure explains it
+CORROBORATION = 0.01  # what each further sign adds: it decides between equals and changes no order else
 # Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer.
 APART = 60
 
@@ -92,16 +92,12 @@ def classify(
         return ()
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
     legacy = circumstances.hold("legacy-gpu")
+    ranked = ((match.failure, match) for match in _ranked(matches))
     return tuple(
         RecognisedCause(
-            match.failure.id,
-            match.failure.title,
-            match.weight,
-            match.evidence,
-            fix(match.failure.id, context, legacy=legacy),
-            match.line,
+            failure.id, failure.title, match.weight, match.evidence, fix(failure.id, context, legacy=legacy), match.line
         )
-        for match in _ranked(matches)
+        for failure, match in ranked
     )
 
 
@@ -222,15 +218,13 @@ def _ranked(matches: list[_Match]) -> list[_Match]:
         for match in causes
     ]
     kept = sorted((match for match in weighed if match.weight >= LEAST), key=lambda match: -match.weight)[:MOST]
-    shares = {match.failure.id: share for group in in_time(kept) for match, share in _shared(group)}
+    # One is shared among what a failure may be of, and the chance that it is none of them.
+    shares: dict[str, float] = {}
+    for group in in_time(kept):
+        odds = {match.failure.id: match.weight / (1 - match.weight) for match in group}
+        shares |= {cause: round(odd / (1 + sum(odds.values())), 2) for cause, odd in odds.items()}
     ranked = (match._replace(weight=shares[match.failure.id]) for match in kept)
     return sorted(ranked, key=lambda match: -match.weight)
-
-
-def _shared(alternatives: Sequence[_Match]) -> Iterator[tuple[_Match, float]]:
-    """Share one among what a failure may be of, and the chance that it is none of them."""
-    odds = [match.weight / (1 - match.weight) for match in alternatives]
-    yield from ((match, round(odd / (1 + sum(odds)), 2)) for match, odd in zip(alternatives, odds, strict=True))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:
@@ -265,9 +259,6 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
 
 
 def _is_within(bounds: Mapping[str, Any], value: tuple[int, ...]) -> bool:
-    low, high, end = (_numbers(bounds.get(name)) for name in ("from", "to", "below"))
+    texts = (bounds.get(name) for name in ("from", "to", "below"))
+    low, high, end = (tuple(map(int, text.split("."))) if text else None for text in texts)
     return (low is None or value >= low) and (high is None or value <= high) and (end is None or value < end)
-
-
-def _numbers(text: str | None) -> tuple[int, ...] | None:
-    return tuple(map(int, text.split("."))) if text else None

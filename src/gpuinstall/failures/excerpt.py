@@ -76,16 +76,12 @@ def _novel(parts: Iterable[list[str]]) -> Iterator[list[str]]:
 
 def _kept(parts: Iterator[list[str]]) -> Iterator[str]:
     end: deque[list[str]] = deque()
-    yield from _first(parts)
-    yield from _telling(_all_but_the_last(parts, end))
-    yield from chain.from_iterable(end)
-
-
-def _first(parts: Iterator[list[str]]) -> Iterator[str]:
     room = _PART
     while room > 0 and (part := next(parts, None)) is not None:
         yield from part
         room -= _size(part)
+    yield from _telling(_all_but_the_last(parts, end))
+    yield from chain.from_iterable(end)
 
 
 def _all_but_the_last(parts: Iterator[list[str]], end: deque[list[str]]) -> Iterator[list[str]]:

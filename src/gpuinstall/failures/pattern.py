@@ -29,7 +29,8 @@ class Pattern:
         escaped = re.sub(r"\\([^\w\s])", lambda sign: chr(_ESCAPED + ord(sign[1])), self.says)
         plain = re.sub(r" [?+]?", "", re.sub(r"\[[^\]]*\]", "\0", escaped))
         outside, groups = _groups(plain)
-        choices = [*((part,) for part in _fixed(outside)), *(tuple(map(_longest, group)) for group in groups)]
+        longest = (tuple(max(_fixed(part), key=len) for part in group) for group in groups)
+        choices = [*((part,) for part in _fixed(outside)), *longest]
         telling = (choice for choice in choices if all(choice))
         return tuple(sorted(telling, key=lambda choice: -min(map(len, choice))))
 
@@ -49,14 +50,8 @@ class Pattern:
         """The pattern for text without spaces, for words cut by a terminal's edge; None where it is too short."""
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
-        gap = (
-            _bounded(self.says)
-            .replace("…", ".{0,120}?")
-            .replace(r"[^\n]", ".")
-            .replace(r"\b", "")
-            .replace(r"\S{", ".{")
-        )
-        return re.compile(re.sub(r" [?+]?", "", gap))
+        gap = _bounded(self.says).replace("…", ".{0,120}?").replace(r"[^\n]", ".")
+        return re.compile(re.sub(r" [?+]?", "", gap.replace(r"\b", "").replace(r"\S{", ".{")))
 
 
 def _bounded(says: str) -> str:
@@ -95,7 +90,3 @@ def _fixed(plain: str) -> list[str]:
     """The fixed parts of a pattern without groups that count."""
     parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
     return ["".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in part) for part in parts]
-
-
-def _longest(plain: str) -> str:
-    return max(_fixed(plain), key=len)

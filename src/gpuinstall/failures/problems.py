@@ -68,9 +68,9 @@ def distribution_keys(*names: str) -> tuple[str, ...]:
     """
     for name in names:
         plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
-        for known in load_distributions():
-            if plain.startswith(known.names):
-                return known.key, known.manager
+        for family in load_distributions():
+            if plain.startswith(family.names):
+                return family.key, family.manager
     return ()
 
 
@@ -167,12 +167,9 @@ def _table(what: str) -> FixTable:
 
 def _each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Give one line for each package manager, where nobody knows which it is."""
-    managers = dict.fromkeys(known.manager for known in load_distributions())
-    return tuple(f"{tool}: {' && '.join(map(_bare, commands[tool]))}" for tool in managers if tool in commands)
-
-
-def _bare(command: str) -> str:
-    return command.partition("   #")[0]
+    managers = dict.fromkeys(family.manager for family in load_distributions())
+    plain = {tool: [line.partition("   #")[0] for line in lines] for tool, lines in commands.items()}
+    return tuple(f"{tool}: {' && '.join(plain[tool])}" for tool in managers if tool in plain)
 
 
 class _Words(dict[str, str]):

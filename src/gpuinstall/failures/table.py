@@ -151,8 +151,8 @@ class Distribution:
 @cache
 def load_failures() -> Mapping[str, Failure]:
     """Read the entries by their ids, in order."""
-    found = [_failure(item, page) for page in map(_read, GROUPS) for item in page["failure"]]
-    return {failure.id: failure for failure in sorted(found, key=lambda failure: (len(failure.id), failure.id))}
+    entries = [_failure(item, page) for page in map(_read, GROUPS) for item in page["failure"]]
+    return {failure.id: failure for failure in sorted(entries, key=lambda failure: (len(failure.id), failure.id))}
 
 
 @cache
@@ -165,8 +165,8 @@ def load_problems() -> Mapping[str, ProblemKind]:
 @cache
 def load_errors(library: str) -> Mapping[int, ErrorNumber]:
     """Read what a library's error numbers mean, by the number."""
-    found = (error for kind in load_problems().values() for error in kind.errors)
-    return {error.number: error for error in found if error.library == library}
+    errors = (error for kind in load_problems().values() for error in kind.errors)
+    return {error.number: error for error in errors if error.library == library}
 
 
 @cache
@@ -239,7 +239,10 @@ def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         cause=item["cause"],
         apart=item["apart"],
         detected=tuple(item["detected"]),
-        signs=tuple(map(_sign, item["signs"])),
+        signs=tuple(
+            Sign(Pattern(sign["says"]), sign["weight"], tuple(sign.get("when", ())), tuple(sign.get("unless", ())))
+            for sign in item["signs"]
+        ),
         fix=_fix(item["fix"], legacy=item.get("legacy", False)),
         problems=tuple(_problem(row, item["id"]) for row in item.get("problem", ())),
         advice=tuple(item.get("advice", ())),
@@ -250,10 +253,6 @@ def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         level=item.get("level", "reported"),
         bounds=item.get("bounds", {}),
     )
-
-
-def _sign(item: Mapping[str, Any]) -> Sign:
-    return Sign(Pattern(item["says"]), item["weight"], tuple(item.get("when", ())), tuple(item.get("unless", ())))
 
 
 def _problem(item: Mapping[str, Any], identity: str | None) -> ProblemKind:

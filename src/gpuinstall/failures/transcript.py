@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from gpuinstall.failures.pattern import Pattern
 
+# So much is read for one pattern, in signs, that a long log cannot keep us busy.
 OCCURRENCES = 2000
 REACH, WIDEST = 1500, 4000
 SEARCHED = 150_000
 NARROWEST = 30
+"""Columns: a line that is shorter was not cut by a terminal's edge."""
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
@@ -152,8 +154,8 @@ def _parts(line: str) -> list[str]:
 def _unframed(line: str) -> str:
     """Take off what a logger, a launcher or a box has put around a line."""
     prefix = _PREFIX.match(line)
-    said = line[prefix.end() if prefix else 0 :].strip()
-    return said[:-1].rstrip() if said.endswith(_BORDERS) else said
+    message = line[prefix.end() if prefix else 0 :].strip()
+    return message[:-1].rstrip() if message.endswith(_BORDERS) else message
 
 
 def _plain(line: str) -> str:

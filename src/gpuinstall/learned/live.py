@@ -82,12 +82,12 @@ def learned_catalog(
 
 def _wanted(plan: Plan | Refusal) -> list[Build]:
     """The new builds of the newest torch that nothing else speaks against, if that is not older than the choice."""
-    unread = (found.build for found in plan.rejected if found.code == "not-in-catalogue")
-    open_ones = [build for build in unread if not build.obstacle]
-    newest = max((build.torch for build in open_ones), default=None)
+    unread = (rejection.build for rejection in plan.rejected if rejection.code == "not-in-catalogue")
+    readable = [build for build in unread if not build.obstacle]
+    newest = max((build.torch for build in readable), default=None)
     if newest is None or (plan.choice and plan.choice.build.torch > newest):
         return []
-    return [build for build in open_ones if build.torch == newest][:AT_ONCE]
+    return [build for build in readable if build.torch == newest][:AT_ONCE]
 
 
 def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build], LearnedRow | None]) -> Catalog:
@@ -103,20 +103,14 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
     unread = tuple(builds)
     if not unread:
         return catalog
-    answers = {id(build): found for build, found in zip(unread, side_by_side(answer, unread, AT_ONCE), strict=True)}
+    answers = dict(zip(map(id, unread), side_by_side(answer, unread, AT_ONCE), strict=True))
     return replace(catalog, builds=tuple(answers.get(id(build), build) for build in catalog.builds))
 
 
 def _learned(build: Build, row: LearnedRow) -> Build:
     """The build as it is listed today, with what its wheel says."""
-    return replace(
-        row.build(),
-        pythons=build.pythons,
-        glibc=build.glibc,
-        macos=build.macos,
-        source=build.source,
-        labelled=build.labelled,
-    )
+    listed = replace(row.build(), pythons=build.pythons, glibc=build.glibc, macos=build.macos)
+    return replace(listed, source=build.source, labelled=build.labelled)
 
 
 def _with_companions(

@@ -32,11 +32,8 @@ class Place(NamedTuple):
 def learn(text: str, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
     """Read the newest release that satisfies a requirement; raise InstallationError where there is none to read."""
     requirement = parse_requirement(text)
-    if requirement.name == "torch":
-        rows = _torches(requirement, place, catalog, reader)
-    else:
-        rows = _companions(requirement, place, catalog, reader)
-    if rows:
+    read = _torches if requirement.name == "torch" else _companions
+    if rows := read(requirement, place, catalog, reader):
         return rows
     backend = f" for {place.backend}" if place.backend else ""
     message = f"no source lists a wheel of {requirement.text}{backend} for {place.os} {place.arch}"
@@ -46,11 +43,9 @@ def learn(text: str, place: Place, catalog: Catalog, reader: Reader) -> list[Lea
 def _torches(requirement: Asked, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
     backends = [place.backend] if place.backend else {build.backend for build in catalog.builds_for(*place[:2])}
     listing = read_listing(reader.sources, reader.client, [backend.tag for backend in sorted(backends)], ("torch",))
-    builds = [
-        build
-        for build in listed_builds(catalog.builds, listing, place.os, place.arch)
-        if requirement.allows(build.torch) and place.backend in {None, build.backend}
-    ]
+    listed = listed_builds(catalog.builds, listing, place.os, place.arch)
+    allowed = (build for build in listed if requirement.allows(build.torch))
+    builds = [build for build in allowed if place.backend in {None, build.backend}]
     newest = max((build.torch for build in builds), default=None)
     return side_by_side(reader.torch, (build for build in builds if build.torch == newest), AT_ONCE)
 

@@ -50,7 +50,7 @@ OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
-_ATTEMPTS = 2
+_ATTEMPTS = 2  # a transfer that broke is tried once more; what breaks again is said
 _PASSING = frozenset({"transfer"})
 
 
@@ -134,12 +134,10 @@ class Reader:
 
     def _learn(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], key: str) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
-        known = self.store.known(wheel, key)
-        if known and _asked_rightly(known):
-            if holds(known):
-                return known
-        else:
-            known = None
+        remembered = self.store.known(wheel, key)
+        known = remembered if remembered and _asked_rightly(remembered) else None
+        if known and holds(known):
+            return known
         started = monotonic()
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
@@ -178,22 +176,19 @@ class Reader:
         self.store.keep(row, wheel, key)
         if not row.architectures and row.package != "torch":
             return row
-        said = " ".join(row.architectures) or "it does not say for which GPUs"
-        said = f"{row.package} {row.version} {row.backend}: {said} ({readable(row.bytes)})"
-        self.reporter.step("Learned", said, monotonic() - started)
+        code = " ".join(row.architectures) or "it does not say for which GPUs"
+        summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
+        self.reporter.step("Learned", summary, monotonic() - started)
         return row
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
         if wheel.url.startswith("file:"):
             path = Path(url2pathname(urlsplit(wheel.url).path))
             return FileRanges(path), f"{path.stat().st_mtime_ns}"
-        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=self._hosts(), patience=self.client.patience)
-        return ranges, ranges.etag
-
-    def _hosts(self) -> set[str]:
-        """The hosts that may serve each other's files."""
         own = (self.sources.torch_index, self.sources.default_index or "", f"https://{OFFICIAL_FILES}")
-        return {urlsplit(address).netloc for address in own} - {""}
+        hosts = {urlsplit(address).netloc for address in own} - {""}  # they may serve each other's files
+        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=hosts, patience=self.client.patience)
+        return ranges, ranges.etag
 
 
 def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader | None = None) -> LearnedRow:

@@ -29,6 +29,7 @@ FORM = re.compile(
     r"developer|kit|module|nvgpu"
 )
 """The words of a name that tell one form of a model from another."""
+_BETWEEN = re.compile(r"[\W_]+")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers, 7900 XTX of one."""
 _CUT_SHORT = re.compile(r"\S*(\.{3}|…)\s*$")
@@ -196,8 +197,10 @@ def _gpus(maker: str) -> Iterator[NamedGpu]:
 
 def _spaced(name: str) -> str:
     """Write a name in lower case with single spaces for whatever stands between its words."""
-    text = " ".join(re.findall(r"[^\W_]+", name.lower()))
-    return re.sub(r"\bmax q\b", "maxq", re.sub(r"(\d) ?gi?b\b", r"\1gb", text))
+    text = _BETWEEN.sub(" ", name.lower()).strip()
+    # A plan reads a thousand names, and few of them hold one of these.
+    text = re.sub(r"(\d) ?gi?b\b", r"\1gb", text) if "gb" in text or "gib" in text else text
+    return re.sub(r"\bmax q\b", "maxq", text) if "max q" in text else text
 
 
 def _words(text: str, table: NameTable) -> tuple[str, ...]:
@@ -205,7 +208,12 @@ def _words(text: str, table: NameTable) -> tuple[str, ...]:
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for word in words if not FORM.fullmatch(word))
+    return tuple(word for word in words if not _tells_a_form(word))
+
+
+@cache
+def _tells_a_form(word: str) -> bool:
+    return FORM.fullmatch(word) is not None
 
 
 def _number(words: tuple[str, ...]) -> str:

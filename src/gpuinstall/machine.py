@@ -25,7 +25,7 @@ LIBRARIES = ("glibc", "musl")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 MAKERS_WITH_FACTS = ("amd", "intel", "apple")
 """Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
-MOST_GPUS = 1024
+MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
 
 
 class MigDevice(NamedTuple):
@@ -187,20 +187,17 @@ class Machine:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:
         """Read a Machine document, with or without the envelope; raise UsageError where it is malformed."""
+        enveloped = isinstance(document, dict) and "schema" not in document and isinstance(document.get("data"), dict)
         try:
-            return cls._read(Fields(_without_envelope(document)))
+            return cls._read(Fields(document["data"] if enveloped else document))
         except MalformedError as fault:
-            raise UsageError(
-                "machine-malformed",
-                f"the machine description is malformed: {fault} (gpuinstall probe --json writes a right one)",
-            ) from None
+            message = f"the machine description is malformed: {fault} (gpuinstall probe --json writes a right one)"
+            raise UsageError("machine-malformed", message) from None
 
     @classmethod
     def _read(cls, fields: Fields) -> Machine:
-        if fields.body.get("schema") != MACHINE_DOCUMENT:
-            raise fields.malformed(
-                "schema", f"is {fields.body.get('schema')!r}; this release reads {MACHINE_DOCUMENT!r}"
-            )
+        if (schema := fields.body.get("schema")) != MACHINE_DOCUMENT:
+            raise fields.malformed("schema", f"is {schema!r}; this release reads {MACHINE_DOCUMENT!r}")
         environment, driver = fields.fields("environment"), fields.fields("driver")
         return cls(
             os=fields.required("os", SYSTEMS),
@@ -255,12 +252,6 @@ class Machine:
         faults = tuple(problem for problem in self.problems if problem.blocking and problem.gpus)
         every = bool(self.gpus) and self.faulty.issuperset(gpu.index for gpu in self.gpus)
         return self.blocking or (faults if every else ())
-
-
-def _without_envelope(document: object) -> object:
-    if isinstance(document, dict) and "schema" not in document and isinstance(document.get("data"), dict):
-        return document["data"]
-    return document
 
 
 def _read_glibc(fields: Fields) -> str | None:

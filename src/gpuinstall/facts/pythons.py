@@ -34,7 +34,8 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 def find_python(version: str) -> Path | None:
     """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
-    fitting = {installed: path for installed, path in reversed([*_here()]) if f"{installed}.".startswith(f"{version}.")}
+    here = reversed([*_here()])  # of two that are alike the first one counts
+    fitting = {installed: path for installed, path in here if f"{installed}.".startswith(f"{version}.")}
     return fitting[max(fitting, key=_number)] if fitting else None
 
 

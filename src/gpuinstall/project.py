@@ -189,16 +189,16 @@ class Project:
         self.sources.admit(tuple(self._addresses(declared, own)), SilentReporter() if quiet else self.reporter)
         return declared.following(recorded)
 
-    def _addresses(self, asked: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:
+    def _addresses(self, declared: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:
         """The addresses outside the folder that its files take packages from, and that are not the caller's ``own``."""
         from gpuinstall.sources.sources import FolderSetting, redacted
 
-        for text in asked.requirements:
+        for text in declared.requirements:
             requirement = parse_requirement(text)
             url = requirement.url or ""
             place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
             if text not in own and not Location.parse(place).is_from(Location.parse(str(self.folder))):
-                file = next((name for name, lines in asked.files.items() if text in lines), "pylock.*.toml")
+                file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
                 role = f"the source of {requirement.name}"
                 yield FolderSetting(requirement.name, self.folder / file, redacted(place), role)
 

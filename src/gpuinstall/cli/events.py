@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Progress, Unit
 
 EVERY_S = 0.2
-"""How often a work says how far it is."""
+"""How often a work says how far it is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
 
 
 class EventTerminal(Terminal):

@@ -36,7 +36,6 @@ def command(terminal: Terminal, output: Path) -> Outcome:
     text = selector_page(load_catalog())
     place = output / NAME
     write_atomically(place, text)
-    data = {"path": str(place), "bytes": len(text.encode())}
-    return Outcome(
-        data, lambda screen: screen.field("Written", f"{display_path(place)}, {len(text.encode()) // 1000} kB")
-    )
+    size = len(text.encode())
+    line = f"{display_path(place)}, {size // 1000} kB"
+    return Outcome({"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line))

@@ -28,7 +28,12 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
     """Probe."""
     if record is not None and machine is not None:
         raise UsageError("usage", "--record writes down this machine: leave --machine out")
-    probed = read_probed_machine(terminal, record, machine)
+    from gpuinstall.probe import read_machine, record_machine
+
+    if record is not None:
+        probed = record_machine(record, terminal)
+    else:
+        probed = read_machine(terminal) if machine is None else options.read_machine_file(machine, terminal)
     faults = probed.refusing
     return Outcome(
         probed.to_dict(),
@@ -37,15 +42,6 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
         exit_code=MachineError.exit_code if faults else 0,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults),
     )
-
-
-def read_probed_machine(terminal: Terminal, record: Path | None, machine: str | None) -> Machine:
-    """Read this machine, recording it if asked to, or the one that was named."""
-    from gpuinstall.probe import read_machine, record_machine
-
-    if record is not None:
-        return record_machine(record, terminal)
-    return read_machine(terminal) if machine is None else options.read_machine_file(machine, terminal)
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:

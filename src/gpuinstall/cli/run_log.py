@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LOGGED = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that are logged: those that change something; whoever only looks leaves nothing behind."""
-KEPT = 20
-RUN_BYTES = 1_000_000
+KEPT, RUN_BYTES = 20, 1_000_000
+"""How many logs are kept and what one holds at most, so that all take no more than 20 MB."""
 PROGRAM_BYTES = 20_000
-"""What a log holds at most of a run, and of what one program has said."""
+"""What a log holds at most of one program's output: its end, where an error stands, and room for fifty programs."""
 
 
 @dataclass

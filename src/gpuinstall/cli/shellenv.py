@@ -87,8 +87,8 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
 
 def _chooser(value: str, sources: Sources) -> FolderSetting | None:
     """The setting of the folder that chose just this: it is for the folder, and not for all that the shell does."""
-    same = (one for one in sources.chosen if one.value and Location.parse(one.value) == Location.parse(value))
-    return next(same, None)
+    address = Location.parse(value)
+    return next((row for row in sources.chosen if row.value and Location.parse(row.value) == address), None)
 
 
 def _closed(sources: Sources) -> bool:

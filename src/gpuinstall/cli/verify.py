@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +121,6 @@ def _locked_wheels(venv: Path) -> dict[str, Path]:
 
 
 def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
-    def show(terminal: Terminal) -> None:
-        show_verdict(terminal, verdict, python)
-
     errors = tuple(
         {
             "code": machine.refusing[0].code if fault.where == "machine" else fault.code,
@@ -134,6 +132,7 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
     )
     kind = MachineError if verdict.refused else VerificationError
     failed = verdict.status == "failed"
+    show = partial(show_verdict, verdict=verdict, python=python)
     return Outcome(verdict.to_dict(), show, "error" if failed else "success", kind.exit_code if failed else 0, errors)
 
 

@@ -24,10 +24,8 @@ PROCESSORS = {62: "x86_64", 183: "aarch64"}
 _VERSION_OF_PYTHON = re.compile(r"^version(?:_info)? *= *(\d+\.\d+)", re.MULTILINE)
 _ACTIVATED = re.compile(r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE)
 
-ELF_64 = b"\x7fELF\x02"
-SEGMENT = 56
-GNU_STACK = 0x6474E551
-EXECUTABLE = 1
+ELF_64, SEGMENT, GNU_STACK, EXECUTABLE = b"\x7fELF\x02", 56, 0x6474E551, 1
+"""Of elf(5): how a 64-bit file begins, the bytes of a segment's header, PT_GNU_STACK, PF_X."""
 
 
 @dataclass(frozen=True)

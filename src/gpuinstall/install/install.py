@@ -138,7 +138,8 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
             project.reporter.warn(f"{project.paths.venv} was not made here, whatever it says: it is built again")
         if not situation.is_settled:
             request = situation.request
-            situation = situation.on(preflighted(request.machine, situation.here, request.request, project.reporter))
+            machine = preflighted(request.machine, situation.here, request.request, project.reporter)
+            situation = replace(situation, request=replace(request, machine=machine))
         yield situation
 
 
@@ -156,8 +157,8 @@ def _look(
         existing.check_ownership()
     existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
     if catalog is None:  # what is locked may have been learned from any index
-        known = known_catalog() if options.locked else project.catalog
-        catalog = with_locked_builds(known, folder, project.session)
+        catalog = known_catalog() if options.locked else project.catalog
+        catalog = with_locked_builds(catalog, folder, project.session)
     lock_request = LockRequest(project.machine, request, catalog)
     return Situation(existing, asked, lock_request, project.here(request), options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,3 @@ class Situation:
             reporter.step("Lock", "a new one, because the request has changed")
         for misfit in others:
             reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
-
-    def on(self, machine: Machine) -> Situation:
-        """The same for a machine of which more is known."""
-        return replace(self, request=replace(self.request, machine=machine))

@@ -140,8 +140,8 @@ def repair(environment: ForeignEnvironment) -> bool:
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
     """The paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
     info = _info(wheel).name
-    said = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
-    site = paths["purelib" if said["Root-Is-Purelib"] == "true" else "platlib"]
+    headers = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
+    site = paths["purelib" if headers["Root-Is-Purelib"] == "true" else "platlib"]
     yield site / info
     for name in (path.relative_to(wheel) for path in wheel.rglob("*") if not path.is_dir()):
         if name.parts[0].endswith(".data"):

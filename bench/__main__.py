@@ -1,7 +1,7 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
 ``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``lock``, ``learn``, ``bootstrap``,
-``verify``, ``fleet`` and ``page``, or all.
+``verify``, ``fleet``, ``page`` and ``transfer``, or all; ``NAME=WORD`` those rows of it whose names hold a word.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bench import bootstrap, fleet, install, learn, lock, page, start, verify
+from bench import bootstrap, fleet, install, learn, lock, page, start, transfer, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.row import Row
 
-PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     "start": start.rows,
     "install": install.rows,
     "lock": lock.rows,
@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "verify": verify.rows,
     "fleet": fleet.rows,
     "page": page.rows,
+    "transfer": transfer.rows,
 }
 
 
@@ -32,7 +33,8 @@ def main(names: list[str]) -> None:
     """Print one line a measurement as it is made."""
     sys.stdout.write(f"{'':<46} {'ours':>9} {'beside it':>10} {'':>8}  goal\n")
     for name in names or PARTS:
-        for row in PARTS[name]():
+        part, _, word = name.partition("=")
+        for row in PARTS[part](word) if word else PARTS[part]():
             sys.stdout.write(f"{row}\n")
             sys.stdout.flush()
 

@@ -71,6 +71,7 @@ def get(address: str) -> bytes:
 def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Passed]]:
     monkeypatch.setattr(relay, "LARGE", 1_000_000)
     monkeypatch.setattr(relay, "PIECE", 300_000)
+    monkeypatch.setattr(relay, "FAST", float("inf"))
     begun: list[Passed] = []
     with Client(cache=tmp_path, patience=PATIENCE) as client:
 
@@ -117,16 +118,27 @@ def test_a_large_file_comes_in_ranges_and_never_more_than_its_bytes(passed: Call
     assert way.hashes == {}, "whose hash is known is not hashed again"
 
 
+def test_a_fast_connection_brings_the_rest_of_a_file_alone(
+    passed: Callable[..., Passed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FAST", 0)
+    way = passed(serving(LARGE))
+    assert way.fetch(len(LARGE)) == LARGE
+    ranges = [asked.range for asked in way.host.log if asked.method == "GET"]
+    assert ranges == ["bytes=0-299999", "bytes=300000-1999999"]
+
+
 def test_ranges_of_a_file_come_side_by_side(passed: Callable[..., Passed]) -> None:
-    there = threading.Barrier(relay.FOR_EACH)
+    there, first = threading.Barrier(relay.FOR_EACH), iter([True])
 
     def together(body: bytes) -> Iterator[bytes]:
-        there.wait(5)
+        if not next(first, False):
+            there.wait(5)
         yield body
 
     said = {"ETag": '"1"', "Accept-Ranges": "bytes"}
-    way = passed(lambda _path, headers: part_of(Answer(200, LARGE[:1_200_000], headers=said, pieces=together), headers))
-    assert way.fetch(1_200_000) == LARGE[:1_200_000]
+    way = passed(lambda _path, headers: part_of(Answer(200, LARGE[:1_500_000], headers=said, pieces=together), headers))
+    assert way.fetch(1_500_000) == LARGE[:1_500_000]
 
 
 @pytest.mark.parametrize("parallel", [False, True])

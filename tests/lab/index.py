@@ -118,6 +118,7 @@ class StandInIndex:
             "PIP_CONFIG_FILE": os.devnull,
             "GPUINSTALL_TORCH_INDEX": self.torch_index,
             "UV_DEFAULT_INDEX": self.default_index,
+            "GPUINSTALL_EXTENSION_INDEX": f"{self.default.url}/extensions",
         }
 
     def _torch(self, path: str, headers: dict[str, str]) -> Answer:

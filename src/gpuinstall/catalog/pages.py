@@ -61,8 +61,8 @@ def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease
 def misnamed_versions(text: str, content_type: str, url: str) -> frozenset[str]:
     """Find the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
     links = list(_links(text, content_type, url))
-    releases = *_wheels(links, None, url), *parse_sources(text, content_type, url)
-    named = {str(release.version) for release in releases}
+    named = {str(wheel.version) for wheel in _wheels(links, None, url)}
+    named |= {str(source.version) for source in parse_sources(text, content_type, url)}
     files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in links)
     return frozenset({file[1] for file in files if file} - named)
 

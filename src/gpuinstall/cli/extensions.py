@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +10,15 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.extensions.rows import Extension, ExtensionSource, load_extensions
-from gpuinstall.plan import choose
-from gpuinstall.plan.values import Refusal
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.project import open_project
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Build
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.extensions.choice import ExtensionChoice
-    from gpuinstall.extensions.rows import ExtensionFile
-    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.extensions.rows import Extension
     from gpuinstall.plan import Plan
-    from gpuinstall.project import Project
 
 SHOWN = 3
 """How many of the files for this platform that were passed over to show."""
@@ -56,58 +50,17 @@ def command(
     if not names:
         rows = [_shown_row(row) for row in load_extensions().rows.values()]
         return Outcome({"known": rows}, lambda screen: _show_rows(rows, screen))
-    wanted = [_extension(name, extension_index, named) for name in names]
+    from gpuinstall.lock.prebuilt import choose_prebuilt, extension_row
+    from gpuinstall.lock.request import LockRequest
+
+    wanted = [extension_row(canonicalize_name(name), extension_index, named) for name in names]
     request = options.RequestOptions(("torch",), python=python, torch_index=torch_index)
     with open_project(Path.cwd(), options.read_settings(request, machine, terminal), terminal) as project:
-        plan = choose(project.machine, project.request, project.catalog)
-        if isinstance(plan, Refusal):
-            raise plan.error(project.machine)
-        choices = _choices(wanted, plan, project)
+        asked = LockRequest(project.machine, project.request, project.catalog)
+        plan = asked.plan
+        choices = [choose_prebuilt(extension, asked, project.session) for extension in wanted]
     found = [_shown_choice(extension, choice, plan) for extension, choice in zip(wanted, choices, strict=True)]
     return Outcome({"extensions": found}, lambda screen: _show(found, screen, everything=everything))
-
-
-def _choices(wanted: list[Extension], plan: Plan, project: Project) -> list[ExtensionChoice]:
-    """Ask the sources of each extension, and read what their names speak for."""
-    from gpuinstall.extensions.choice import Surroundings, choose_extension
-    from gpuinstall.extensions.listing import list_files
-    from gpuinstall.learned.reader import Reader
-    from gpuinstall.learned.store import learned_store
-    from gpuinstall.lock.target import Target
-    from gpuinstall.vendors import rules_for
-
-    build, machine, session = plan.choice.build, project.machine, project.session
-    rules, served = (
-        rules_for(machine, project.catalog, {build.backend.kind}),
-        {run.index for run in plan.gpus if run.runs},
-    )
-    tags = Target(build.backend.tag, build.os, build.arch).up_to(machine.glibc).tags(plan.choice.python)
-    gpus = [(rules, gpu) for gpu in machine.gpus if gpu.index in served]
-    here = Surroundings(plan.runnable or (build,), gpus, frozenset(tags), machine.glibc)
-    sources = replace(project.sources, default_index=session.default_index)
-    reader = Reader(sources, session.client, learned_store(), project.reporter)
-
-    def read(file: ExtensionFile, build: Build) -> LearnedRow:
-        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
-
-    choices = []
-    for extension in wanted:
-        listing = list_files(extension, here.builds, sources, session.client)
-        for host in listing.silent:
-            project.reporter.warn(f"{host} cannot be reached: what it has of {extension.name} is not known")
-        choices.append(choose_extension(extension, listing.files, here, read))
-    return choices
-
-
-def _extension(text: str, index: str | None, named: tuple[str, ...]) -> Extension:
-    """The row of a name; one that has none comes from the default index alone, as every package does."""
-    table, name = load_extensions(), canonicalize_name(text)
-    row = table.rows.get(name, Extension(name, (table.sources["default"],)))
-    sources = [
-        source._replace(url=f"{index.rstrip('/')}/{{backend}}/{{name}}/") if index and source.id == "astral" else source
-        for source in row.sources
-    ]
-    return row._replace(sources=(*sources, *(ExtensionSource("named", 4, False, url) for url in named)))
 
 
 def _shown_row(row: Extension) -> dict[str, Any]:

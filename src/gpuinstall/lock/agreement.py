@@ -52,10 +52,7 @@ def agree_with_code(
         checks = [CodeCheck(resolution, session) for resolution in resolved]
         exclusions = [check.exclusions(stuck) for check in checks]
         if not any(exclusions):
-            return [
-                replace(one, plan=replace(one.plan, warnings=(*one.plan.warnings, *reasons, *check.remarks())))
-                for one, check in zip(resolved, checks, strict=True)
-            ]
+            return [one.warned_of((*reasons, *check.remarks())) for one, check in zip(resolved, checks, strict=True)]
         every, before = [exclusion for group in exclusions for exclusion in group], (requests, reasons)
         reasons = [*reasons, *dict.fromkeys(exclusion.said for exclusion in every)]
         session.reporter.step("Code", reasons[-1].message)

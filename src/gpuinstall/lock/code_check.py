@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
+    from gpuinstall.plan import Plan
     from gpuinstall.session import Session
     from gpuinstall.vendors.protocol import Rules
 
@@ -78,7 +80,7 @@ class CodeCheck:
     def __init__(self, resolution: Resolution, session: Session) -> None:
         self._resolution, self._session = resolution, session
         self._build = resolution.choice.build
-        self._gpus = tuple(_gpus_to_serve(resolution))
+        self._gpus = tuple(served_gpus(resolution.request, resolution.plan))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
 
     def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
@@ -231,13 +233,13 @@ class CodeCheck:
         return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
 
 
-def _gpus_to_serve(resolution: Resolution) -> Iterator[tuple[Rules, Gpu]]:
+def served_gpus(request: LockRequest, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
     """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
-    request, kinds = resolution.request, {resolution.choice.build.backend.kind}
+    kinds = {plan.choice.build.backend.kind}
     for machine in request.serves or (request.machine,):
-        plan = replace(request, machine=machine, serves=()).outcome if request.serves else resolution.plan
+        own = replace(request, machine=machine, serves=()).outcome if request.serves else plan
         rules = rules_for(machine, request.catalog, kinds)
-        served = {run.index for run in plan.gpus if run.how != "none"}
+        served = {run.index for run in own.gpus if run.how != "none"}
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 

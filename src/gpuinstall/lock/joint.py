@@ -102,7 +102,7 @@ def torch_of_programs(requests: Sequence[LockRequest], session: Session) -> Vers
 def _all_newest(requests: Sequence[LockRequest], session: Session) -> list[Resolution]:
     """Resolve for every target with the torch that was planned and the newest wheel of every program, or nothing."""
     first = requests[0]
-    named, family = first.request.requirements, first.catalog.family
+    named, family = first.request.requirements, first.catalog.family.union(first.files)
     programs = list_programs(named, family, first.target, first.choice.python, session)
     if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return []
@@ -131,7 +131,8 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     own = any(build.source != DEFAULT_INDEX for build in builds.values())
     bound = bind(named, {build.backend.tag for build in builds.values()} if own else (), request.catalog, session)
     limits = request.pins.constraints
-    programs = tuple(list_programs(named, bound.names, target, python, session, constraints=limits))
+    names = bound.names.union(request.files)
+    programs = tuple(list_programs(named, names, target, python, session, constraints=limits))
     if len(torches) == 1:
         return Proposal(torches, programs)
 
@@ -150,10 +151,10 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
         programs_first(named if any(map(is_torch, named)) else (*named, "torch"), bound.names),
         python,
         target,
-        bound.pages(wheels_of, session),
+        {**bound.pages(wheels_of, session), **request.files},
         pins.within(*beside),
         session.folder,
-        bound.names.union(program.name for program in programs if program.needs_no_building),
+        names.union(program.name for program in programs if program.needs_no_building),
     )
     versions = resolve_versions(project, session)
     if isinstance(versions, Conflict):

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from gpuinstall.web import UnreachableError
 
 
+TORCHES = 3
+"""How many versions of torch to try that extensions have files for, where the rest goes with none of theirs."""
+
+
 def resolve_locks(
     requests: Sequence[LockRequest],
     session: Session,
@@ -51,7 +55,6 @@ def resolve_locks(
 def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
     with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
-        from gpuinstall.lock.agreement import agree_with_code
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
         from gpuinstall.lock.strangers import name_torch_source
 
@@ -63,7 +66,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         if unreachable:
             answer = _from_cache(live, session, unreachable, newest=newest)
         else:
-            answer = agree_with_code(live, session, newest=newest)
+            answer = _agree_with_extensions(live, session, newest=newest)
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
     if isinstance(answer, Conflict):
@@ -79,6 +82,26 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     except NoBuildError as error:
         return Conflict(error)
     return answer
+
+
+def _agree_with_extensions(
+    requests: Sequence[LockRequest], session: Session, *, newest: bool
+) -> list[Resolution] | Conflict:
+    """Choose extensions that were named and torch together, then the rest; where that fails, with an older torch."""
+    from gpuinstall.lock.agreement import agree_with_code
+    from gpuinstall.lock.prebuilt import with_prebuilt, without_torch
+
+    conflicts: list[Conflict] = []
+    for _ in range(TORCHES):
+        prebuilt = with_prebuilt(requests, session)
+        answer = agree_with_code(prebuilt.requests, session, newest=newest)
+        if not isinstance(answer, Conflict):
+            return [one.warned_of(prebuilt.remarks) for one in answer]
+        conflicts.append(answer)
+        if prebuilt.torch is None:
+            break
+        requests = [without_torch(request, prebuilt.torch) for request in requests]
+    return conflicts[0]
 
 
 def _from_cache(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
@@ -49,7 +49,7 @@ class LockRequest:
 
     ``serves`` are the machines that a target's lock has to run on, as far as they are known. ``builds_here`` says that
     what has no wheel will be built on this very machine. ``torch`` and ``python`` are the versions that all the locks
-    share, once they are chosen, and ``settled`` is what the programs came to.
+    share, once they are chosen, ``settled`` is what the programs came to, ``files`` are those of extensions.
     """
 
     machine: Machine
@@ -61,6 +61,7 @@ class LockRequest:
     torch: str | None = None
     python: str | None = None
     settled: Settled | None = None
+    files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
 
     @classmethod
     def for_target(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice
+    from gpuinstall.plan.values import Choice, Reason
     from gpuinstall.session import Session
 
 TARGETS_AT_ONCE = 6
@@ -54,6 +54,10 @@ class Resolution:
     def choice(self) -> Choice:
         """The build that is chosen."""
         return self.plan.choice
+
+    def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
+        """The same with further warnings in its plan."""
+        return replace(self, plan=replace(self.plan, warnings=(*self.plan.warnings, *reasons)))
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -99,9 +103,10 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
         return fitting(listed, target.backend, tags)
 
     bound = bind(choice.requirements, () if choice.index is None else (target.backend,), request.catalog, session)
-    pages = bound.pages(wheels_of, session)
-    programs = list_programs(choice.requirements, bound.names, target, choice.python, session)
-    wheels_only = bound.names | {program.name for program in programs if program.needs_no_building}
+    pages = {**bound.pages(wheels_of, session), **request.files}
+    names = bound.names.union(request.files)
+    programs = list_programs(choice.requirements, names, target, choice.python, session)
+    wheels_only = names | {program.name for program in programs if program.needs_no_building}
     requirements = programs_first(choice.requirements, bound.names)
     project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(request, pages)

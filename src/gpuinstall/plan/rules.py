@@ -21,6 +21,7 @@ _ABSENT = {
     "unreachable": "its index cannot be reached, and no other source has it",
     "split": "its libraries are packages of their own, one of them built here by code that asks the GPU",
     "without-code": "beside it, a package that was asked for has no code for these GPUs",
+    "without-extension": "an extension that was asked for has no prebuilt file beside it that was chosen",
     "failed": "a kernel failed on this machine with the same code or the same CUDA",
 }
 

@@ -78,6 +78,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_wheel(folder / "simple", "k2", "1.22.0")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.11-none-any")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.12-none-any")
+    make_wheel(folder / "simple", "ctranslate2", "4.8.5", TAGS, modules={"ctranslate2/_ext.so": "\0" * 64})
+    make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
@@ -203,6 +205,11 @@ def test_a_part_that_a_program_does_without_never_makes_it_older(workshop: Works
     assert done.ok, done.err
     assert "xformers 0.0.35 has no code for V100" in done.err
     assert locked(workshop, "axolotl", *V100)["axolotl"] == "0.13.0"
+
+
+def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Workshop) -> None:
+    found = locked(workshop, "faster-whisper", *H100)
+    assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.13.0+cu129")
 
 
 def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:

@@ -23,6 +23,7 @@ from gpuinstall import process, uv
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
+from tests.lab.native import native_library
 from tests.lab.pace import within
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -752,3 +753,27 @@ def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_bui
     assert workshop.document("install")["data"]["environment"]["status"] == "built"
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
+
+
+def test_a_library_that_lacks_what_it_needs_is_refused_before_anything_is_imported(
+    workshop: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    assert workshop.run("install").ok
+    before = workshop.lock("pylock.cu126.toml")
+    for name, library in (("speech", "libcublas.so.12"), ("sound", "libnothere.so.1")):
+        built = native_library(tmp_path / name / "o.so", needs=[library]).read_bytes()
+        tags = "py3-none-manylinux_2_28_x86_64"
+        make_wheel(stand_in_folder / "simple", name, "1.0", tags, modules={f"{name}/o.so": built})
+    make_wheel(stand_in_folder / "simple", "wraps-sound", "1.0", requires=["sound"])
+
+    error = workshop.document("install", "speech", exit_code=4)["errors"][0]
+    assert error["code"] == "library-not-loadable"
+    assert "speech/o.so of speech needs libcublas.so.12" in error["message"]
+    assert error["hint"] == "gpuinstall install speech nvidia-cublas-cu12"
+    assert workshop.lock("pylock.cu126.toml") == before
+    assert not leftovers(workshop)
+
+    done = workshop.run("install", "wraps-sound")
+    assert done.ok, done.err
+    assert "sound/o.so of sound needs libnothere.so.1" in done.err

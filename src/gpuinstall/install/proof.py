@@ -6,9 +6,12 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import VerificationError
+from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.verify import verify_environment
+from gpuinstall.wheels import load_members
+from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +52,25 @@ def preflighted(machine: Machine, here: Machine | None, request: Request, report
     if here is None or not here.gpus or request.is_for_cpu:
         return machine
     return machine.with_problems(preflight(here, reporter).problems)
+
+
+def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> None:
+    """Look whether the libraries in a folder of packages can be loaded, without loading any.
+
+    Raise InstallationError where one of a package that was asked for cannot; warn of the others.
+    """
+    named = {parse_requirement(text).name for text in fit.choice.requirements}
+    libraries, members = read_libraries(site), load_members()
+    there = {library.package for library in libraries}
+    glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
+    for fault in link_faults(libraries, system_libraries(), glibc):
+        package, path = fault.library.package, fault.library.path
+        optional = members.is_by_cuda(package) or members.optional.search(path) or fault.provider in there
+        if fault.certain and not optional and package in named:
+            brought = f"gpuinstall install {package} {fault.provider}" if fault.provider else None
+            raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
+        if fault.certain and not optional:
+            reporter.warn(str(fault))
 
 
 def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:

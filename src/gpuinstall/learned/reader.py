@@ -121,7 +121,7 @@ class Reader:
             )
 
         row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
-        return replace(row, backend=backend.tag)
+        return replace(row, backend=backend.tag, cuda=row.cuda or load_members().cuda(wheel.package, wheel.version))
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""

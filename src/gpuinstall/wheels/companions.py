@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.needs import load_libraries
 
@@ -50,6 +52,12 @@ class Members:
     runtime: re.Pattern[str]
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
+    opened: Mapping[str, Mapping[str, str]]
+
+    def cuda(self, package: str, version: Version) -> str | None:
+        """The CUDA whose libraries a package opens by name alone, as authored by its versions, the newest first."""
+        rows = self.opened.get(package, {})
+        return next((cuda for since, cuda in rows.items() if version >= Version(since)), None)
 
     def names(self, package: str) -> bool:
         """Say whether it is known which library answers for a package."""
@@ -81,6 +89,7 @@ def load_members() -> Members:
         runtime=re.compile(table["runtime"]["packages"]),
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
+        opened={package: row["since"] for package, row in table["opened"].items()},
     )
 
 

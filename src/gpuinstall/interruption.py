@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,11 +45,12 @@ def install_handlers() -> None:
     if sys.platform != "win32":
         from threading import Thread
 
-        heard, _Run.lost = os.pipe()
-        os.set_blocking(_Run.lost, False)
-        signal.set_wakeup_fd(_Run.lost, warn_on_full_buffer=False)
-        Thread(target=_repeat, args=(heard,), daemon=True).start()
-        sys.unraisablehook = _raise_again
+        with suppress(OSError, RuntimeError):  # limits of the shell
+            heard, _Run.lost = os.pipe()
+            Thread(target=_repeat, args=(heard,), daemon=True).start()
+            os.set_blocking(_Run.lost, False)
+            signal.set_wakeup_fd(_Run.lost, warn_on_full_buffer=False)
+            sys.unraisablehook = _raise_again
 
 
 def interrupted() -> bool:

@@ -5,6 +5,7 @@ What bootstrap.py was given is read here too: a command of ours with its options
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -17,7 +18,7 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
-from gpuinstall.errors import GpuInstallError, InternalError, InterruptedByUserError, UsageError
+from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.files import keep_temporary_files_apart
 
 COMMANDS = {
@@ -102,8 +103,8 @@ def run(arguments: list[str]) -> int:
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:
-        if missing := _missing_folder(error):
-            return _fail(arguments, missing)
+        if lack := _missing_folder(error) or _exhausted(error):
+            return _fail(arguments, lack)
         if "--verbose" in arguments or "-v" in arguments:
             raise
         message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
@@ -205,6 +206,22 @@ def _missing_folder(error: Exception) -> UsageError | None:
     except RuntimeError:
         message, hint = "the system knows no home folder of this user", "export HOME=/path/to/folder"
         return UsageError("home-missing", message, hint=hint) if isinstance(error, RuntimeError) else None
+    return None
+
+
+def _exhausted(error: Exception) -> InstallationError | None:
+    """What of the machine a command ran out of, or may have no more of: no fault of ours; None where it is neither."""
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        message = "there is no memory left, or this shell may take no more of it"
+        return InstallationError("no-memory", message, hint="free -h; ulimit -v; ulimit -u")
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EFBIG:
+        message = "this shell may write no file as large as is needed"
+        return InstallationError("file-limit", message, hint="ulimit -f unlimited")
+    where = getattr(error, "filename", None) or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
+    if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
+        hint = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
+        return InstallationError("no-space", f"there is no space left for {where}", hint=hint)
     return None
 
 

@@ -44,6 +44,8 @@ class EnvironmentPaths:
                     hint = f"the same with --venv {quoted(place)}, if that is meant"
                     raise UsageError("link-elsewhere", message, hint=hint)
             str(place).encode("utf-8")
+            if not place.name:
+                raise _unusable(place, "it is the root of the file system")
             if os.pathsep in str(place):
                 raise _unusable(place, f"PATH cannot hold a folder with {os.pathsep!r} in its name")
             work = cls(place).work

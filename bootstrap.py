@@ -7,6 +7,8 @@ other environment, and does nothing before its last line.
 
 import sys
 
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the folder of this file, or the working folder: what lies there is no module of Python's
 try:
     import base64
     import hashlib

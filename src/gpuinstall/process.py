@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from gpuinstall.interruption import ending_with_us
 from gpuinstall.watch import watched
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.patience import Patience
+
+
+OUTPUT = 50_000_000
+"""The characters that a program may write: one that writes more is ended. uv's longest lock has a fiftieth of it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ def run(
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
     with _started(words, env, patience, limited=True, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
         try:
-            out, err = _communicated(running, each_line, seconds) if each_line else running.communicate(text, seconds)
+            if text is None:
+                out, err = _communicated(running, each_line, seconds)
+            else:
+                out, err = running.communicate(text, seconds)
         except subprocess.TimeoutExpired as ended:
             return _told(Finished(words, None, _text(ended.stdout), _text(ended.stderr)))
     return _told(Finished(words, running.returncode, out, err))
@@ -121,21 +128,30 @@ def _told(finished: Finished) -> Finished:
 
 
 def _communicated(
-    running: subprocess.Popen[str], each_line: Callable[[str], None], seconds: float | None
+    running: subprocess.Popen[str], each_line: Callable[[str], None] | None, seconds: float | None
 ) -> tuple[str, str]:
-    """Read stdout line by line and stderr beside it; raise TimeoutExpired with what had come."""
+    """Read stdout line by line and stderr beside it, not without end; raise TimeoutExpired with what had come."""
     out: list[str] = []
     err: list[str] = []
 
-    def hear() -> None:
-        for line in running.stdout or ():
-            out.append(line)
-            each_line(line)
+    def hear(stream: IO[str], lines: list[str], heard: Callable[[str], None] | None = None) -> None:
+        size = 0
+        with stream:
+            while line := stream.readline(OUTPUT):
+                lines.append(line)
+                if heard:
+                    heard(line)
+                size += len(line)
+                if size > OUTPUT:
+                    running.kill()
+                    return
 
-    readers = [Thread(target=hear, daemon=True), Thread(target=lambda: err.extend(running.stderr or ()), daemon=True)]
+    streams = ((running.stdout, out, each_line), (running.stderr, err))
+    readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
+    running.stdout = running.stderr = None  # who reads closes: to close what another thread reads waits for its end
+    start = monotonic()
     for reader in readers:
         reader.start()
-    start = monotonic()
     for reader in readers:
         reader.join(None if seconds is None else max(0.0, start + seconds - monotonic()))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -217,3 +218,19 @@ def test_work_goes_on_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, stre
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.Screen(quiet=False).step("tool", "made")
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path: Path, *, from_stdin: bool) -> None:
+    file = tmp_path / "bootstrap.py"
+    file.write_bytes(Path(bootstrap.__file__).read_bytes())
+    for module in ("json", "subprocess", "html", "ssl", "urllib"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+    words = [sys.executable, "-" if from_stdin else file.name, "--version"]
+    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9", "HOME": "home"}
+    with file.open("rb") as stream:
+        done = subprocess.run(
+            words, cwd=tmp_path, stdin=stream, env={**os.environ, **nowhere}, capture_output=True, check=False
+        )
+    assert done.returncode in {0, 4}, done.stderr
+    assert not (tmp_path / "executed").exists()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import pytest
 
@@ -38,3 +39,25 @@ def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
         process.follow([sys.executable, "-c", code], heard, env=os.environ)
     with pytest.raises(ProcessLookupError):
         os.kill(int(str(caught.value)), 0)
+
+
+HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(40)\n    os._exit(0)\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+@pytest.mark.parametrize("then", ["time.sleep(40)", "print('done')"])
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(then: str, *, heard: bool) -> None:
+    begun = time.monotonic()
+    done = process.run(
+        [sys.executable, "-c", HOLDER + then], seconds=2, each_line=(lambda _line: None) if heard else None
+    )
+    assert time.monotonic() - begun < 20
+    assert done.status in {None, 0}
+
+
+def test_a_program_that_writes_without_end_is_ended() -> None:
+    code = "import os\nwhile True: os.write(1, b'x' * 65536)"
+    done = process.run([sys.executable, "-c", code], seconds=60)
+    assert done.status not in {0, None}
+    assert len(done.out) <= 2 * process.OUTPUT

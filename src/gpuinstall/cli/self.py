@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
 
+UPDATE_S = 900.0
+"""What a pull, or an environment of the tool from a slow index, may take."""
 _OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinstall")}
 _OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
 
@@ -59,8 +61,9 @@ def update(terminal: Terminal) -> Outcome:
     if clone is None:
         raise UsageError("update-elsewhere", "this gpuinstall was not made from a clone", hint=_others(0))
     steps = [["git", "-C", str(clone), "pull", "--ff-only"], [sys.executable, str(clone / "bootstrap.py"), "--version"]]
+    quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}  # a remote that wants a password is no reason to wait
     for step in steps:
-        done = process.run(step)
+        done = process.run(step, env=quiet, seconds=UPDATE_S)
         if not done.ok:
             why = (done.err or done.out).strip()
             raise InstallationError(

@@ -92,7 +92,7 @@ class Reader:
     def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
         """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
 
-        by_itself = not load_members().is_by_cuda(wheel.package)
+        by_itself = not load_members().has_runtimes_apart(wheel.package)
 
         def read(opened: WheelReader) -> LearnedRow:
             metadata = opened.metadata()

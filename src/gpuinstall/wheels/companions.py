@@ -63,7 +63,7 @@ class Members:
         """Say whether it is known which library answers for a package."""
         return any(packages.fullmatch(package) for packages, _ in self.rows)
 
-    def is_by_cuda(self, package: str) -> bool:
+    def has_runtimes_apart(self, package: str) -> bool:
         """Say whether a package has one library for each CUDA, of which torch's own is taken."""
         return any("cuda" in member.groupindex for packages, member in self.rows if packages.fullmatch(package))
 

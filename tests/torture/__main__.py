@@ -19,7 +19,7 @@ from tests.hostile.shells import HERE
 from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
-from tests.torture import attacks, deaths, readers, servers, wheels
+from tests.torture import attacks, deaths, readers, servers, surroundings, wheels
 from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
@@ -74,6 +74,27 @@ PARTS = {
         f"{len(SOURCES)} places that a text comes from × {len(PAYLOADS)} that deceive, as a terminal shows them",
     ),
     "shells": Part(attacks.shells, SHELL_LINES, f"lines that are printed for a shell, of {len(HOSTILE)} names, run"),
+    "settings": Part(
+        surroundings.settings,
+        len(surroundings.SETTINGS),
+        f"{len(surroundings.SETTINGS)} settings of strangers that choose a source × named, refused without trust",
+    ),
+    "signals": Part(
+        surroundings.signals, 500, "an installation ended by a signal at a random moment, the parent alone or the group"
+    ),
+    "temporary": Part(
+        surroundings.temporary,
+        len(surroundings.SIZES) * len(surroundings.COMMANDS),
+        "full folders for temporary files and limits of the shell × commands",
+    ),
+    "environments": Part(
+        surroundings.environments,
+        len(surroundings.STARTS),
+        f"{len(surroundings.STARTS)} environments of others that do ill as they start × --into, verify, doctor",
+    ),
+    "remotes": Part(surroundings.remotes, 7, "self update from a remote that means ill"),
+    "clocks": Part(surroundings.clocks, 4, "files of another time, as after a clock was set back × commands"),
+    "bootstraps": Part(surroundings.bootstraps, 40, "bootstrap.py beside modules called as the standard library's"),
     "readers": Part(readers.readers, 300, "damaged documents for five minutes for each reader"),
 }
 

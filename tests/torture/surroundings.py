@@ -1,0 +1,223 @@
+"""What lies around a run: a stranger's settings, signals, full disks, environments of others, remotes and clocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice, product
+from typing import TYPE_CHECKING
+
+from gpuinstall import process, uv
+from tests.frozen import GPUINSTALL
+from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
+from tests.hostile.test_surroundings import small_disk
+from tests.lab.clone import ROOT
+from tests.lab.host import Host
+from tests.torture.bounded import Case, Peak, highest, judged, run
+from tests.torture.deaths import LABELLED, VERSIONS
+from tests.torture.place import gpuinstall, held_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.workshop import Workshop
+    from tests.torture.place import Place
+
+SETTINGS = tuple(product(FILES, KEYS, SPELLINGS))
+ENDED_S = 20.0
+"""What a run may take to end after a signal."""
+SIZES = ("0", "4k", "16k", "64k", "256k")
+COMMANDS = ("plan", "probe", "lock --target cpu", "install torch==2.14.1", "install --dry-run", "doctor", "verify")
+NEVER = "import time\nwhile True: time.sleep(1)\n"
+CHILD = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(90)\n    os._exit(0)\n"
+STARTS = {
+    "sleeps": NEVER,
+    "is busy": "while True: pass\n",
+    "writes without end": "import os\nwhile True: os.write(1, b'x' * 65536)\n",
+    "complains without end": "import os\nwhile True: os.write(2, b'x' * 65536)\n",
+    "leaves a child": CHILD,
+    "leaves a child and sleeps": CHILD + NEVER,
+    "ends at once": "import os\nos._exit(0)\n",
+    "kills itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "kills its parent's group": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n",
+    "answers for us": "print('{}')\nimport os\nos._exit(0)\n",
+    "answers with a list": "print('[]')\nimport sys; sys.stdout.flush()\nimport os\nos._exit(0)\n",
+    "sleeps for uv alone": "import os\nif b'uv' in open(f'/proc/{os.getppid()}/cmdline', 'rb').read():\n    "
+    "import time\n    time.sleep(999)\n",
+}
+"""What the ``sitecustomize`` of an environment does that others made."""
+
+
+def settings(place: Place, count: int) -> Iterator[Case]:
+    """A stranger's settings choose a source: it is named with its file, and is not asked without trust."""
+    with place.served() as (index, here):
+        evil = Evil.beside(index)
+        for file, key, spelling in islice(SETTINGS, count):
+            variables = dict(here.variables) | ({"UV_DEFAULT_INDEX": ""} if key == "index-url" else {})
+            fresh = replace(here, variables=variables)
+            path = evil.choose(fresh, file, key, spelling)
+            words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
+            ended = gpuinstall(fresh, *words)
+            named = any(f"as {name} says" in ended.err for name in (path, path.resolve()))
+            faults = ["" if named else "it was not named", "a password was" if "secret" in ended.err else ""]
+            evil.host.log.clear()
+            wary = replace(fresh, variables={**variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+            refused = gpuinstall(wary, *words)
+            faults += ["asked without trust" if evil.host.log or refused.status != 2 else ""]
+            path.unlink()
+            (here.folder / "pylock.cpu.toml").unlink(missing_ok=True)
+            yield judged(f"{key} of {file}, {spelling}", ended, {0, 3, 4}, ", ".join(filter(None, faults)))
+        evil.host.close()
+
+
+def signals(place: Place, times: int) -> Iterator[Case]:
+    """End runs by signals at random moments, the parent alone or its whole group; none is swallowed."""
+    chance = random.Random(2)
+    with place.served() as (_, here):
+        usual = gpuinstall(here, "install", f"torch=={VERSIONS[0]}")
+        usual = gpuinstall(here, "install", f"torch=={VERSIONS[1]}")
+        yield judged("a run that is let through", usual, {0})
+        for position in range(times):
+            number = chance.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+            group = bool(position % 2)
+            yield _signalled(here, VERSIONS[position % 2], number, chance.uniform(0.05, usual.seconds), group=group)
+
+
+def _signalled(here: Workshop, version: str, number: signal.Signals, moment: float, *, group: bool) -> Case:
+    running = subprocess.Popen(
+        [*GPUINSTALL, "install", f"torch=={version}"],
+        env=here.environment,
+        cwd=here.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(moment)
+    peak, sent, faults = highest(running.pid), time.monotonic(), list[str]()
+    early = running.poll() is not None
+    with suppress(ProcessLookupError):
+        (os.killpg if group else os.kill)(running.pid, number)
+    try:
+        status = running.wait(ENDED_S)
+        if not early and status not in {0, 130, -number}:
+            faults.append(f"status {status}")
+    except subprocess.TimeoutExpired:
+        faults.append("it was swallowed")
+    took = time.monotonic() - sent
+    with suppress(ProcessLookupError):
+        time.sleep(0.2)
+        os.killpg(running.pid, signal.SIGKILL)
+        faults.append("something of it still ran")
+    running.wait()
+    held = held_torch(here)
+    faults += [] if held in LABELLED else [f"torch is {held}"]
+    name = f"{number.name} to {'the group' if group else 'the parent'} after {moment:.2f} s"
+    return Case(name, ", ".join(faults), took, peak)
+
+
+def temporary(place: Place, count: int) -> Iterator[Case]:
+    """The folder for temporary files is full, or fills: whoever can do without it does, and the others say it."""
+    for size, words in islice(product(SIZES, COMMANDS), count):
+        with place.served() as (_, here):
+            disk = here.folder.parent / "temporary"
+            with small_disk(disk, "4k" if size == "0" else size):
+                if size == "0":
+                    (disk / "fill").write_bytes(b"x" * 4096)
+                full = replace(here, variables={**here.variables, "TMPDIR": str(disk)})
+                yield judged(f"{words} with {size}", gpuinstall(full, *words.split()), {0, 2, 3, 4, 5})
+    for limit, words in product(("v 150000", "v 300000", "v 600000", "f 0", "f 1", "f 16"), COMMANDS[2:5]):
+        with place.served() as (_, here):
+            line = f"ulimit -{limit}; exec {' '.join(map(str, GPUINSTALL))} {words}"
+            ended = run(["sh", "-c", line], here.environment, here.folder)
+            yield judged(f"{words} with ulimit -{limit}", replace(ended, peak=Peak()), {0, 2, 3, 4, 5, -signal.SIGXFSZ})
+
+
+def environments(place: Place, count: int) -> Iterator[Case]:
+    """Put torch into environments of others that do not start, or do not end."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for name, code in islice(STARTS.items(), count):
+        with place.served() as (_, here):
+            process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"])
+            (here.folder / "app" / "lib" / version / "site-packages" / "sitecustomize.py").write_text(code)
+            for words in ("install --into --venv app torch==2.14.1", "verify --venv app", "doctor --venv app"):
+                yield judged(f"{words}: it {name}", gpuinstall(here, *words.split(), seconds=240), {0, 2, 3, 4, 5, 8})
+
+
+def remotes(place: Place, count: int) -> Iterator[Case]:
+    """Bring the tool up to date from a clone whose remote means ill."""
+    with place.served() as (index, here):
+        clone, record = here.folder.parent / "clone", here.folder.parent / "record" / "gpuinstall-0.1.dist-info"
+        record.mkdir(parents=True)
+        (record / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuinstall\nVersion: 0.1\n")
+        (record / "direct_url.json").write_text(json.dumps({"url": clone.as_uri()}))
+        variables = {**here.variables, "PYTHONPATH": os.pathsep.join(map(str, (record.parent, ROOT)))}
+        closed = Host("closed", lambda _path, headers: index.default.respond("/none", headers))
+        there = {
+            "nobody": "http://127.0.0.1:9/x.git",
+            "a page that is not there": f"{closed.url}/x.git",
+            "a program": f"ext::sh -c touch% {here.folder}/executed",
+            "an option": f"--upload-pack=touch {here.folder}/executed",
+            "another machine's shell": f"ssh://-oProxyCommand=touch%20{here.folder}/executed/x",
+            "a folder that is not there": "/nonexistent",
+            "another history": str(_repository(here.folder.parent / "other")),
+        }
+        for name, address in islice(there.items(), count):
+            shutil.rmtree(clone, ignore_errors=True)
+            _repository(clone)
+            (clone / "bootstrap.py").write_text(f"open({str(here.folder / 'executed')!r}, 'w').close()\n")
+            for words in (("remote", "add", "origin", "--", address), ("config", "branch.main.remote", "origin")):
+                subprocess.run(["git", "-C", str(clone), *words], check=False, capture_output=True)
+            subprocess.run(["git", "-C", str(clone), "config", "branch.main.merge", "refs/heads/main"], check=False)
+            ended = run([*GPUINSTALL, "self", "update"], replace(here, variables=variables).environment, here.folder)
+            done = "its code ran" if (here.folder / "executed").exists() else ""
+            yield judged(f"a remote that is {name}", ended, {4}, done)
+        closed.close()
+
+
+def _repository(folder: Path) -> Path:
+    """A repository with one commit."""
+    ann = ("-c", "user.name=Ann", "-c", "user.email=ann@mail.example")
+    folder.mkdir()
+    (folder / "README").write_text(folder.name)
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "Begin")):
+        subprocess.run(["git", "-C", str(folder), *ann, *words], check=True, capture_output=True)
+    return folder
+
+
+def clocks(place: Place, count: int) -> Iterator[Case]:
+    """Files of tomorrow and of long ago, as a clock leaves them that was set back."""
+    for days in islice((-20_000, -365, 365, 20_000), count):
+        with place.served() as (_, here):
+            gpuinstall(here, "install", f"torch=={VERSIONS[0]}")
+            moment = time.time() + days * 86_400
+            for path in (*here.folder.rglob("*"), *here.caches.rglob("*")):
+                with suppress(OSError):
+                    os.utime(path, (moment, moment), follow_symlinks=False)
+            for words in ("install", "install torch==2.14.1", "sync", "lock --check", "doctor", "env list", "plan"):
+                yield judged(f"{words}, {days} days off", gpuinstall(here, *words.split()), {0})
+            held = held_torch(here)
+            yield Case(f"torch, {days} days off", "" if held in LABELLED else f"torch is {held}")
+
+
+def bootstraps(place: Place, count: int) -> Iterator[Case]:
+    """Start bootstrap.py in a folder of modules that are called as the standard library's."""
+    names = sorted(set(sys.stdlib_module_names) - {"__main__", "sys"})[:: max(1, len(sys.stdlib_module_names) // count)]
+    for name in islice(names, count):
+        with place.served() as (_, here):
+            mark = here.folder / "executed"
+            shutil.copy(ROOT / "bootstrap.py", here.folder)
+            (here.folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+            nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9"}
+            env = here.environment | nowhere | {"HOME": str(here.folder), "XDG_DATA_HOME": str(here.folder / "data")}
+            ended = run([sys.executable, "bootstrap.py", "--version"], env, here.folder)
+            yield judged(f"beside {name}.py", ended, {0, 2, 4}, "it was run" if mark.exists() else "")

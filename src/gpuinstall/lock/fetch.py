@@ -19,7 +19,6 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
 from gpuinstall.web.cache import FileHash
-from gpuinstall.web.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,20 +66,9 @@ def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
     if not hashes.missing:
         return dict(hashes.known)
     heads = hashes.missing
-    with _transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
+    with transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
         hashed = pool.map(partial(_sha256_at, session=session, count=count), heads, heads.values())
         return {**hashes.known, **dict(zip((file.url for file in heads), hashed, strict=True))}
-
-
-@contextmanager
-def relayed(sizes: Mapping[LockedFile, int], session: Session, keep: Callable[[str, str], None]) -> Iterator[Relay]:
-    """Open a relay for uv that shows how far the files are which are to come, and hands on hashes that it takes."""
-    parts = {file.name: size or None for file, size in sizes.items()}
-    with (
-        _transfers(parts, session) as (_, count),
-        Relay(session.client, count, keep, parallel=session.parallel) as relay,
-    ):
-        yield relay
 
 
 def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
@@ -94,13 +82,13 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
     files = _by_path(file for lock in locks for file in lock.files)
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
         raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
-    with _transfers(dict.fromkeys(files), session) as (pool, count):
+    with transfers(dict.fromkeys(files), session) as (pool, count):
         list(pool.map(partial(_bring, folder, session=session, count=count), files, files.values()))
     return sorted(files)
 
 
 @contextmanager
-def _transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
+def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
     """Run transfers side by side, and say what came of them; when one fails or the user interrupts, the others end at
     their next chunk.
     """

@@ -12,11 +12,12 @@ from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import parse_toml, write_atomically
-from gpuinstall.lock.fetch import relayed
+from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import build_failure
 from gpuinstall.web import Head
 from gpuinstall.web.cache import FileHash
+from gpuinstall.web.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -55,7 +56,10 @@ class Transfer:
             hashes[url] = sha256
             session.cache.keep(url, FileHash(sha256, (heads.get(url) or Head()).etag))
 
-        with relayed(self.missing, session, keep) as relay:
+        with (
+            transfers({file.name: size or None for file, size in self.missing.items()}, session) as (_, count),
+            Relay(session.client, count, keep, parallel=session.parallel) as relay,
+        ):
 
             def address(file: LockedFile) -> str:
                 return relay.address(file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None)

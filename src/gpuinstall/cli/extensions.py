@@ -48,7 +48,8 @@ def command(
 ) -> Outcome:
     """Show extensions."""
     if not names:
-        rows = [_shown_row(row) for row in load_extensions().rows.values()]
+        known = load_extensions().rows.values()
+        rows = [{"name": row.name, "sources": [one.id for one in row.sources], "lowest": row.lowest} for row in known]
         return Outcome({"known": rows}, lambda screen: _show_rows(rows, screen))
     from gpuinstall.lock.prebuilt import choose_prebuilt, extension_row
     from gpuinstall.lock.request import LockRequest
@@ -63,32 +64,18 @@ def command(
     return Outcome({"extensions": found}, lambda screen: _show(found, screen, everything=everything))
 
 
-def _shown_row(row: Extension) -> dict[str, Any]:
-    return {"name": row.name, "sources": [source.id for source in row.sources], "lowest": row.lowest}
-
-
 def _shown_choice(extension: Extension, choice: ExtensionChoice, plan: Plan) -> dict[str, Any]:
     """One extension as the document has it."""
-    fit = choice.fit
-    file = (
-        {
-            "version": str(fit.file.wheel.version),
-            "source": fit.file.source.id,
-            "file": fit.file.wheel.filename,
-            "url": fit.file.wheel.url,
-            "sha256": fit.file.wheel.sha256,
-            "size": fit.row.size,
-            "torch": fit.build.name,
-            "read": fit.row.to_dict(),
-        }
-        if fit
-        else None
-    )
+    file: dict[str, Any] | None = None
+    if fit := choice.fit:
+        wheel = fit.file.wheel
+        file = {"version": str(wheel.version), "source": fit.file.source.id, "file": wheel.filename, "url": wheel.url}
+        file |= {"sha256": wheel.sha256, "size": fit.row.size, "torch": fit.build.name, "read": fit.row.to_dict()}
     rejected = [
         {"file": one.file.wheel.filename, "source": one.file.source.id, "torch": one.build.name} | one.reason._asdict()
         for one in choice.rejected
     ]
-    refusal = choice.refusal._asdict() if choice.refusal else None
+    refusal = choice.refusal and choice.refusal._asdict()
     without = plan.choice.build.name
     return {"name": extension.name, "fit": file, "refusal": refusal, "without": without, "rejected": rejected}
 

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each, before saying that the rest was not looked at."""
-_BY_NAME = ("other-platform", "other-cuda", "other-torch")
 _STAGES = (
-    *_BY_NAME,
+    "other-platform",
+    "other-cuda",
+    "other-torch",
     "not-read",
     "torch-unknown",
     "torch-pinned",
@@ -142,7 +143,7 @@ def against_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reaso
         return Reason("other-platform", f"is for {tags[0]}{' and others' if len(tags) > 1 else ''}")
     if file.cpu and build.toolkit:
         return Reason("other-cuda", "is for the CPU alone")
-    if file.cuda and (build.toolkit is None or _major(file.cuda) != build.toolkit[0]):
+    if file.cuda and (build.toolkit is None or int(file.cuda.partition(".")[0]) != build.toolkit[0]):
         return Reason("other-cuda", f"is for {_kind(build)} {file.cuda}, not for torch {build.name}")
     if file.torch and file.torch != _minor(build):
         return Reason("other-torch", f"is for torch {file.torch}, not {build.torch}")
@@ -207,17 +208,10 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
 def _too_low(extension: Extension, here: Surroundings) -> Reason | None:
     """Say which GPU is too old for an extension, whoever builds it."""
     lowest = ComputeCapability.parse(extension.lowest or "0.0")
-    for _, gpu in here.gpus:
-        if gpu.compute_capability and gpu.compute_capability < lowest:
-            has = f"{gpu.label} has {gpu.compute_capability}"
-            return Reason(
-                "no-code", f"{extension.name} is written for compute capability {lowest} and newer, and {has}"
-            )
-    return None
-
-
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
+    capable = ((gpu.label, gpu.compute_capability) for _, gpu in here.gpus if gpu.compute_capability)
+    low = next((f"{label} has {has}" for label, has in capable if has < lowest), None)
+    written = f"{extension.name} is written for compute capability {lowest} and newer"
+    return Reason("no-code", f"{written}, and {low}") if low else None
 
 
 def _minor(build: Build) -> str:

@@ -65,11 +65,11 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
         package, path = fault.library.package, fault.library.path
-        optional = members.has_runtimes_apart(package) or members.optional.search(path) or fault.provider in there
-        if fault.certain and not optional and package in named:
+        matters = fault.certain and not members.is_spare(package, path) and fault.provider not in there
+        if matters and package in named:
             brought = f"gpuinstall install {package} {fault.provider}" if fault.provider else None
             raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
-        if fault.certain and not optional:
+        if matters:
             reporter.warn(str(fault))
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuinstall.backend import Backend
     from gpuinstall.catalog.build import Build
     from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
@@ -105,25 +106,20 @@ class CodeCheck:
 
     @cached_property
     def faults(self) -> list[MissingCode]:
-        """The packages that have GPU code, and none for one of the GPUs."""
-        if not (self._gpus and self._session.code_check and self._may_differ()):
+        """The packages that have GPU code, and none for one of the GPUs.
+
+        What the catalogue answers for with the build of torch is not looked at.
+        """
+        answered = set() if self._build.learned else PAIRED
+        if not (self._gpus and self._session.code_check) or self._requested <= answered:
             return []
-        wheels = [wheel for wheel in map(_wheel, self._suspects()) if wheel]
+        others = (file for file in self._resolution.files if file.package not in answered)
+        wheels = [wheel for file in others if (wheel := _wheel(file))]
         return [fault for fault in side_by_side(self._fault, wheels, AT_ONCE) if fault]
 
     @cached_property
     def _requested(self) -> set[str]:
         return {parse_requirement(text).name for text in self._resolution.choice.requirements}
-
-    def _may_differ(self) -> bool:
-        """Say whether anything can be in it that the catalogue does not answer for with the build of torch."""
-        return self._build.learned is not None or not self._requested <= PAIRED
-
-    def _suspects(self) -> Iterable[tuple[str, str, str | None]]:
-        answered = set() if self._build.learned else PAIRED
-        for file in self._resolution.files:
-            if file.package not in answered and not load_members().with_torch.fullmatch(file.package):
-                yield file.package, file.url, file.sha256
 
     def _fault(self, wheel: Wheel) -> MissingCode | None:
         try:
@@ -170,7 +166,9 @@ class CodeCheck:
         serving = [] if f"{package} {version}" in stuck else self._serving(fault.wheel)
         if serving:
             message = f"{fault}; torch {serving[0].name} serves it"
-            others = {build.name for build in self._runnable}.difference(build.name for build in serving)
+            others = {build.name for build in self._resolution.plan.runnable}.difference(
+                build.name for build in serving
+            )
             said = Reason("other-build-for-code", message)
             return Exclusion(said, f"{package}>={version}", frozenset(others), f"{package} {version}")
         older, looked = self._older(self._older_wheels(fault))
@@ -179,14 +177,10 @@ class CodeCheck:
         does = "is the newest that does" if looked else "does"
         return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
 
-    @property
-    def _runnable(self) -> Sequence[Build]:
-        return self._resolution.plan.runnable
-
     def _serving(self, wheel: Wheel) -> list[Build]:
         """The builds of torch that run here beside which a wheel runs too, the best first; none where it is unread."""
         with suppress(InstallationError):
-            return [b for b in self._runnable if not self._against(self._row(wheel, b.backend), b)]
+            return [b for b in self._resolution.plan.runnable if not self._against(self._row(wheel, b.backend), b)]
         return []
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
@@ -203,18 +197,12 @@ class CodeCheck:
         return next((wheel.version for wheel in near if self._serving(wheel)), None), not rest
 
     def _is_too_new(self, row: LearnedRow) -> bool:
-        """Say whether a version does not run because it has moved on."""
-        too_old = self._is_of_older_toolkit(row) or self._predates(row)
+        """Say whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
+        made, toolkit = as_build(row, self._build), self._build.toolkit
+        behind = bool(row.toolkit and toolkit and row.toolkit[0] < toolkit[0])
+        missing = without_code(row, self._build, self._gpus)
+        too_old = behind or any(rules.predates(made, gpu) for rules, gpu in missing)
         return not too_old and self._against(row, self._build) is not None
-
-    def _is_of_older_toolkit(self, row: LearnedRow) -> bool:
-        toolkit = self._build.toolkit
-        return row.toolkit is not None and toolkit is not None and row.toolkit[0] < toolkit[0]
-
-    def _predates(self, row: LearnedRow) -> bool:
-        """Say whether a version is older than one of the GPUs."""
-        made = as_build(row, self._build)
-        return any(rules.predates(made, gpu) for rules, gpu in without_code(row, self._build, self._gpus))
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
         """A wheel for the target of every older version, the newest first."""
@@ -243,13 +231,11 @@ def served_gpus(request: LockRequest, plan: Plan) -> Iterator[tuple[Rules, Gpu]]
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
-def _wheel(file: tuple[str, str, str | None]) -> Wheel | None:
-    """The wheel that a resolved file is, where it is for one platform."""
-    package, url, sha256 = file
-    name = url.rpartition("/")[2].replace("%2B", "+")
-    try:
+def _wheel(file: LockedFile) -> Wheel | None:
+    """The wheel that a resolved file is, where it is for one platform and torch's own build does not answer for it."""
+    name = file.url.rpartition("/")[2].replace("%2B", "+")
+    with suppress(InvalidWheelFilename):
         _, version, _, tags = parse_wheel_filename(name)
-    except InvalidWheelFilename:
-        return None
-    pure = all(tag.platform == "any" for tag in tags)
-    return None if pure else Wheel(package, version, name, url, tags, sha256)
+        if not (load_members().with_torch.fullmatch(file.package) or all(tag.platform == "any" for tag in tags)):
+            return Wheel(file.package, version, name, file.url, tags, file.sha256)
+    return None

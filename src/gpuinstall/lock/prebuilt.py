@@ -56,8 +56,8 @@ def choose_prebuilt(
     """Ask the sources of an extension, and read what their names speak for."""
     plan, machine = request.plan, request.machine
     tags = request.target.up_to(machine.glibc).tags(plan.choice.python)
-    gpus = tuple(served_gpus(request, plan))
-    here = Surroundings(plan.runnable or (plan.choice.build,), gpus, frozenset(tags), machine.glibc)
+    builds = plan.runnable or (plan.choice.build,)
+    here = Surroundings(builds, tuple(served_gpus(request, plan)), frozenset(tags), machine.glibc)
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)
 

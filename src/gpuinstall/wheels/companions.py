@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -67,6 +68,10 @@ class Members:
         """Say whether a package has one library for each CUDA, of which torch's own is taken."""
         return any("cuda" in member.groupindex for packages, member in self.rows if packages.fullmatch(package))
 
+    def is_spare(self, package: str, library: str) -> bool:
+        """Say whether a package does without a library: an optional part, or the one of another CUDA."""
+        return self.has_runtimes_apart(package) or bool(self.optional.search(library))
+
     def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
         """Find the libraries that answer for a package; more than one where each is for another CUDA."""
         members = (member for packages, member in self.rows if packages.fullmatch(package))
@@ -111,23 +116,18 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
 def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
     shared, opened = load_libraries(), set[str]()
 
-    def heard(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def heard(pieces: Iterator[bytes], left: float) -> Iterator[bytes]:
         for piece in pieces:
             opened.update(match.decode() for match in shared.opened.findall(piece))
             yield piece
+            left -= len(piece)
+            if left <= 0:
+                return
 
     with closing(wheel.stream(name)) as pieces:
-        found = read_fatbins(heard(pieces if most is None else _first(pieces, most)))
+        found = read_fatbins(heard(pieces, most or math.inf))
     told = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
     return CompanionCode(name, found.architectures, told, frozenset(opened))
-
-
-def _first(pieces: Generator[bytes, None, None], most: int) -> Iterator[bytes]:
-    for piece in pieces:
-        yield piece
-        most -= len(piece)
-        if most <= 0:
-            return
 
 
 def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:

@@ -76,7 +76,9 @@ def link_faults(
     }
     faults = []
     for library in libraries:
-        folders = [_folder(path, library.path) for path in library.elf.paths]
+        origin = posixpath.dirname(library.path)
+        own_paths = (path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for path in library.elf.paths)
+        folders = list(map(posixpath.normpath, own_paths))
         cuda = {major for need in library.elf.needs if (major := shared.cuda(need))}
         for name in (*library.elf.needs, *library.opened):
             known = name in preloaded or name in system or any(f"{folder}/{name}" in paths for folder in folders)
@@ -93,15 +95,16 @@ def link_faults(
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:
     """Read the tables of every native library in a folder of packages; one that cannot be read is left out."""
-    libraries = []
+    libraries, members = [], load_members()
     for path, package in sorted(_native_files(site)):
         with (
             suppress(OSError, ValueError),
             (site / path).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            if elf := read_elf(data, whole=True):
-                names = load_libraries().opened.findall(data) if _may_open(package, path) else ()
+            if elf := read_elf(data, whole=True):  # torch's own are loaded in its own order
+                answers = not members.with_torch.fullmatch(package) and members.answering(package, [path])
+                names = load_libraries().opened.findall(data) if answers else ()
                 opened = sorted({name.decode() for name in names}.difference(elf.needs))
                 libraries.append(InstalledLibrary(path, package, elf, tuple(opened)))
     return libraries
@@ -126,17 +129,6 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
             files = (line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines())
             inside = (file for file in files if not file.startswith(("/", "..")))
             yield from ((file, package) for file in inside if _NATIVE.fullmatch(file))
-
-
-def _may_open(package: str, path: str) -> bool:
-    """Say whether a library is one that answers for its package; torch's own are loaded in its own order."""
-    return not load_members().with_torch.fullmatch(package) and bool(load_members().answering(package, [path]))
-
-
-def _folder(path: str, library: str) -> str:
-    """A folder that a library's own paths name, from the folder of packages."""
-    origin = posixpath.dirname(library)
-    return posixpath.normpath(path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
 
 
 def _missing_symbols(libraries: Iterable[InstalledLibrary]) -> Iterator[LinkFault]:

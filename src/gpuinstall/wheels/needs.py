@@ -122,8 +122,7 @@ class Needs:
 
     ``libraries`` are those that the loader looks for and the wheel has not itself, without those of every Linux;
     ``opened`` are named by a string alone. ``cuda`` is the major of the former, None where there is none or two.
-    ``glibc`` is the highest version of its symbols. ``unread`` are the
-    wheel's own libraries that say nothing.
+    ``glibc`` is the highest version of its symbols. ``unread`` are the wheel's own libraries that say nothing.
     """
 
     libraries: tuple[str, ...] = ()

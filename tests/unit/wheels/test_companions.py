@@ -132,7 +132,7 @@ def test_a_package_without_gpu_code() -> None:
 
 def test_every_row_has_its_evidence() -> None:
     table = tomli.loads((Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8"))
-    rows = [*table["members"], *table["optional"], table["cuda_of_isa"], table["runtime"]]
+    rows = [*table["members"], *table["optional"], *table["opened"].values(), table["cuda_of_isa"], table["runtime"]]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
     assert len(load_members().rows) == len(table["members"])

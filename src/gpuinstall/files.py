@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "unsafe-cache",
             f"everybody can write to the cache {folder}, and so change what is installed from it",
-            hint=f"chmod o-w {folder}   or another one: XDG_CACHE_HOME, UV_CACHE_DIR",
+            hint=f"chmod o-w {quoted(folder)}   or another one: XDG_CACHE_HOME, UV_CACHE_DIR",
         )
     if status.st_uid not in {0, os.getuid()}:
         reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")
@@ -219,7 +220,7 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     return InstallationError(
         "not-writable",
         f"{path} cannot be written: {error.strerror}",
-        hint=f"ls -ld {path.parent}; df -h {path.parent}",
+        hint=f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}",
     )
 
 

@@ -21,11 +21,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_shared(folder: Path, reporter: Reporter) -> None:
-    """Raise UsageError where everybody can write to a folder or to one in it; say whose it is where it is another's."""
+    """Raise UsageError where everybody can write to a folder or to what it holds; say whose it is, if another's."""
     if os.name != "posix" or not folder.is_dir():
         return
     with os.scandir(folder) as entries:
-        inner = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        inner = [Path(entry) for entry in entries if not entry.is_symlink()]
     for path in (folder, *inner):
         if path.stat().st_mode & stat.S_IWOTH:
             raise UsageError(

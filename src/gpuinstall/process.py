@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gpuinstall.patience import Patience
 
 
-OUTPUT = 50_000_000
-"""The characters that a program may write: one that writes more is ended. uv's longest lock has a fiftieth of it."""
+OUTPUT = 10_000_000
+"""The characters that a program may write, as many as a document has at most: one that writes more is ended."""
 
 
 @dataclass(frozen=True)

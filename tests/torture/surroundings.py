@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
@@ -27,7 +28,6 @@ from tests.torture.place import gpuinstall, held_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.workshop import Workshop
     from tests.torture.place import Place
@@ -114,15 +114,28 @@ def _signalled(here: Workshop, version: str, number: signal.Signals, moment: flo
     except subprocess.TimeoutExpired:
         faults.append("it was swallowed")
     took = time.monotonic() - sent
+    until = time.monotonic() + ENDED_S / 4
+    while (left := _left(running.pid)) and time.monotonic() < until:
+        time.sleep(0.1)
+    faults += [f"{left} still ran"] if left else []
     with suppress(ProcessLookupError):
-        time.sleep(0.2)
         os.killpg(running.pid, signal.SIGKILL)
-        faults.append("something of it still ran")
     running.wait()
     held = held_torch(here)
     faults += [] if held in LABELLED else [f"torch is {held}"]
     name = f"{number.name} to {'the group' if group else 'the parent'} after {moment:.2f} s"
     return Case(name, ", ".join(faults), took, peak)
+
+
+def _left(session: int) -> list[str]:
+    """The programs of a session that have not ended."""
+    names = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = stat.read_text().partition(" (")[2].rpartition(") ")
+            state, _, _, member = rest.split()[:4]
+            names += [name] if int(member) == session and state != "Z" else []
+    return names
 
 
 def temporary(place: Place, count: int) -> Iterator[Case]:

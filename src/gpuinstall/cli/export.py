@@ -13,6 +13,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS
 from gpuinstall.project import Settings, open_project
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -132,7 +133,7 @@ def _lock(path: Path | None) -> Lock:
         path, *others = _locks()
         if others:
             names = ", ".join(str(lock) for lock in (path, *others))
-            raise UsageError("several-locks", f"there are several locks: {names}", hint=f"--lock {path}")
+            raise UsageError("several-locks", f"there are several locks: {names}", hint=f"--lock {quoted(path)}")
     return read_lock(path)
 
 

@@ -42,6 +42,7 @@ def run_children(
     A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
     """
     done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
+    shortages: list[Exception] = []
 
     def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
@@ -49,6 +50,8 @@ def run_children(
             done[number] = run(argv, env=environment, seconds=seconds, each_line=heard)
         except OSError as error:
             done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
+        except (MemoryError, RuntimeError) as error:  # no child was too late: we are short of memory or of threads
+            shortages.append(error)
 
     def join(deadline: float) -> None:
         for thread in threads:
@@ -62,6 +65,8 @@ def run_children(
     if seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads):
         waiting()
     join(start + seconds + _GRACE)
+    for shortage in shortages:
+        raise shortage
     return tuple(done)
 
 

@@ -16,6 +16,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.facts.host import read_host
 from gpuinstall.facts.source import ThisMachine
 from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.shell import joined, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,7 @@ class ExistingEnvironment:
                 f"the same with --replace   # it is kept in {previous}",
             )
         if extra := unlocked_packages(self.packages, self._locked):
-            names = " ".join(package.partition(" ")[0] for package in extra)
+            names = joined(package.partition(" ")[0] for package in extra)
             raise UsageError(
                 "users-packages",
                 f"{venv} holds packages that its lock does not: {', '.join(extra)}",
@@ -123,7 +124,7 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
         raise UsageError(
             "mount-point",
             f"{paths.venv} is a mount point, which cannot be replaced in one stroke",
-            hint=f"put the environment into it: gpuinstall install --venv {paths.venv / 'env'}",
+            hint=f"put the environment into it: gpuinstall install --venv {quoted(paths.venv / 'env')}",
         )
 
 

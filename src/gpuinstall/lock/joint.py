@@ -160,10 +160,20 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     if isinstance(versions, Conflict):
         return versions
     proposal = Proposal(torches, programs, project, versions)
-    more = request.catalog.beside(proposal.torch)
-    if proposal.torch in torches and not beside.issuperset(more):  # asked again of the torches that demand the same
-        return _propose(request, frozenset(one for one in torches if request.catalog.beside(one) == more), session)
-    return proposal if proposal.torch in torches else _without_build(proposal.torch)
+    if proposal.torch not in torches:
+        return _without_build(proposal.torch)
+    is_bound = beside.issuperset(request.catalog.beside(proposal.torch))
+    return proposal if is_bound else _of_its_kind(proposal, request, session)
+
+
+def _of_its_kind(proposal: Proposal, request: LockRequest, session: Session) -> Proposal | Conflict:
+    """Propose again, once nothing can be newer, of the torches that demand the same of what stands beside them."""
+    newer = _improved(proposal, session)
+    if isinstance(newer, Conflict):
+        return newer
+    beside = request.catalog.beside(newer.torch)
+    alike = frozenset(torch for torch in proposal.torches if request.catalog.beside(torch) == beside)
+    return _propose(request, alike, session)
 
 
 def _without_build(torch: Version) -> Conflict:

@@ -222,7 +222,8 @@ def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) 
     torch = best.build.torch
     for rejection in newer:
         if rejection.code == HELD_BACK:
-            return Reason(HELD_BACK, f"{rejection.message}; without it torch {rejection.build.torch} would run here")
+            newest = f"torch {rejection.build.torch} would run here"
+            return Reason(HELD_BACK, f"{rejection.message}; without it {newest}" if rejection.message else newest)
     unknown = next((rejection.build.name for rejection in newer if rejection.code == "not-in-catalogue"), None)
     if unknown:
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"

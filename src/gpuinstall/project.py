@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
@@ -218,8 +218,8 @@ class Project:
             path = requirement.url if requirement.name != "torch" and not requirement.is_remote else None
             if path and not (self.folder / Path(path).expanduser()).exists():  # torch by a path is refused later
                 raise UsageError("requirement-not-there", f"there is no {path}", hint="check the path")
-        request, machine = self.settings.request, self.settings.machine
-        running = () if machine and machine.pythons else (f"{sys.version_info.major}.{sys.version_info.minor}",)
+        request = self.settings.request
+        running = () if self.settings.machine else (RUNNING_PYTHON,)
         return replace(
             request,
             requirements=requirements,

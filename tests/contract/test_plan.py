@@ -42,6 +42,12 @@ def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path:
     assert plan("--machine", "-", text=json.dumps({"gpuinstall": 1, "data": A100})) == bare
 
 
+def test_the_python_that_runs_the_tool_says_nothing_of_a_recorded_machine() -> None:
+    assert plan("--machine", "-", text=json.dumps(A100))["data"]["build"]["python"] == "3.14"
+    with_3_12 = json.dumps(A100 | {"pythons": ["3.12"]})
+    assert plan("--machine", "-", text=with_3_12)["data"]["build"]["python"] == "3.12"
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +19,6 @@ from tests.lab.releases import LINUX, catalog_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 KILLER = ROOT / "tests" / "lab" / "killer"
 
@@ -228,7 +229,9 @@ def test_a_folder_that_a_node_does_not_see_is_found_before_anything_is_done(node
     ],
 )
 def test_what_cannot_be_done_is_one_line(nodes: Nodes, arguments: tuple[str, ...], code: str) -> None:
-    error = nodes.document(*arguments, exit_code=2)["errors"][0]
+    without_slurm = {**nodes.workshop.variables, "PATH": str(Path(sys.executable).parent)}
+    apart = replace(nodes, workshop=replace(nodes.workshop, variables=without_slurm))
+    error = apart.document(*arguments, exit_code=2)["errors"][0]
 
     assert error["code"] == code
     assert "\n" not in error["message"]

@@ -15,6 +15,7 @@ from gpuinstall.cli import values
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_json
 from gpuinstall.machine import Machine
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Settings
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
@@ -150,7 +151,8 @@ def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Re
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") if request.gpus == "visible" else request.gpus
     names = takewhile(lambda name: name != "-1", (part.strip() for part in (gpus or "").split(",")))
     indices = None if gpus is None else tuple(filter(None, names))
-    named = Request(request.by_hand, request.python, request.backend, indices)
+    pythons = (RUNNING_PYTHON,) if machine.gpu else ()  # a machine in words has a Python like this one's
+    named = Request(request.by_hand, request.python, request.backend, indices, preferred_pythons=pythons)
     other = read_named_machine(machine, reporter)
     return Settings(named, request.read(), machine=other, torch_index=request.torch_index)
 

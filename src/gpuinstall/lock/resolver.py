@@ -14,7 +14,6 @@ import hashlib
 import html
 import os
 import re
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import LOGIN, Conflict, explain_failure
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
-_OURS = "{}.{}".format(*sys.version_info)
 _WRITING = threading.Lock()
 
 _WHEELS_ALONE = ("--only-binary", ":all:")
@@ -117,7 +116,7 @@ class ResolverProject:
         self.write(folder, session.scratch)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         python = (
-            None if self.python == _OURS else find_python(self.python)
+            None if self.python == RUNNING_PYTHON else find_python(self.python)
         )  # whose code runs, and what it is built with
         command = into(python or session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []

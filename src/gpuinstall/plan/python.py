@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.machine import Machine
+
+RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
+"""The Python that runs gpuinstall, the first to be tried for this machine."""
 
 
 def in_order(pythons: Sequence[str], preferred: Sequence[str], machine: Machine) -> list[str]:

@@ -26,6 +26,7 @@ _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
+_CACHED = re.compile(rb"/([!-.0-~]+)\0")  # the last parts of its paths; the table before them is binary
 
 
 class InstalledLibrary(NamedTuple):
@@ -114,7 +115,7 @@ def system_libraries() -> set[str]:
     """The names of the libraries that the loader finds without being told where: those of its cache and its folders."""
     names: set[str] = set()
     with suppress(OSError):
-        names |= {posixpath.basename(path).decode() for path in _CACHE.read_bytes().split(b"\0") if path[:1] == b"/"}
+        names |= {name.decode() for name in _CACHED.findall(_CACHE.read_bytes())}
     for folder in _FOLDERS:
         with suppress(OSError):
             names |= {file.name for file in Path(folder).iterdir()}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.wheels import linking
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.native import native_library
@@ -40,6 +41,18 @@ def site(tmp_path: Path) -> Path:
 def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str, str | None, bool]]:
     found = link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"}, glibc)
     return [(fault.code, fault.what, fault.provider, fault.certain) for fault in found]
+
+
+def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "ld.so.cache"
+    cache.write_bytes(
+        b"glibc-ld.so.cache1.1\0/\x98\xff\0\0/lib/x86_64-linux-gnu/libz.so.1\0libz.so.1\0/opt/a b/liba.so\0"
+    )
+    monkeypatch.setattr(linking, "_CACHE", cache)
+
+    assert {"libz.so.1", "liba.so"} <= system_libraries()
 
 
 def test_libraries_that_are_all_there_lack_nothing(site: Path) -> None:

@@ -16,7 +16,7 @@ from gpuinstall.errors import LockError, UsageError
 from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from gpuinstall.cli.outcome import Outcome
     from gpuinstall.cli.terminal import Terminal
@@ -31,12 +31,36 @@ if TYPE_CHECKING:
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 @options.venv
+@click.option("--any", "several", is_flag=True, help="Choose among the environments .venv-cu126, … as sync does.")
+@click.option("--proof/--no-proof", default=True, help="With --any: run kernels once on each machine.")
+@click.option("--install", "missing", is_flag=True, help="With --any: install the one that is not there.")
+@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: from these files.")
+@click.option("--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU on the CPU.")
+@options.sourcing("torch_index", "offline")
 @framed("run")
-def command(terminal: Terminal, words: tuple[str, ...], *, venv: str) -> Outcome:
+def command(
+    terminal: Terminal,
+    words: tuple[str, ...],
+    *,
+    venv: str,
+    several: bool,
+    proof: bool,
+    missing: bool,
+    wheels: Path | None,
+    allow_cpu: bool,
+    sourcing: dict[str, Any],
+) -> Outcome:
     """Run a command."""
-    with open_project(Path.cwd(), Settings(venv=Path(venv)), terminal) as project:
-        _check_fitness(project)
-    start(list(words), project.paths)
+    chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
+    with open_project(Path.cwd(), chosen, terminal) as project:
+        if several:
+            from gpuinstall.install.start import StartOptions, environment_to_start
+
+            paths = environment_to_start(project, StartOptions(proof, missing, allow_cpu))
+        else:
+            paths = project.paths
+            _check_fitness(project)
+    start(list(words), paths)
 
 
 def _check_fitness(project: Project) -> None:

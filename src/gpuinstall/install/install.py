@@ -95,7 +95,7 @@ def dry_run(project: Project, options: InstallOptions) -> DryRun:
     """Look, choose, resolve and price as an installation does, and stop there."""
     check_replaceable(project.paths)
     check_platform(project)
-    situation = _look(project, options)
+    situation = read_situation(project, options)
     priced = _price(situation, project)
     python, commands = priced.choice.python, list[list[str]]()
     if isinstance(priced.of, Resolution):
@@ -130,12 +130,12 @@ class DryRun:
 @contextmanager
 def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) -> Iterator[Situation]:
     """Look at what is there; where something is to change, wait for our turn, look again, and prove the driver."""
-    situation = _look(project, options, catalog)
+    situation = read_situation(project, options, catalog)
     if situation.is_settled and is_idle(project.paths):
         yield situation
         return
     with environment_lock(project.paths, options.wait, project.reporter):
-        situation = _look(project, options, catalog, again=True)
+        situation = read_situation(project, options, catalog, again=True)
         if not situation.existing.made_here:
             project.reporter.warn(f"{project.paths.venv} was not made here, whatever it says: it is built again")
         if not situation.is_settled:
@@ -145,7 +145,7 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
         yield situation
 
 
-def _look(
+def read_situation(
     project: Project, options: InstallOptions, catalog: Catalog | None = None, *, again: bool = False
 ) -> Situation:
     """Read what is there and what is asked for, as it is now.

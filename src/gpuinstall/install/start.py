@@ -1,0 +1,111 @@
+"""The environment that a command starts in, where a folder has several: one for each lock, ``.venv-<target>``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import time
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.environment import fingerprint, read_marker
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.files import own_cache_folder, write_atomically
+from gpuinstall.install.install import install, read_situation
+from gpuinstall.install.options import InstallOptions
+from gpuinstall.install.proof import preflighted, prove
+from gpuinstall.plan import Refusal
+from gpuinstall.request import Request
+from gpuinstall.shell import joined
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.install.situation import Situation
+    from gpuinstall.lock.fit import Fit
+    from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """How a command starts.
+
+    ``proof`` lets kernels run where this machine was not proven with the lock yet. ``install`` brings an environment
+    that is not there. ``allow_cpu`` takes a lock for the CPU where none for GPUs runs.
+    """
+
+    proof: bool = True
+    install: bool = False
+    allow_cpu: bool = False
+
+
+def environment_to_start(project: Project, options: StartOptions) -> EnvironmentPaths:
+    """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
+
+    A proof is kept for this machine and this lock in the user's cache; where that cannot be written, each start proves.
+    Raise MachineError or NoBuildError where no lock runs here, VerificationError where a kernel fails.
+    """
+    reporter, locked = project.reporter, InstallOptions(locked=True, replace=True, keep=False, attempts=1)
+    situation = read_situation(project, locked)
+    machine = situation.request.machine
+    fit = _fit(situation, options)
+    unproven = options.proof and not _proof(fit, machine).exists()
+    if unproven and _is_made(fit, project):
+        machine = preflighted(machine, situation.here, situation.request.request, reporter)
+        fit = _fit(replace(situation, request=replace(situation.request, machine=machine)), options)
+    for warning in fit.plan.warnings:
+        reporter.warn(warning.message)
+    paths, verdict = _paths(fit, project), None
+    if not _is_made(fit, project):
+        words = ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
+        if not options.install:
+            message = f"there is no environment of {fit.lock.name} at {paths.venv}"
+            raise UsageError("environment-missing", message, hint=joined(words))
+        settings = replace(project.settings, request=Request(backend=fit.choice.build.backend.tag), venv=paths.venv)
+        done = install(replace(project, settings=settings), replace(locked, target=fit.lock.target))
+        verdict = done.verdict.get("status")
+    elif unproven:
+        verdict = prove(fit, interpreter(paths.venv), machine, machine, project.session).status
+    if verdict == "passed":
+        with suppress(InstallationError):
+            write_atomically(_proof(fit, machine), f"{int(time())}\n")
+    elif verdict:
+        reporter.warn("no kernel could run on these GPUs now; the next start tries again")
+    reporter.step("Environment", f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}")
+    return paths
+
+
+def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
+    """Where the environment of a lock lies."""
+    return EnvironmentPaths(project.paths.venv.with_name(f"{project.paths.venv.name}-{fit.lock.target}"))
+
+
+def _is_made(fit: Fit, project: Project) -> bool:
+    """Say whether the environment of a lock is there, whoever made it."""
+    venv = _paths(fit, project).venv
+    marker = read_marker(venv)
+    return marker is not None and marker.lock_sha256 == fit.lock.sha256 and interpreter(venv).exists()
+
+
+def _fit(situation: Situation, options: StartOptions) -> Fit:
+    """The lock that runs here, one for the CPU only where that is allowed; raise the refusal."""
+    fit, request = situation.fit, situation.request
+    if options.allow_cpu and fit is None:
+        for_cpu = replace(request, request=replace(request.request, backend="cpu"))
+        fit = replace(situation, request=for_cpu).fit
+    if fit and (fit.plan.status != "cpu" or options.allow_cpu):
+        return fit
+    if isinstance(request.outcome, Refusal):
+        raise request.outcome.error(request.machine)
+    locks = "\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in situation.misfits) or None
+    if not request.machine.gpus:
+        hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
+        raise MachineError("no-gpu", "this machine, or container, was given no GPU", evidence=locks, hint=hint)
+    hint = "gpuinstall lock   # on this machine: makes one that does"
+    raise NoBuildError("lock-does-not-fit", "no lock here runs on this machine", evidence=locks, hint=hint)
+
+
+def _proof(fit: Fit, machine: Machine) -> Path:
+    """The file that says that a lock's kernels passed on a machine with these GPUs and this driver."""
+    return own_cache_folder() / "proofs" / f"{fit.lock.sha256[:16]}-{fingerprint(machine)[:16]}"

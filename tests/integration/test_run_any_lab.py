@@ -1,0 +1,133 @@
+"""``gpuinstall run --any``: several environments in one folder, and each machine starts in its own."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+
+RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204")
+OLD_DRIVER = FakeDriver((RTX_3090,), driver="535.183.01", cuda=12020)
+NEW_DRIVER = FakeDriver((RTX_3090,))
+RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),), driver="570.86.10", cuda=12080)
+MISMATCH = FakeDriver((RTX_3090,), nvml_init=18)
+NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
+CODE = "import os, torch; print(os.path.basename(os.environ['VIRTUAL_ENV']), torch.__version__)"
+
+
+@pytest.fixture(scope="module")
+def stand_in(catalog_wheels: Path) -> Iterator[StandInIndex]:
+    with StandInIndex(catalog_wheels) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def made(stand_in: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:  # noqa: ARG001
+    """A folder with locks for CUDA 12.6, 13.0 and the CPU, and an environment of each GPU's."""
+    folder = tmp_path_factory.mktemp("shared") / "project"
+    folder.mkdir()
+    workshop = Workshop(folder, folder.parent / "caches", stand_in.environment())
+    workshop.document("lock", "torch==2.10.0", *(f"--target={target}" for target in ("cu126", "cu130", "cpu")))
+    for target in ("cu126", "cu130"):
+        workshop.document("sync", "--target", target, "--venv", f".venv-{target}")
+    return workshop
+
+
+@pytest.fixture
+def workshop(made: Workshop, tmp_path: Path) -> Workshop:
+    """The same folder, on a machine that was not proven yet."""
+    return Workshop(made.folder, made.caches, {**made.variables, "XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+
+def started(workshop: Workshop, *options: str) -> Finished:
+    return workshop.run("run", "--any", *options, "python", "-c", CODE)
+
+
+def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(workshop: Workshop, play: Play) -> None:
+    play(OLD_DRIVER)
+    assert started(workshop).out == ".venv-cu126 2.10.0+cu126\n"
+    play(NEW_DRIVER)
+    done = started(workshop)
+    assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n")
+    assert "Environment .venv-cu130: torch 2.10.0+cu130" in done.err
+
+
+def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(workshop: Workshop, play: Play) -> None:
+    play(NEW_DRIVER)
+    assert "Verified" not in started(workshop, "--no-proof").err
+    first, second = started(workshop).err, started(workshop).err
+    assert "Preflight" in first
+    assert "Verified" in first
+    assert "Preflight" not in second
+    assert "Verified" not in second
+    play(OLD_DRIVER)
+    assert "Verified" in started(workshop).err, "another driver is another machine"
+
+
+def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no folder", encoding="utf-8")
+    play(NEW_DRIVER)
+    for _ in range(2):
+        done = started(workshop)
+        assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n"), done.err
+        assert "Verified" in done.err
+
+
+def test_a_kernel_that_fails_starts_nothing(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+    play(NEW_DRIVER)
+    verdict = tmp_path / "verdict.json"
+    verdict.write_text('{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}', "utf-8")
+    failing = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "LAB_VERDICT": str(verdict)})
+    done = started(failing)
+    assert (done.status, done.out) == (5, "")
+    assert started(workshop).status == 0, "nothing was kept of it"
+
+
+@pytest.mark.parametrize(
+    ("driver", "status", "said"),
+    [
+        (MISMATCH, 8, "sudo reboot"),
+        (RTX_5090, 3, "pylock.cu126.toml: "),
+        (NO_GPU, 8, "this machine, or container, was given no GPU"),
+    ],
+    ids=["a driver to repair", "no code for the card", "no GPU"],
+)
+def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
+    workshop: Workshop, play: Play, driver: FakeDriver, status: int, said: str
+) -> None:
+    play(driver)
+    done = started(workshop)
+    assert (done.status, done.out) == (status, "")
+    assert said in done.err
+
+
+@pytest.mark.parametrize("driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"])
+def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_said(
+    workshop: Workshop, play: Play, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(driver)
+    monkeypatch.setenv("GPUINSTALL_ALLOW_CPU", "1")
+    missing = started(workshop, "--no-proof")
+    assert missing.status == 2
+    assert f"gpuinstall sync --target cpu --venv {workshop.folder / '.venv-cpu'}" in missing.err
+    done = started(workshop, "--install")
+    assert (done.status, done.out) == (0, ".venv-cpu 2.10.0+cpu\n"), done.err
+    shutil.rmtree(workshop.folder / ".venv-cpu")
+
+
+def test_equal_files_of_two_environments_are_one_on_the_disk(made: Workshop) -> None:
+    venvs = (made.folder / f".venv-{tag}" for tag in ("cu126", "cu130"))
+    first, second = (next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs)
+    assert first.samefile(second)

@@ -126,17 +126,14 @@ class Project:
         """The clients and caches of the run, open until it ends."""
         from gpuinstall.session import open_session
 
-        only_binary = self.settings.only_binary or self.config.only_binary
-        opened = open_session(
-            self.sources,
-            self.reporter,
-            folder=self.folder,
-            offline=self.settings.offline,
-            code_check=self.settings.code_check,
-            only_binary=only_binary,
-            parallel=self.settings.parallel,
+        settings = self.settings
+        opened = open_session(self.sources, self.reporter, self.folder, offline=settings.offline)
+        return replace(
+            self.resources.enter_context(opened),
+            code_check=settings.code_check,
+            only_binary=settings.only_binary or self.config.only_binary,
+            parallel=settings.parallel,
         )
-        return self.resources.enter_context(opened)
 
     @cached_property
     def machine(self) -> Machine:

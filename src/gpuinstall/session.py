@@ -72,9 +72,6 @@ def open_session(
     folder: Path | None = None,
     *,
     offline: bool = False,
-    code_check: bool = True,
-    only_binary: bool = False,
-    parallel: bool = True,
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
@@ -103,9 +100,6 @@ def open_session(
             scratch,
             patience,
             folder or Path.cwd(),
-            code_check,
-            only_binary,
-            parallel,
         )
 
 

@@ -9,23 +9,19 @@ from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.install import install as installation
 from gpuinstall.install import into
-from gpuinstall.install.options import InstallOptions
-from gpuinstall.lock.write import LockOptions, write_locks
+from gpuinstall.install.options import InstallOptions, InstallResult
+from gpuinstall.lock.write import LockOptions, Written, write_locks
 from gpuinstall.probe import read_machine
 from gpuinstall.project import FOLDERS_OWN, Settings, lock_requests, open_project
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify import Verdict, verify_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.install.into import IntoResult
-    from gpuinstall.install.options import InstallResult
-    from gpuinstall.lock.write import Written
     from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.verify import Verdict
 
 SILENT = SilentReporter()
 TORCH = Request()

@@ -7,19 +7,19 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
-from gpuinstall.facts.bus import read_adapters, read_pci
+from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
 from gpuinstall.facts.capacity import read_folders
 from gpuinstall.facts.container import read_container, read_wsl
 from gpuinstall.facts.host import PLATFORM, is_told, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
 from gpuinstall.facts.record import recorder
-from gpuinstall.facts.source import Recording, ThisMachine
+from gpuinstall.facts.source import Recording, Source, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.prober import Preflight
+from gpuinstall.vendors.prober import Preflight, VendorFindings
 from gpuinstall.vendors.probers import MAKERS, PROBERS
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from gpuinstall.facts.bus import PciDevice
-    from gpuinstall.facts.source import Source
     from gpuinstall.finding import Finding
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.prober import VendorFindings
 
     MakerFindings = Mapping[str, VendorFindings]
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.gpus import other_chips, products, series_of
+from gpuinstall.catalog.gpus import OtherChip, other_chips, products, series_of
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
-from gpuinstall.versions import DriverVersion
+from gpuinstall.versions import ComputeCapability, DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.gpus import OtherChip
-    from gpuinstall.versions import ComputeCapability
 
 NOTHING = "–"
 ANY_DRIVER = "any"

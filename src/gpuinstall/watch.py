@@ -18,13 +18,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.patience import SILENCE, UV_DOWNLOADS
+from gpuinstall.patience import SILENCE, UV_DOWNLOADS, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from subprocess import Popen
 
-    from gpuinstall.patience import Patience
 
 MEMORY_BYTES = 4_000_000_000
 """What a program may set aside: three times what uv does for the largest request that was tried.

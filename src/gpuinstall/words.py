@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.support import condensed, known_drivers, served, support_of
+from gpuinstall.support import Support, condensed, known_drivers, served, support_of
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-
-if TYPE_CHECKING:
-    from gpuinstall.support import Support
 
 _CUDA = re.compile(r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?")
 _COMPAT = re.compile(r"(\S+)(?: with|,| \+)? cuda[ -]compat[ -](\d{2})[.-](\d)")

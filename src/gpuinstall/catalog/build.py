@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
+from gpuinstall.backend import CPU, Backend
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
     from packaging.version import Version
 
-    from gpuinstall.backend import Backend
 
 DEFAULT_INDEX = ""
 """What stands for the default index where a source is named."""

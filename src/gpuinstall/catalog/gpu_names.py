@@ -15,13 +15,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.gpus import load_gpus, name_tables, other_chips, products
+from gpuinstall.catalog.gpus import NameTable, load_gpus, name_tables, other_chips, products
 from gpuinstall.errors import NoBuildError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuinstall.catalog.gpus import NameTable
     from gpuinstall.versions import ComputeCapability
 
 FORM = re.compile(

@@ -14,13 +14,12 @@ from gpuinstall.catalog.build import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.location import Location
 from gpuinstall.threads import side_by_side
-from gpuinstall.web import UnreachableError
+from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from gpuinstall.sources import Sources
-    from gpuinstall.web import Client
 
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
 """The packages whose versions the catalogue pairs with torch's."""

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.backend import known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build
-from gpuinstall.catalog.catalog import index_arch
+from gpuinstall.backend import Backend, known_backend
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog.catalog import Catalog, index_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from packaging.tags import Tag
 
-    from gpuinstall.backend import Backend
-    from gpuinstall.catalog.build import Wheel
-    from gpuinstall.catalog.catalog import Catalog
     from gpuinstall.catalog.listing import Listing
 
     _Key = tuple[Version, Backend]

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli.explained_text import read_text
+from gpuinstall.cli.explained_text import ExplainedText, read_text
 from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.terminal import DOCS, page_of
+from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 from gpuinstall.errors import UsageError
-from gpuinstall.failures.classify import advised, classify, in_time, lookalikes
-from gpuinstall.failures.table import load_failures
+from gpuinstall.failures.classify import RecognisedCause, advised, classify, in_time, lookalikes
+from gpuinstall.failures.table import Lookalike, RefutedAdvice, load_failures
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.cli.explained_text import ExplainedText
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.failures.classify import RecognisedCause
-    from gpuinstall.failures.table import Lookalike, RefutedAdvice
     from gpuinstall.learned.row import LearnedRow
 
 SURE = 0.75

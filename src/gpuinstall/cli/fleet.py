@@ -14,7 +14,7 @@ from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import SomeNodesError, UsageError
 from gpuinstall.fleet.hostlist import expand
 from gpuinstall.fleet.run_folder import RunFolder
-from gpuinstall.project import open_project
+from gpuinstall.project import Project, open_project
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.fleet.environment import Mode
     from gpuinstall.fleet.fleet import Fleet
     from gpuinstall.fleet.report import FleetReport
-    from gpuinstall.project import Project
 
 _run_dir = click.option(
     "--run-dir",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.fleet.hostlist import compress
-from gpuinstall.fleet.reconcile import counts
-from gpuinstall.fleet.report import STEPS
+from gpuinstall.fleet.hostlist import NodeName, compress
+from gpuinstall.fleet.reconcile import NodeState, counts
+from gpuinstall.fleet.report import STEPS, FleetReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.fleet.hostlist import NodeName
-    from gpuinstall.fleet.reconcile import NodeState
-    from gpuinstall.fleet.report import FleetReport
 
 PLAIN_S = 10.0
 MOST_ROWS = 20

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from gpuinstall.shell import quoted
+from gpuinstall.shell import ShellName, quoted
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.shell import ShellName
 
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
 """The shells that variables are written for."""

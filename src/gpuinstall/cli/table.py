@@ -9,7 +9,7 @@ import click
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import values
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.terminal import columns
+from gpuinstall.cli.terminal import Terminal, columns
 from gpuinstall.errors import UsageError
 from gpuinstall.support import (
     ANY_DRIVER,
@@ -28,7 +28,6 @@ from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.support import OfChip, Support
 
     Column = tuple[str, ...]

@@ -9,14 +9,13 @@ from pathlib import Path
 from struct import unpack_from
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import open_regular, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.environments.packages import InstalledPackage
 
 PROCESSORS = {62: "x86_64", 183: "aarch64"}
 """The machines of elf(5) that PyTorch is built for."""

@@ -16,21 +16,19 @@ from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
-from gpuinstall.finding import Finding
+from gpuinstall.finding import Finding, Where
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.probe import preflight, read_machine
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify import Verdict, verify_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.finding import Where
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.vendors.prober import Preflight
-    from gpuinstall.verify import Verdict
 
 CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
     damage.environment_moved,

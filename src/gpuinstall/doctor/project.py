@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.advice import OURS, Advice
-from gpuinstall.doctor.evidence import toml_table
+from gpuinstall.doctor.evidence import DoctorEvidence, toml_table
 from gpuinstall.environments.environment import installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.failures.problems import finding_for
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.doctor.evidence import DoctorEvidence
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.evidence import CUDA_LIBRARY, DECIDES_OVER_BUILDS, ROCM_LIBRARY
-from gpuinstall.failures.problems import finding_for
+from gpuinstall.doctor.evidence import CUDA_LIBRARY, DECIDES_OVER_BUILDS, ROCM_LIBRARY, DoctorEvidence
+from gpuinstall.failures.problems import FixContext, finding_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.doctor.evidence import DoctorEvidence
-    from gpuinstall.failures.problems import FixContext
     from gpuinstall.finding import Finding
 
 ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}

@@ -9,12 +9,9 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gpuinstall.facts.source import json_or_none
-
-if TYPE_CHECKING:
-    from gpuinstall.facts.source import Source
+from gpuinstall.facts.source import Source, json_or_none
 
 GIB = 1 << 30
 _GROUP = Path("/sys/fs/cgroup")

@@ -9,13 +9,11 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.facts.source import json_or_none
+from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.process import Finished, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from gpuinstall.facts.source import Source
 
     Command = tuple[Sequence[str], Mapping[str, str]]
 

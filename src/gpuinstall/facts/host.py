@@ -9,13 +9,9 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import json_or_none
+from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.failures.problems import distribution_keys
-
-if TYPE_CHECKING:
-    from gpuinstall.facts.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.capacity import home_folder
-from gpuinstall.facts.source import json_or_none
+from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.facts.source import Source
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 _NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gpuinstall.facts.container import ContainerInfo
+from gpuinstall.facts.container import ContainerInfo, Wsl
 from gpuinstall.facts.host import Host
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.capacity import Folder
-    from gpuinstall.facts.container import Wsl
     from gpuinstall.facts.source import Source
 
 Facts = TypeVar("Facts", bound=Any)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
-from gpuinstall.finding import Finding
+from gpuinstall.finding import Finding, Where
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gpuinstall.finding import Where
     from gpuinstall.machine import Machine
 
 ANYWHERE = "any"

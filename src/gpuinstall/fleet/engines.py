@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuinstall import process
 from gpuinstall.errors import UsageError
-from gpuinstall.fleet.hostlist import chosen, compress, expand
+from gpuinstall.fleet.hostlist import NodeName, chosen, compress, expand
 from gpuinstall.fleet.run_folder import this_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuinstall.fleet.hostlist import NodeName
 
 NODES = "GPUINSTALL_LOCAL_NODES"
 ASK_S = 30.0

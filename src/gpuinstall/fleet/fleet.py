@@ -13,23 +13,20 @@ from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json
 from gpuinstall.fleet.classes import classify
-from gpuinstall.fleet.documents import NodeRecord
-from gpuinstall.fleet.engines import open_engine, own_program
+from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord
+from gpuinstall.fleet.engines import Engine, open_engine, own_program
 from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.fleet.locks import different_collectives, fetch, make_locks
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
-from gpuinstall.fleet.together import prove_together
+from gpuinstall.fleet.together import Round, prove_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.fleet.documents import FleetRun, LockGroup
-    from gpuinstall.fleet.engines import Engine
     from gpuinstall.fleet.environment import Mode
     from gpuinstall.fleet.run_folder import RunFolder
-    from gpuinstall.fleet.together import Round
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.session import Session

@@ -18,9 +18,9 @@ from gpuinstall.backend import CPU
 from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.documents import UnservedNodes
-from gpuinstall.fleet.hostlist import compress
+from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.machine import Driver
-from gpuinstall.plan import Refusal, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.fleet.classes import NodeClass
-    from gpuinstall.fleet.hostlist import NodeName
-    from gpuinstall.plan import Plan
     from gpuinstall.request import Request
 
 

@@ -12,7 +12,7 @@ from gpuinstall.fleet.documents import LockGroup, Sha256
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
 from gpuinstall.lock.fit import Misfit, fit
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.lock import Lock, read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, machine_for_target, pin_torch
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.fleet.fleet_plan import FleetPlan, PlannedGroup
     from gpuinstall.fleet.run_folder import RunFolder
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session

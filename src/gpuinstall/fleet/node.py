@@ -18,21 +18,18 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import GpuInstallError, LockError, UsageError, VerificationError
 from gpuinstall.files import own_cache_folder
 from gpuinstall.fleet import proof
-from gpuinstall.fleet.documents import NodeRecord
-from gpuinstall.fleet.environment import install_group, own_environment
+from gpuinstall.fleet.documents import LockGroup, NodeRecord
+from gpuinstall.fleet.environment import Placing, install_group, own_environment
 from gpuinstall.probe import read_machine
 from gpuinstall.shell import quoted
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify import Verdict, verify_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuinstall.fleet.documents import LockGroup
-    from gpuinstall.fleet.environment import Placing
     from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.reporter import Reporter
-    from gpuinstall.verify import Verdict
 
 
 _NETWORK, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")

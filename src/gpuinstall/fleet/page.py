@@ -11,13 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpuinstall.fleet.hostlist import compress
-from gpuinstall.fleet.report import STEPS
+from gpuinstall.fleet.report import STEPS, FleetReport, ReportRow
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.fleet.report import FleetReport, ReportRow
 
 MOST_SQUARES = 20_000
 """How many nodes have a square of their own; of a larger fleet those that are not well have."""

@@ -6,14 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.fleet.documents import MALFORMED
-from gpuinstall.fleet.hostlist import compress
+from gpuinstall.fleet.documents import MALFORMED, NodeRecord
+from gpuinstall.fleet.hostlist import NodeName, compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuinstall.fleet.documents import NodeRecord
-    from gpuinstall.fleet.hostlist import NodeName
 
 NodeStatus = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
 RETRIED = frozenset({"network", "unreachable", "transfer", "too-slow", "standstill", "busy"})

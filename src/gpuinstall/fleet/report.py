@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.documents import WrittenPlan
-from gpuinstall.fleet.hostlist import compress
+from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.fleet.reconcile import NEVER, OK, NodeState, reconcile
-from gpuinstall.fleet.search import read_together
+from gpuinstall.fleet.search import JobGroup, read_together
 from gpuinstall.shell import joined
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.run_folder import RunFolder
-    from gpuinstall.fleet.search import JobGroup
 
 SCHEMA = "gpuinstall.fleet-report/1"
 STEPS = ("survey", "plan", "install", "verify", "together")

@@ -15,17 +15,15 @@ from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError, VerificationError
 from gpuinstall.facts.children import time_limit
 from gpuinstall.fields import Fields, MalformedError
-from gpuinstall.fleet.hostlist import node_name
+from gpuinstall.fleet.hostlist import NodeName, node_name
 from gpuinstall.fleet.node import environment_of, group_of
-from gpuinstall.fleet.search import JobGroup, result_of, search
+from gpuinstall.fleet.search import GroupResult, JobGroup, Nodes, result_of, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuinstall.fleet.documents import LockGroup, NodeRecord
-    from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.run_folder import RunFolder
-    from gpuinstall.fleet.search import GroupResult, Nodes
 
 SECONDS = 6.0
 """How long one all-reduce may take."""

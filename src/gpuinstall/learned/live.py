@@ -12,15 +12,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.catalog import Companion, Release
 from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
-from gpuinstall.learned.store import learned_store
-from gpuinstall.plan import choose
+from gpuinstall.learned.store import LearnedStore, learned_store
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import vendor_for
 
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.learned.store import LearnedStore
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan, Refusal
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.sources import Sources

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.backend import CPU
+from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog.listing import default_wheels, family_wheels, read_listing
 from gpuinstall.catalog.narrowing import listed_builds, platforms
 from gpuinstall.errors import InstallationError
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import Asked, parse_requirement
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from gpuinstall.backend import Backend
     from gpuinstall.catalog import Catalog
     from gpuinstall.learned.reader import Reader
     from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.plan.requirement import Asked
 
 AT_ONCE = 4
 

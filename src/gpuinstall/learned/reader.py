@@ -16,10 +16,10 @@ from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend, known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
-from gpuinstall.learned.store import holds, now
+from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.units import readable
 from gpuinstall.wheels import (
     CompanionCode,
@@ -39,8 +39,6 @@ from gpuinstall.wheels import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuinstall.catalog.build import Build, Wheel
-    from gpuinstall.learned.store import LearnedStore
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client

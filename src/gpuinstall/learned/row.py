@@ -12,14 +12,13 @@ from packaging.version import Version
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.build import DEFAULT_INDEX, Build
-from gpuinstall.vendors.protocol import Code
+from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.wheels import TorchNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.machine import Gpu
-    from gpuinstall.vendors.protocol import Rules
     from gpuinstall.wheels.needs import TorchKind
 
     Served = Iterable[tuple[Rules, Gpu]]

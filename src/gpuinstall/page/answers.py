@@ -6,17 +6,15 @@ import re
 from itertools import combinations, groupby, product
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.page.classes import kinds_of_gpus, machine_of_class, spans_of
+from gpuinstall.page.classes import DriverRange, Kind, Platform, kinds_of_gpus, machine_of_class, spans_of
 from gpuinstall.page.table import packed
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.page.classes import DriverRange, Kind, Platform
-    from gpuinstall.plan import Plan, Refusal
     from gpuinstall.plan.values import Choice, Rejection
 
     Kinds = tuple[Kind, ...]

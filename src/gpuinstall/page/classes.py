@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.versions import DriverVersion
+from gpuinstall.versions import ComputeCapability, DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.drivers import Drivers, Floor
-    from gpuinstall.versions import ComputeCapability
 
 DRIVER = "{driver}"
 """Stands for the driver's version in what is said of a machine."""

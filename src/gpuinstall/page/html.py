@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.catalog.gpu_names import FORM
 from gpuinstall.catalog.gpus import load_gpus, name_tables
 from gpuinstall.page.answers import Answers
-from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus
+from gpuinstall.page.classes import PLATFORMS, Kind, Platform, kinds_of_gpus
 from gpuinstall.page.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.page.classes import Kind, Platform
 
     PageColumn = tuple[str, list[str]]
 

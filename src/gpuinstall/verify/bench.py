@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.prober import GpuHealth
-from gpuinstall.verify.devices import CPU_TARGET, device_targets, read_health
+from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, device_targets, read_health
 from gpuinstall.verify.interpreter import inspect_interpreter
-from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.kernel_run import SECONDS, KernelReport, KernelRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.kernel_run import KernelReport
 
 SCHEMA = "gpuinstall.bench/1"
 NOISE = 0.05

@@ -17,7 +17,7 @@ from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.finding import CheckResult
 from gpuinstall.vendors import VENDORS, rules_for
-from gpuinstall.vendors.protocol import Code
+from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.verify.coverage import no_code_cause
 from gpuinstall.verify.verdict import Device
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.machine import Gpu, Machine
-    from gpuinstall.vendors.protocol import Rules
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
     from gpuinstall.verify.kernel_run import KernelReport

@@ -11,16 +11,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.packages import file_size, parse_record, read_packages
+from gpuinstall.environments.packages import RecordedFile, file_size, parse_record, read_packages
 from gpuinstall.files import open_regular
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Meter, Reporter, SilentReporter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.environments.packages import RecordedFile
-    from gpuinstall.reporter import Meter, Reporter
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 

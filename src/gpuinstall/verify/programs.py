@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.packages import read_packages
-from gpuinstall.verify.diagnosis import check_results
-from gpuinstall.verify.kernel_run import SECONDS
+from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.verify.diagnosis import ProofContext, check_results
+from gpuinstall.verify.kernel_run import SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.diagnosis import ProofContext
-    from gpuinstall.verify.kernel_run import KernelReport, KernelRun
     from gpuinstall.verify.verdict import Device
 
 TORCH = "torch"

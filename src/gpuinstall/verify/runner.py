@@ -14,14 +14,14 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.finding import CheckResult
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.verify.coverage import build_of, confirm
-from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets, read_health
+from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files
-from gpuinstall.verify.interpreter import inspect_interpreter, interference
-from gpuinstall.verify.kernel_run import SECONDS, KernelRun
+from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
+from gpuinstall.verify.kernel_run import SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.programs import prove_programs
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.prober import GpuHealth
-    from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.interpreter import FoundTorch
-    from gpuinstall.verify.kernel_run import KernelReport
 
 
 def verify_environment(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.interruption import interrupted, within
-from gpuinstall.patience import MORE_TIME, Pace
+from gpuinstall.patience import MORE_TIME, Pace, Patience
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from requests import Response
 
-    from gpuinstall.patience import Patience
 
 FIRST_ANSWER_S = 6.0
 """How long a host may take to be found, connected to and to begin its first answer."""

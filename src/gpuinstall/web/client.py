@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder
-from gpuinstall.patience import USUAL
+from gpuinstall.patience import USUAL, Patience
 from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
 from gpuinstall.web.cache import AnswerCache, Page
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
 
-    from gpuinstall.patience import Patience
 
 CONNECT_S = 3.0
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.steps import Step, take
+from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import FixContext, finding_for
-from gpuinstall.machine import Gpu
+from gpuinstall.machine import Gpu, Machine
 from gpuinstall.vendors.amd.evidence import AMD_ON_PCI, KFD, MODULE, AmdEvidence, amd_chips, has_builds, read_nodes
 from gpuinstall.vendors.amd.rules import amd_chip, is_integrated, product_named
 from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.facts.source import Source
-    from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.finding import Finding
-    from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.amd.evidence import KfdNode
 

@@ -10,16 +10,14 @@ from gpuinstall.catalog import authored
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.intel.level_zero import LevelZero
-from gpuinstall.vendors.intel.rules import architecture_of, chip_at, intel_chip
+from gpuinstall.vendors.intel.level_zero import LevelZero, LevelZeroGpu
+from gpuinstall.vendors.intel.rules import XeChip, architecture_of, chip_at, intel_chip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access
-    from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
-    from gpuinstall.vendors.intel.rules import XeChip
 
 INTEL_ON_PCI = 0x8086
 

@@ -6,25 +6,21 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.bus import DEVICES
+from gpuinstall.facts.bus import DEVICES, PciDevice
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.steps import Step, take
+from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
 from gpuinstall.vendors.intel.evidence import IntelEvidence, cards_of
-from gpuinstall.vendors.intel.level_zero import LevelZero, ask_level_zero
-from gpuinstall.vendors.intel.rules import architecture_of
+from gpuinstall.vendors.intel.level_zero import LevelZero, LevelZeroGpu, ask_level_zero
+from gpuinstall.vendors.intel.rules import XeChip, architecture_of
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access, Source
-    from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.intel.level_zero import LevelZeroGpu
-    from gpuinstall.vendors.intel.rules import XeChip
 
 _MIB = 1024**2
 _VISIBLE = "ZE_AFFINITY_MASK"

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import finding_for
-from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
+from gpuinstall.vendors.nvidia.chips import DriverSpan, drivers, drivers_of
 from gpuinstall.vendors.nvidia.faults import evidence_line, held_by_nouveau
-from gpuinstall.vendors.nvidia.gpus import is_same
-from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
+from gpuinstall.vendors.nvidia.gpus import DetectedGpu, is_same
+from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION, NvmlGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.nvidia.chips import DriverSpan
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
-    from gpuinstall.vendors.nvidia.gpus import DetectedGpu
-    from gpuinstall.vendors.nvidia.nvml import NvmlGpu
     from gpuinstall.versions import ComputeCapability, DriverVersion
 
 LOST_CARD = 15

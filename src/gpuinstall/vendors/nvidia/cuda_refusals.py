@@ -12,14 +12,13 @@ from gpuinstall.failures.table import load_errors, load_problems
 from gpuinstall.vendors.nvidia.chips import drivers
 from gpuinstall.vendors.nvidia.libcuda import is_compat
 from gpuinstall.vendors.prober import format_gpus
-from gpuinstall.versions import DriverVersion
+from gpuinstall.versions import ComputeCapability, DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuinstall.finding import Finding
     from gpuinstall.machine import Machine
-    from gpuinstall.versions import ComputeCapability
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
-from gpuinstall.vendors.nvidia.chips import drivers
+from gpuinstall.vendors.nvidia.chips import Jetson, drivers
 from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
-from gpuinstall.vendors.nvidia.linux import LinuxKernel
+from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows, LinuxKernel
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
 from gpuinstall.versions import DriverVersion
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.gpus import Product
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Source
-    from gpuinstall.vendors.nvidia.chips import Jetson
-    from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows
 
 NVIDIA_ON_PCI = 0x10DE
 

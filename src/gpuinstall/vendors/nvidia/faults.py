@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.problems import finding_for, fix_of
+from gpuinstall.failures.problems import FixContext, finding_for, fix_of
 from gpuinstall.vendors.nvidia.chips import drivers, drivers_of
 
 if TYPE_CHECKING:
-    from gpuinstall.failures.problems import FixContext
     from gpuinstall.finding import Finding
     from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
 

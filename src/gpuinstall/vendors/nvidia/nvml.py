@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_child, death
-from gpuinstall.facts.source import json_or_none
+from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.machine import MigDevice
 from gpuinstall.vendors.nvidia.libcuda import child_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -22,7 +22,6 @@ from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.facts.source import Source
     from gpuinstall.process import Finished
 
 _Fault = Literal["missing", "timeout", "crash"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import OTHER_BRIDGE
-from gpuinstall.facts.steps import Step, take
+from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.chips import read_jetson
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
@@ -26,16 +26,14 @@ from gpuinstall.vendors.nvidia.linux import (
 from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
 from gpuinstall.vendors.nvidia.smi import ask_smi
-from gpuinstall.vendors.prober import Prober, VendorFindings
+from gpuinstall.vendors.prober import GpuHealth, Preflight, Prober, VendorFindings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.source import Source
-    from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.prober import GpuHealth, Preflight
 
 # Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
 UNCOUNTED = 5

@@ -7,12 +7,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from .context import Skip
+from .context import CheckContext, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .context import CheckContext
 
 BATCH = 32
 PICTURE = (375, 500)

@@ -17,14 +17,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import all_gpus, bench, deep, quick
-from .context import CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
+from .context import Check, CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
 from .programs import program_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .bench import Measure
-    from .context import Check
 
 MOST_TEXT = 8000
 BUSY = ("busy or unavailable", "CUDA out of memory", "CUDA error: out of memory", "cudaErrorDevicesUnavailable")

@@ -76,9 +76,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_wheel(folder / "simple", "numpy", "1.26.4")
     make_wheel(folder / "simple", "needs-old-torch", "1.0", requires=["torch<2.3"])
     make_wheel(folder / "simple", "k2", "1.22.0")
+    make_wheel(folder / "simple", "k2", "1.23.0.dev1")
+    make_wheel(folder / "simple", "k2", "1.23.1.dev1", "py3.11-none-any")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.11-none-any")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.12-none-any")
-    make_wheel(folder / "simple", "ctranslate2", "4.8.5", TAGS, modules={"ctranslate2/_ext.so": "\0" * 64})
+    opening = native_library(folder / "made" / "ct.so", strings=["libcublas.so.12", "libnccl.so.2"]).read_bytes()
+    modules = {"ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5": opening}
+    make_wheel(folder / "simple", "ctranslate2", "4.8.5", TAGS, modules=modules)
+    make_wheel(folder / "simple", "nvidia-cublas-cu12", "12.9.1.4", TAGS)
+    for version, served in (("9.10.2.21", range(50, 121)), ("9.20.0.48", range(75, 121))):
+        make(folder, "nvidia-cudnn-cu12", version, {"nvidia/cudnn/lib/libcudnn_cnn.so.9": tuple(served)})
+    for python in ("cp310", "cp311", "cp312", "cp313"):
+        tag = f"{python}-{python}-manylinux_2_28_x86_64"
+        make_wheel(folder / "whl" / "cu126", "torch", "2.10.0+cu126", tag, requires=["nvidia-cudnn-cu12"])
     make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
@@ -212,7 +222,23 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.13.0+cu129")
 
 
+def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(workshop: Workshop) -> None:
+    done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
+    assert "made with CUDA 12.0; nvidia-cublas-cu12 brings what it opens" in done.err
+    found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
+    assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
+    assert found["nvidia-cublas-cu12"] == "12.9.1.4"
+
+
+@pytest.mark.parametrize(("gpu", "version"), [("V100", "9.10.2.21"), ("RTX 3090", "9.20.0.48")])
+def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(workshop: Workshop, gpu: str, version: str) -> None:
+    words = ("plain", "torch==2.10.0", "--backend", "cu126", "--gpu", gpu, "--driver", "535.183.01")
+    assert locked(workshop, *words)["nvidia-cudnn-cu12"] == version
+
+
 def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
+    plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["data"]
+    assert "numpy is 1.26.4 and not 2.3.4: torch 2.2.2 goes with numpy<2" in [one["message"] for one in plan["reasons"]]
     assert locked(workshop, "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
     assert locked(workshop, "needs-old-torch", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
     assert locked(workshop, "torch", "numpy", "--only", *RTX_4090, "--python", "3.11")["numpy"] == "2.3.4"

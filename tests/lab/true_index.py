@@ -2,8 +2,9 @@
 
 torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
 and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
-maker's libraries) is kept for the backend that the default index itself serves. torchao, torchcodec and xformers
-are listed for every backend, with the default index's own files: which the true index has is not known.
+maker's libraries) is kept for the backend that the default index itself serves; elsewhere it is CUDA's runtime and
+cuBLAS of the build's own CUDA, and the cuDNN that the catalogue has for it. torchao, torchcodec and xformers are
+listed for every backend, with the default index's own files: which the true index has is not known.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
     triton = release.triton if build.backend != CPU else None
     requires = [text for text in own.requires if not text.startswith("triton")]
     requires += [f"triton{triton}"] if triton else []
+    requires += [] if build.on_default_index else _makers_libraries(build)
     make_wheel(folder, "torch", f"{build.torch}{label}", tag, requires=requires, requires_python=own.requires_python)
     for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         for version in versions:
@@ -106,6 +108,20 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
         ]
         for version in released or [triton.lstrip("=~")]:
             make_wheel(folder, "triton", version, tag, requires=needs.get(("triton", version), Needs(())).requires)
+
+
+def _makers_libraries(build: Build) -> list[str]:
+    """What a build for CUDA pins of its maker's libraries, as far as the catalogue knows."""
+    major, minor = build.toolkit or (0, 0)
+    if build.backend.kind != "cuda":
+        return []
+    label, version = (f"-cu{major}" if major < 13 else ""), f"{major}.{minor}.*" if major == 12 else f"{major}.*"
+    cudnn = dict(build.libraries).get("cudnn")
+    return [
+        f"nvidia-cuda-runtime{label}=={version}",
+        f"nvidia-cublas{label}=={version}",
+        f"nvidia-cudnn-cu{major}{f'=={cudnn}' if cudnn else ''}",
+    ]
 
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,6 @@ from gpuinstall.wheels import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
     from gpuinstall.lock.fit import Fit
@@ -61,15 +61,20 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
     """
     named = {parse_requirement(text).name for text in fit.choice.requirements}
     libraries, members = read_libraries(site), load_members()
-    there = {library.package for library in libraries}
+    there = {name for library in libraries for name in (Path(library.path).name, library.elf.soname)}
+    told = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
         package, path = fault.library.package, fault.library.path
-        matters = fault.certain and not members.is_spare(package, path) and fault.provider not in there
-        if matters and package in named:
+        own = fault.code == "missing-library" and fault.what in there  # in a folder that its package looks into
+        matters = fault.certain and not members.is_spare(package, path) and not own
+        folder = next((folder for folder in filter(None, told) if Path(folder, fault.what).is_file()), None)
+        if matters and folder:
+            reporter.warn(f"{path} of {package} finds {fault.what} through LD_LIBRARY_PATH ({folder}) alone")
+        elif matters and package in named:
             brought = f"gpuinstall install {package} {fault.provider}" if fault.provider else None
             raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
-        if matters:
+        elif matters:
             reporter.warn(str(fault))
 
 

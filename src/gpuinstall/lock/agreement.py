@@ -78,11 +78,13 @@ def agree(requests: Sequence[LockRequest], session: Session, *, newest: bool = F
     return _align_versions(resolved, requests[0].catalog.family, session)
 
 
-def _without(request: LockRequest, exclusions: Iterable[Exclusion], constraints: Iterable[str]) -> LockRequest:
-    """The same without builds of torch, and within further constraints."""
+def _without(request: LockRequest, exclusions: Sequence[Exclusion], constraints: Iterable[str]) -> LockRequest:
+    """The same without builds of torch, within further constraints and with the libraries that are missing."""
     names = frozenset[str]().union(*(exclusion.builds for exclusion in exclusions))
     catalog = request.catalog.without(lambda build: build.name in names, "without-code")
-    return replace(request, catalog=catalog, pins=request.pins.within(*constraints))
+    libraries = dict.fromkeys((*request.libraries, *(name for one in exclusions for name in one.libraries)))
+    pins = request.pins.within(*constraints)
+    return replace(request, catalog=catalog, pins=pins, libraries=tuple(libraries))
 
 
 def _align_versions(resolutions: Resolutions, family: Collection[str], session: Session) -> Resolutions:

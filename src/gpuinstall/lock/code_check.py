@@ -25,6 +25,7 @@ from gpuinstall.plan.values import Reason
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
 from gpuinstall.wheels import load_members
+from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -66,13 +67,15 @@ class MissingCode:
 class Exclusion:
     """What the next resolution leaves out, and why: versions, by a constraint, and ``builds`` of torch, by name.
 
-    ``said`` is for people. Where builds are left out, ``constraint`` keeps ``program`` as new as it is.
+    ``said`` is for people. Where builds are left out, ``constraint`` keeps ``program`` as new as it is; ``libraries``
+    are packages to add.
     """
 
     said: Reason
     constraint: str
     builds: frozenset[str] = frozenset()
     program: str = ""
+    libraries: tuple[str, ...] = ()
 
 
 class CodeCheck:
@@ -105,33 +108,33 @@ class CodeCheck:
         return [Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides]
 
     @cached_property
-    def faults(self) -> list[MissingCode]:
-        """The packages that have GPU code, and none for one of the GPUs.
-
-        What the catalogue answers for with the build of torch is not looked at.
-        """
+    def rows(self) -> dict[Wheel, LearnedRow]:
+        """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
         if not (self._gpus and self._session.code_check) or self._requested <= answered:
-            return []
+            return {}
         others = (file for file in self._resolution.files if file.package not in answered)
-        wheels = [wheel for file in others if (wheel := _wheel(file))]
-        return [fault for fault in side_by_side(self._fault, wheels, AT_ONCE) if fault]
+        wheels = [wheel for file in others if (wheel := _wheel(file, self._build))]
+        rows = zip(wheels, side_by_side(self._read, wheels, AT_ONCE), strict=True)
+        return {wheel: row for wheel, row in rows if row}
+
+    @cached_property
+    def faults(self) -> list[MissingCode]:
+        """The packages that have GPU code, and none for one of the GPUs."""
+        against = ((wheel, self._against(row, self._build)) for wheel, row in self.rows.items())
+        return [MissingCode(wheel, why, self._decides(wheel.package)) for wheel, why in against if why]
 
     @cached_property
     def _requested(self) -> set[str]:
         return {parse_requirement(text).name for text in self._resolution.choice.requirements}
 
-    def _fault(self, wheel: Wheel) -> MissingCode | None:
+    def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            if not self._reader.may_have_code(wheel):
-                return None
-            row = self._row(wheel, self._build.backend)
+            return self._row(wheel, self._build.backend) if self._reader.may_have_code(wheel) else None
         except InstallationError as error:
             unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
-        why = self._against(row, self._build)
-        return MissingCode(wheel, why, self._decides(wheel.package)) if why else None
 
     def _decides(self, package: str) -> bool:
         """Say whether a package was asked for, or is the core of what was and no part that it does without."""
@@ -154,11 +157,20 @@ class CodeCheck:
         """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
         if row.toolkit is None or build.toolkit is None:
             return True
+        if row.package in load_members().must_open and not self.lacking(row):
+            return True
         brought = (
             version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
         )
         majors = {build.toolkit[0], *(Version(version).major for version in brought)}
         return row.toolkit[0] in majors
+
+    def lacking(self, row: LearnedRow) -> tuple[str, ...]:
+        """The packages with the libraries that a package needs or does nothing without, as far as they are not here."""
+        shared, must = load_libraries(), load_members().must_open.get(row.package)
+        names = [*row.needs, *(name for name in row.opens if must and must.fullmatch(name))]
+        packages = (known.package_for(row.toolkit[0]) for name in names if row.toolkit and (known := shared.row(name)))
+        return tuple(dict.fromkeys(name for name in packages if name and name not in self._resolution.versions))
 
     def _exclusion(self, fault: MissingCode, stuck: Collection[str]) -> Exclusion | None:
         """Prefer another build of torch, beside which the package runs, to an older package; None: neither."""
@@ -171,6 +183,9 @@ class CodeCheck:
             )
             said = Reason("other-build-for-code", message)
             return Exclusion(said, f"{package}>={version}", frozenset(others), f"{package} {version}")
+        if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
+            said = Reason("library-added", f"{fault}; {' and '.join(libraries)} brings what it opens")
+            return Exclusion(said, f"{package}>={version}", libraries=libraries)
         older, looked = self._older(self._older_wheels(fault))
         if older is None:
             return None
@@ -231,11 +246,15 @@ def served_gpus(request: LockRequest, plan: Plan) -> Iterator[tuple[Rules, Gpu]]
         yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
 
 
-def _wheel(file: LockedFile) -> Wheel | None:
+def _wheel(file: LockedFile, build: Build) -> Wheel | None:
     """The wheel that a resolved file is, where it is for one platform and torch's own build does not answer for it."""
     name = file.url.rpartition("/")[2].replace("%2B", "+")
     with suppress(InvalidWheelFilename):
         _, version, _, tags = parse_wheel_filename(name)
-        if not (load_members().with_torch.fullmatch(file.package) or all(tag.platform == "any" for tag in tags)):
+        members, pinned = load_members(), {number for _, number in build.libraries} or {str(version)}
+        answered = members.with_torch.fullmatch(file.package)
+        if answered and members.not_pinned.fullmatch(file.package) and str(version) not in pinned:
+            answered = None
+        if not (answered or all(tag.platform == "any" for tag in tags)):
             return Wheel(file.package, version, name, file.url, tags, file.sha256)
     return None

@@ -286,7 +286,8 @@ def _explained(resolution: Resolution, proposal: Proposal) -> Resolution:
         return resolution
     older = proposal.torch < resolution.plan.runnable[0].torch and "torch" in proposal.versions
     why = who_wants(proposal.versions, proposal.obstacles, proposal.programs) if older else ""
-    older_programs = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs))
+    beside = request.catalog.beside(settled.torch)
+    older_programs = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs, beside))
     explained = replace(request, settled=replace(settled, why=why, held_back=older_programs))
     return replace(resolution, request=explained, plan=explained.plan)
 

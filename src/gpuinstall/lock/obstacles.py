@@ -9,7 +9,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.programs import ListedProgram
     from gpuinstall.lock.resolver import ResolvedVersions
@@ -35,15 +35,20 @@ def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs
 
 
 def held_back(
-    versions: Mapping[str, str], obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
+    versions: Mapping[str, str],
+    obstacles: Mapping[str, str],
+    programs: Sequence[ListedProgram],
+    beside: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Say of each program that is not at its newest what is against that."""
+    """Say of each program that is not at its newest what is against that; ``beside`` are the constraints of torch."""
     for program in programs:
         version = versions.get(program.name)
         if version and program.is_newer_than(version):
             account = obstacles.get(program.name, "")
             need = next(_needs(account, program.name, str(program.newest)), None)
-            why = f", which needs {need}" if need else f": {shortened(account)}" if account else ""
+            own = next((text for text in beside if text.startswith(program.name)), None)
+            bound = f"torch {versions['torch'].partition('+')[0]} goes with {own}" if own else shortened(account)
+            why = f", which needs {need}" if need else f": {bound}" if bound else ""
             yield f"{program.name} is {version} and not {program.newest}{why}"
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
@@ -112,7 +112,14 @@ def misnamed_releases(requirements: Iterable[str], family: Collection[str], sess
     """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them."""
     pages = [(one.name, page) for one in _open_programs(requirements, family) if (page := _page(one, session))]
     wrong = ((name, misnamed_versions(page.text, page.content_type, page.url)) for name, page in pages)
-    return [f"{name}!={version}" for name, versions in wrong for version in sorted(versions)]
+    return [f"{name}!={version}" for name, versions in wrong for version in sorted(versions) if _is_final(version)]
+
+
+def _is_final(version: str) -> bool:
+    """Say whether a version is no pre-release: uv takes a constraint that names one for leave to use them."""
+    with suppress(InvalidVersion):
+        return not Version(version).is_prerelease
+    return False
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:

@@ -107,7 +107,7 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     names = bound.names.union(request.files)
     programs = list_programs(choice.requirements, names, target, choice.python, session)
     wheels_only = names | {program.name for program in programs if program.needs_no_building}
-    requirements = programs_first(choice.requirements, bound.names)
+    requirements = (*programs_first(choice.requirements, bound.names), *request.libraries)
     project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(request, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves

@@ -43,8 +43,9 @@ class Members:
     """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
 
     ``of_isa`` gives the CUDA that brought a version of PTX's ISA, ``runtime`` are the packages that bring one.
-    ``with_torch`` are the packages that torch's own build answers for; what demands one of ``compiled_beside`` may
-    have GPU code although no row names it.
+    ``with_torch`` are the packages that torch's own build answers for, ``not_pinned`` those of them that it answers for
+    in its own version alone; what demands one of ``compiled_beside`` may have GPU code although no row names it.
+    ``must_open`` gives by package the libraries that it opens by name and does nothing without.
     """
 
     rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
@@ -54,6 +55,8 @@ class Members:
     with_torch: re.Pattern[str]
     compiled_beside: re.Pattern[str]
     opened: Mapping[str, Mapping[str, str]]
+    not_pinned: re.Pattern[str]
+    must_open: Mapping[str, re.Pattern[str]]
 
     def cuda(self, package: str, version: Version) -> str | None:
         """The CUDA whose libraries a package opens by name alone, as authored by its versions, the newest first."""
@@ -95,6 +98,8 @@ def load_members() -> Members:
         with_torch=re.compile(table["with_torch"]),
         compiled_beside=re.compile(table["compiled_beside"]),
         opened={package: row["since"] for package, row in table["opened"].items()},
+        not_pinned=re.compile(table["not_pinned"]),
+        must_open={package: re.compile(rf"({row['libraries']})\.so\.\d+") for package, row in table["opened"].items()},
     )
 
 

@@ -39,7 +39,7 @@ class InstalledLibrary(NamedTuple):
 
 
 class LinkFault(NamedTuple):
-    """What a library lacks: ``code`` is missing-library, missing-symbol, other-cuda or glibc-too-old.
+    """What a library lacks: ``code`` is missing-library, missing-symbol, other-cuda, twice-there or glibc-too-old.
 
     ``provider`` is the package that has it, as far as that is known. It is not ``certain`` to matter where a string
     alone names the library, or where the part that needs it is one that the package does without.
@@ -56,6 +56,7 @@ class LinkFault(NamedTuple):
             "missing-library": f"needs {self.what}, which is neither in the environment nor in the system",
             "missing-symbol": f"uses {self.what}, which torch here does not have",
             "other-cuda": f"is made with CUDA {self.what}",
+            "twice-there": f"is in {self.what} too, and whichever is loaded first serves all",
             "glibc-too-old": f"needs glibc {self.what}, which is newer than this system's",
         }
         return f"{self.library.path} of {self.library.package} {said[self.code]}"
@@ -66,12 +67,11 @@ def link_faults(
 ) -> list[LinkFault]:
     """Say what the libraries of an environment lack; ``system`` are the names that the system has."""
     shared, paths = load_libraries(), {library.path for library in libraries}
-    preloaded = {
-        name
-        for library in libraries
-        if _PRELOADED.fullmatch(posixpath.dirname(library.path))
-        for name in (posixpath.basename(library.path), library.elf.soname or "")
-    }
+    preloaded: dict[str, dict[str, None]] = {}
+    for library in libraries:
+        if _PRELOADED.fullmatch(posixpath.dirname(library.path)):
+            for name in (posixpath.basename(library.path), library.elf.soname or ""):
+                preloaded.setdefault(name, {})[library.package] = None
     majors = {
         major for one in libraries if one.package == "torch" for need in one.elf.needs if (major := shared.cuda(need))
     }
@@ -85,10 +85,15 @@ def link_faults(
             known = name in preloaded or name in system or any(f"{folder}/{name}" in paths for folder in folders)
             if not (known or _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name)):
                 row, major = shared.row(name), next(iter(cuda or majors), shared.cuda(name))
-                certain = name not in library.opened and not shared.plugins.search(library.path)
+                must = load_members().must_open.get(library.package)
+                certain = name not in library.opened or bool(must and must.fullmatch(name))
+                certain = certain and not shared.plugins.search(library.path)
                 faults.append(LinkFault(library, "missing-library", name, row and row.package_for(major), certain))
         if len(majors) == 1 and cuda - majors:
             faults.append(LinkFault(library, "other-cuda", f"{max(cuda)}, and torch with {max(majors)}"))
+        others = [package for package in preloaded.get(library.elf.soname or "", ()) if package != library.package]
+        if others and _PRELOADED.fullmatch(origin):
+            faults.append(LinkFault(library, "twice-there", others[0]))
         if glibc and (newest := library.elf.newest("GLIBC")) and newest > glibc:
             faults.append(LinkFault(library, "glibc-too-old", ".".join(map(str, newest))))
     return faults + list(_missing_symbols(libraries))

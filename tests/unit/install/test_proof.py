@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.version import Version
 
+from gpuinstall.errors import InstallationError
 from gpuinstall.finding import CheckResult
-from gpuinstall.install.proof import catalog_without
+from gpuinstall.install.proof import catalog_without, check_links
+from gpuinstall.machine import Machine
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
+from tests.unit.wheels.test_linking import place
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.build import Build
 
@@ -61,3 +68,56 @@ def test_only_what_failed_counts() -> None:
         verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), id="F37"),)),)
     )
     assert catalog_without(CATALOG, CU130, passed) is None
+
+
+class Warnings(SilentReporter):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def linked(site: Path, *named: str) -> list[str]:
+    """What is warned of an environment that these packages were asked for."""
+    fit: Any = SimpleNamespace(choice=SimpleNamespace(requirements=named))
+    warnings = Warnings()
+    check_links(fit, site, Machine("linux", "x86_64"), warnings)
+    return warnings.texts
+
+
+def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    strings = ["libcublas.so.12"]
+    place(tmp_path, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=strings)
+    with pytest.raises(InstallationError) as refused:
+        linked(tmp_path, "ctranslate2")
+    assert "needs libcublas.so.12, which is neither in the environment nor in the system" in refused.value.message
+    assert refused.value.hint == "gpuinstall install ctranslate2 nvidia-cublas-cu12"
+    assert len(linked(tmp_path, "faster-whisper")) == 1
+
+
+def test_a_cudnn_of_another_major_does_not_pass_for_the_one_that_is_needed(tmp_path: Path) -> None:
+    place(tmp_path, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    place(tmp_path, "some", "some/_C.so", needs=["libcudnn.so.8"])
+    with pytest.raises(InstallationError, match=r"needs libcudnn\.so\.8"):
+        linked(tmp_path, "some")
+
+
+def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path: Path) -> None:
+    place(tmp_path, "tensorrt-cu12-libs", "tensorrt_libs/libnvinfer.so.10", soname="libnvinfer.so.10")
+    place(tmp_path, "some", "some/_C.so", needs=["libnvinfer.so.10"])
+    assert linked(tmp_path, "some") == []
+
+
+def test_a_library_that_only_a_variable_brings_is_named_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "libcublas.so.12").touch()
+    place(tmp_path, "some", "some/_C.so", needs=["libcublas.so.12"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path / 'elsewhere'}")
+    assert linked(tmp_path, "some") == [
+        f"some/_C.so of some finds libcublas.so.12 through LD_LIBRARY_PATH ({tmp_path / 'elsewhere'}) alone"
+    ]

@@ -72,10 +72,39 @@ def test_a_missing_library_names_the_package_that_has_it(site: Path) -> None:
     assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", True)]
 
 
-def test_a_library_that_is_opened_by_its_name_is_missed_too(site: Path) -> None:
-    place(site, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=["libcublas.so.12"])
+def test_a_library_that_is_opened_by_its_name_is_missed_too_and_surely_where_nothing_runs_without_it(
+    site: Path,
+) -> None:
+    strings = ["libcublas.so.12", "libnccl.so.2"]
+    place(site, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=strings)
 
-    assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", False)]
+    assert faults(site) == [
+        ("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", True),
+        ("missing-library", "libnccl.so.2", "nvidia-nccl-cu12", False),
+    ]
+
+
+def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site: Path) -> None:
+    place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    place(site, "some", "some/_C.so", needs=["libcudnn.so.8", "libcudart.so.12"])
+
+    assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12", True)]
+
+
+def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(site: Path) -> None:
+    place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    assert faults(site) == []
+    record = site / "nvidia_cudnn_cu13-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("nvidia/cudnn/lib/libcudnn.so.9,,\n")
+    place(site, "nvidia-cuda-runtime", "nvidia/cu12/lib/libcudart.so.12", soname="libcudart.so.12")
+
+    assert faults(site) == [
+        ("twice-there", "nvidia-cuda-runtime-cu12", None, True),
+        ("twice-there", "nvidia-cuda-runtime", None, True),
+        ("twice-there", "nvidia-cudnn-cu13", None, True),
+        ("twice-there", "nvidia-cudnn-cu12", None, True),
+    ]
 
 
 def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site: Path) -> None:

@@ -66,24 +66,44 @@ for written in FORMATS:
 @command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")
 @_LOCK
 @_OUTPUT
-@click.option("--with", "extras", type=click.Choice(["jupyter"]), multiple=True, help="Add JupyterLab.")
+@click.option("--any", "several", is_flag=True, help="Of all locks here, one image that chooses among them at start.")
+@click.option("--at-start", is_flag=True, help="With --any: install into a volume at the first start on a host.")
+@click.option("--wheels", is_flag=True, help="With --at-start: from wheels in the image, without a network.")
+@click.option(
+    "--with", "extras", type=click.Choice(["jupyter", "ssh"]), multiple=True, help="Serve it (ssh: with --any)."
+)
 @click.option("--verify", "proof", is_flag=True, help="Let the image run kernels each time it starts.")
 @click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Take a base image by its digest.")
 @click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json that uses the Dockerfile instead.")
 @framed("export")
 def dockerfile(
-    _terminal: Terminal,
+    terminal: Terminal,
     path: Path | None,
     output: Path | None,
     extras: tuple[str, ...],
     pinned: tuple[str, ...],
     *,
+    several: bool,
+    at_start: bool,
+    wheels: bool,
     proof: bool,
     devcontainer: bool,
 ) -> Outcome:
     """Export a Dockerfile."""
     from gpuinstall.export import dockerfile as docker
 
+    if several:
+        from gpuinstall.export.any_image import AnyImage
+        from gpuinstall.lock.lock import read_lock
+
+        image = AnyImage.of([read_lock(path)] if path else map(read_lock, _locks()), at_start=at_start, wheels=wheels)
+        if image.left_out:
+            terminal.warn(f"left out, for another platform: {', '.join(lock.name for lock in image.left_out)}")
+        text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
+        return _outcome("dockerfile", text, output)
+    if at_start or wheels or "ssh" in extras:
+        message = "--at-start, --wheels and --with ssh are of an image that chooses at start"
+        raise UsageError("any-missing", message, hint="the same with --any")
     lock = _lock(path)
     if devcontainer:
         return _outcome("dockerfile", docker.devcontainer(lock), output)

@@ -52,7 +52,8 @@ def command(
 ) -> Outcome:
     """Run a command."""
     chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
-    with open_project(Path.cwd(), chosen, terminal) as project:
+    folder = Path(venv).absolute().parent if several else Path.cwd()
+    with open_project(folder, chosen, terminal) as project:
         if several:
             from gpuinstall.install.start import StartOptions, environment_to_start
 

@@ -32,7 +32,7 @@ _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 @cache
-def _parts() -> dict[str, Any]:
+def image_parts() -> dict[str, Any]:
     """The texts that a Dockerfile is made of, and under ``access`` how a container is given the GPUs of a kind."""
     return tomli.loads((files("gpuinstall.export") / "data" / "dockerfile.toml").read_text("utf-8"))
 
@@ -42,11 +42,11 @@ def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned
 
     With ``proof`` kernels run whenever a container starts. ``pinned`` are images by digest, ``IMAGE@sha256:…``.
     """
-    backend, parts = _backend(lock), _parts()
+    backend, parts = served_backend(lock), image_parts()
     access = parts["access"][backend.kind]
     text: str = parts["text"].format(
         torch=lock.versions.get("torch"),
-        platform=_platform(lock),
+        platform=platform_of(lock),
         lock=lock.name,
         python=lock.python,
         uv=UV,
@@ -61,7 +61,7 @@ def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned
         **_bases(lock, backend),
     )
     for reference in pinned:
-        text = _with_pinned(text, reference)
+        text = with_pinned(text, reference)
     return text
 
 
@@ -70,11 +70,11 @@ def _proof(backend: Backend) -> str:
     on_gpu, where = (" --require-gpu", ", or there is no GPU") if backend != CPU else ("", "")
     program = f"{HOME}/.local/share/gpuinstall/bin/gpuinstall"
     script = f'{program} verify --quiet{on_gpu} --venv {VENV} >&2 && exec "$0" "$@"'
-    proof: str = _parts()["proof"]
+    proof: str = image_parts()["proof"]
     return proof.format(where=where, entry=json.dumps(["sh", "-c", script]))
 
 
-def _with_pinned(text: str, reference: str) -> str:
+def with_pinned(text: str, reference: str) -> str:
     """Take an image by its digest; raise UsageError for what is none, and for an image that is not used."""
     form = _PINNED.fullmatch(reference)
     if form is None:
@@ -89,14 +89,14 @@ def _with_pinned(text: str, reference: str) -> str:
 
 def devcontainer(lock: Lock) -> str:
     """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
-    access = _parts()["access"][_backend(lock).kind]
+    access = image_parts()["access"][served_backend(lock).kind]
     if access["group"]:
         message = f"{lock.name}: a devcontainer cannot name the group that opens the GPUs, docker run can"
         raise UsageError("not-exportable", message, hint="gpuinstall export dockerfile")
     gpu = {"runArgs": access["run"].split()} if access["run"] else {}
     document = {
         "name": f"torch {lock.versions.get('torch')}",
-        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", _platform(lock)]},
+        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", platform_of(lock)]},
         **gpu,
         "remoteUser": "app",
         "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{VENV}/bin/python"}}},
@@ -104,7 +104,7 @@ def devcontainer(lock: Lock) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _platform(lock: Lock) -> str:
+def platform_of(lock: Lock) -> str:
     """Docker's name for the platform of a lock; raise UsageError where no image can be made of it."""
     systems = systems_of(lock)
     if not LOCK_NAME.fullmatch(lock.name):
@@ -122,11 +122,11 @@ def _platform(lock: Lock) -> str:
     )
 
 
-def _backend(lock: Lock) -> Backend:
+def served_backend(lock: Lock) -> Backend:
     """The backend of a lock; raise UsageError for one whose GPUs no container is known to be given."""
     backend = backend_of(lock)
     compiled = backend.kind in {"rocm", "xpu"} and not all(package.wheels for package in lock.pylock.packages)
-    if backend.kind not in _parts()["access"] or compiled:
+    if backend.kind not in image_parts()["access"] or compiled:
         what = "what it compiles" if compiled else "that"
         message = f"{lock.name} is for {backend}, and no image is known here for {what}"
         raise UsageError("not-exportable", message, hint="gpuinstall export requirements")

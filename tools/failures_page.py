@@ -12,17 +12,18 @@ if TYPE_CHECKING:
 
     from gpuinstall.failures.table import Failure, FixTable, ProblemKind
 
-TITLE = "# Every failure that gpuinstall knows"
+TITLE = "# Known failures"
 HEAD = f"""{TITLE}
 
-`gpuinstall explain` recognises them in a text, `gpuinstall doctor` and `gpuinstall verify` on the machine itself.
-Made from `src/gpuinstall/failures/data`; level *reported* means seen in the threads named, *inferred* concluded from
-documents. Words in braces are filled in where the machine is known.
+`gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine,
+which also fills in the words in braces. *Reported* failures were seen in the threads named, *inferred* ones concluded
+from documents. Made from `src/gpuinstall/failures/data`.
 """
 FOOT = """
 
-Words in braces are filled in where the machine is known: `gpuinstall doctor` there, or `gpuinstall explain` with the
-text. [All failures](../failures.md)
+`gpuinstall doctor` on the machine, or `gpuinstall explain` with the text, fills in the words in braces.
+
+[All failures](../failures.md)
 """
 SEEN = {"before": "before an installation", "after": "after it", "text": "in a text"}
 _NAMED = re.compile(r"\bF\d{2,3}\b")
@@ -50,9 +51,9 @@ def _by_group(head: str, write: Callable[[Failure], str]) -> str:
     failures = load_failures().values()
     for group in dict.fromkeys(failure.group for failure in failures):
         parts += [f"## {group}\n", *(write(failure) for failure in failures if failure.group == group)]
-    parts += ["## What only looks like a fault of the GPU's stack\n"]
+    parts += ["## What only looks like a GPU problem\n"]
     parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
-    parts += ["\n## Advice that is often given and does not help\n"]
+    parts += ["\n## Common advice that does not help\n"]
     parts += [f"- *{advice.told}*: {advice.why}." for advice in load_advice().values()]
     return "\n".join(parts) + "\n"
 
@@ -62,9 +63,9 @@ def _entry(failure: Failure, heading: str) -> Iterator[str]:
     yield "```text"
     yield from failure.messages
     yield "```\n"
-    yield f"{failure.cause} *Told apart:* {failure.apart}\n"
+    yield f"{failure.cause} *How to tell:* {failure.apart}\n"
     if failure.narrows:
-        yield f"One of, the likeliest first: {', '.join(failure.narrows)}.\n"
+        yield f"One of these, likeliest first: {', '.join(failure.narrows)}.\n"
     yield from _fixes(failure.fix)
     yield from map(_problem, failure.problems)
     yield f"\nSeen {', '.join(SEEN[when] for when in failure.detected)}. {failure.level.capitalize()}, {failure.date}"

@@ -18,15 +18,15 @@ PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
 PREFACE = """\
 # Which build runs where
 
-The newest torch for each kind of GPU (generation and compute capability) and driver branch, as `gpuinstall plan`
-chooses it by the catalogue of {date}. Made by `make docs`. A dash: nothing runs there, by that driver or at all.
+The newest torch for each kind of GPU (generation and compute capability) and driver branch, from the catalogue of
+{date}. A dash means that no build runs there. Made by `make docs`.
 """
 
 OTHERS = """\
 ## Other makers
 
-None of these builds was run on a card by this project: see [makers.md](makers.md). No driver decides; a dash: no build
-was ever made for the chip. macOS has one build, called `cpu` on the index, and it runs on the GPU (MPS).
+These builds do not depend on the driver; a dash means that no build supports the chip. The one build for macOS is
+called `cpu` on the index and runs on the GPU (MPS). None was [run on a card](makers.md) by this project yet.
 """
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LISTS = dict.fromkeys(("requirements", "targets", "backends"), list)
+_LISTS = dict.fromkeys(("requirements", "targets", "backends", "extension-sources"), list)
 _KINDS: dict[str, type] = {**_LISTS, "python": str, "torch-index": str, "only-binary": bool}
 _IN_WORDS = {list: "a list of strings", str: "a string", bool: "true or false"}
 
@@ -27,6 +27,7 @@ class Config(NamedTuple):
     backends: tuple[str, ...] | None = None
     torch_index: str | None = None
     only_binary: bool = False
+    extension_sources: tuple[str, ...] = ()
 
 
 def read_config(folder: Path) -> Config:
@@ -51,7 +52,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
     required = _value(_table(pyproject, "project"), "requires-python", str, "[project]")
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
     python = values["python"] or (listed[1] if listed else None) or required
-    return Config(**values | {"python": python, "only_binary": bool(values["only_binary"])})
+    sources = values["extension_sources"] or ()
+    only_binary = bool(values["only_binary"])
+    return Config(**values | {"python": python, "only_binary": only_binary, "extension_sources": sources})
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

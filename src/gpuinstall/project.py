@@ -52,6 +52,8 @@ class Settings:
     take out. ``dependencies`` lets the project's own count from the first time on. ``machine`` is another than this
     one, ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
     source. ``parallel`` lets a large file come in several parts at once.
+    ``extension_sources`` are further pages of prebuilt extensions, ``build_extensions`` lets those without a file be
+    compiled.
     """
 
     request: Request = FOLDERS_OWN
@@ -68,6 +70,8 @@ class Settings:
     code_check: bool = True
     only_binary: bool = False
     parallel: bool = True
+    extension_sources: tuple[str, ...] = ()
+    build_extensions: bool = False
 
 
 @contextmanager
@@ -108,6 +112,8 @@ class Project:
 
         named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
         sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
+        configured, file = self.config.extension_sources, self.folder / "pyproject.toml"
+        sources = sources.with_extensions(self.settings.extension_sources, configured, file)
         sources.admit(sources.chosen, self.reporter)
         return sources
 
@@ -133,6 +139,7 @@ class Project:
             code_check=settings.code_check,
             only_binary=settings.only_binary or self.config.only_binary,
             parallel=settings.parallel,
+            build_extensions=settings.build_extensions,
         )
 
     @cached_property

@@ -28,7 +28,7 @@ class Session:
 
     ``scratch`` is a folder of this run alone, which goes with it.
     ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built,
-    ``parallel`` that large files come in several parts at once;
+    ``parallel`` that large files come in several parts at once, ``build_extensions`` that extensions may be compiled;
     ``announced`` are those of which it was said that their code runs.
     """
 
@@ -44,6 +44,7 @@ class Session:
     code_check: bool = True
     only_binary: bool = False
     parallel: bool = True
+    build_extensions: bool = False
     announced: set[str] = field(default_factory=set)
 
     def from_cache(self) -> Session:

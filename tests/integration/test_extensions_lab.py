@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 import pytest
 
 from gpuinstall.lock.lock import read_lock
 from tests.lab.extension_index import ExtensionIndex
+from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.index import StandInIndex
+from tests.lab.projects import make_sdist
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-from tests.unit.extensions.test_choice import library
+from tests.unit.extensions.test_choice import CU12, library
+from tests.unit.wheels.made import archive
 from tests.unit.wheels.test_needs import FROM_2_10
 
 if TYPE_CHECKING:
@@ -41,9 +48,49 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two releases of torch, a program that wants the newer one and another that has flash-attn as an extra."""
     folder = catalog_index(tmp_path_factory.mktemp("ext"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
     make_wheel(folder / "simple", "einops", "0.8")
+    make_wheel(folder / "simple", "pyg-lib", "0.9.0")
+    make_wheel(folder / "simple", "needy", "1.0", requires=["torch", "pyg-lib"])
     make_wheel(folder / "simple", "modern", "1.0", requires=["torch==2.13.0"])
     make_wheel(folder / "simple", "transformers", "5.0", requires=["torch", f"{ENTRY}; extra == 'flash'"])
     return folder
+
+
+@dataclass
+class Page:
+    """A page of files of somebody's, with their hashes or without."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    hashed: bool = False
+    url: str = ""
+
+    def add(self, name: str, built: Path | None, said: str = "") -> None:
+        """List a file; ``said`` makes it another."""
+        package, version = name.split("-")[:2]
+        metadata = f"Metadata-Version: 2.4\nName: {package}\nVersion: {version}\nSummary: {said}\n"
+        record = f"{package}-{version}.dist-info"
+        held = {f"{record}/METADATA": metadata.encode(), f"{record}/WHEEL": b"Wheel-Version: 1.0\n"}
+        held |= {f"{package}/_C.so": built.read_bytes()} if built else {}
+        self.files[name] = archive(held | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()})
+
+    def sha256(self, name: str) -> str:
+        return hashlib.sha256(self.files[name]).hexdigest()
+
+    def respond(self, path: str, _headers: dict[str, str]) -> Answer:
+        name = unquote(path.rpartition("/")[2])
+        if name in self.files:
+            return Answer(body=self.files[name])
+        hashes = {name: f"#sha256={self.sha256(name)}" if self.hashed else "" for name in self.files}
+        links = "".join(f'<a href="{quote(name)}{digest}">{name}</a>' for name, digest in hashes.items())
+        return Answer(body=links.encode(), content_type="text/html") if name == "files" else NOT_FOUND
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    page = Page()
+    host = Host("page", page.respond)
+    page.url = f"{host.url}/files"
+    yield page
+    host.close()
 
 
 @pytest.fixture
@@ -67,6 +114,15 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     assert workshop.run("lock", "--check").ok
 
 
+def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(workshop: Workshop) -> None:
+    assert workshop.run("lock", ENTRY, *RTX_3090).ok
+    done = workshop.run("install", "--dry-run", *RTX_3090)
+    assert done.ok, done.err
+    elsewhere = {**workshop.variables, "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple"}
+    strange = Workshop(workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"})
+    assert strange.document("install", "--dry-run", *RTX_3090, exit_code=6)["errors"][0]["code"] == "lock-source"
+
+
 def test_a_program_that_was_named_too_moves_both(workshop: Workshop) -> None:
     assert workshop.run("lock", "modern", ENTRY, *RTX_3090).ok
     versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
@@ -81,6 +137,100 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
     assert error["code"] == "no-code"
     assert "flash-attn is written for compute capability 8.0 and newer, and V100 has 7.0" in error["message"]
     assert extensions.addresses == []
+
+
+def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
+    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
+) -> None:
+    good = library(tmp_path, FROM_2_10)
+    name = extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
+    done = workshop.run("lock", "mamba-ssm", *RTX_3090)
+    said = " ".join(done.err.split())
+    assert done.status == 3
+    assert "error: no prebuilt file of mamba-ssm runs here" in said
+    assert f"why {name} is for torch 2.9, not 2.1" in said
+    assert "--build-extensions # with nvcc of CUDA 12.6, a C++ compiler" in said
+
+
+def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> None:
+    for names in (["pyg-lib"], ["pyg-lib", "--build-extensions"]):
+        error = workshop.document("lock", *names, *RTX_3090, exit_code=3)["errors"][0]
+        assert error["code"] == "no-prebuilt-extension"
+        assert "--build-extensions" not in error["hint"]
+    error = workshop.document("lock", "needy", *RTX_3090, exit_code=3)["errors"][0]
+    assert error["code"] == "extension-unlisted"
+    assert "pyg-lib comes from pyg, astral alone" in error["message"]
+
+
+def test_a_source_that_is_named_serves_the_names_of_the_table_alone_and_its_file_is_hashed_once(
+    workshop: Workshop, page: Page, tmp_path: Path
+) -> None:
+    page.add("flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl", library(tmp_path, FROM_2_10, needs=CU12))
+    page.add("einops-9.0-py3-none-any.whl", None)
+    done = workshop.run("lock", ENTRY, "einops", "--extension-source", page.url, *RTX_3090)
+    assert done.ok, done.err
+    lock = read_lock(workshop.folder / "pylock.cu126.toml")
+    assert (lock.versions[ENTRY], lock.versions["einops"]) == ("2.9.0+cu126torch2.13", "0.8")
+    (file,) = (file for file in lock.files if file.package == ENTRY)
+    assert file.sha256 == page.sha256(file.name)
+
+
+def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
+    workshop: Workshop, page: Page, tmp_path: Path
+) -> None:
+    name = "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl"
+    for hashed, code in ((False, "hash-mismatch"), (True, "no-prebuilt-extension")):
+        (workshop.folder / "pylock.cu126.toml").unlink(missing_ok=True)
+        page.hashed = hashed
+        page.add(name, library(tmp_path, FROM_2_10, needs=CU12), "first")
+        source = ("--extension-source", page.url)
+        assert workshop.run("lock", ENTRY, "flash-attn==2.9.0", *source, *RTX_3090).ok
+        page.add(name, library(tmp_path, FROM_2_10, needs=CU12), "second")
+        again = workshop.run("lock", "einops", *source, *RTX_3090, "--json")
+        if again.ok:
+            again = workshop.run("lock", "--download", "files", "--json")
+        assert json.loads(again.out)["errors"][0]["code"] == code
+        assert workshop.run("lock", "--upgrade", *source, *RTX_3090).ok
+        (file,) = (file for file in read_lock(workshop.folder / "pylock.cu126.toml").files if file.package == ENTRY)
+        assert file.sha256 == page.sha256(name)
+
+
+def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
+    workshop: Workshop, page: Page, tmp_path: Path
+) -> None:
+    page.add("flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl", library(tmp_path, FROM_2_10, needs=CU12))
+    text = f'[tool.gpuinstall]\nrequirements = ["flash-attn"]\nextension-sources = ["{page.url}"]\n'
+    (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    done = workshop.run("lock", *RTX_3090)
+    assert done.ok, done.err
+    assert f"Index       {page.url}, as {workshop.folder / 'pyproject.toml'} says: a source of extensions" in done.err
+    strict = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    assert strict.document("lock", *RTX_3090, exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+
+
+def test_a_source_without_a_page_is_said(workshop: Workshop, page: Page) -> None:
+    words = ("lock", ENTRY, "--extension-source", f"{page.url}/nothing")
+    assert workshop.document(*words, *RTX_3090, exit_code=4)["errors"][0]["code"] == "extension-source"
+    words = ("lock", ENTRY, "--extension-source", "here")
+    assert workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "extension-source"
+
+
+def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wants(
+    workshop: Workshop, served: Path
+) -> None:
+    for tool in ("setuptools", "wheel", "packaging", "psutil", "ninja"):
+        make_wheel(served / "simple", tool, "80.0")
+    make_sdist(served / "simple", ENTRY, "2.8.3", ["torch"], imports="import torch")
+    done = workshop.run("lock", "transformers[flash]", *RTX_3090)
+    assert done.ok, done.err
+    versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
+    assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
+
+
+def test_what_a_program_can_use_is_offered_in_one_line(workshop: Workshop) -> None:
+    done = workshop.run("lock", "transformers", *RTX_3090)
+    assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())
+    assert done.err.count("gpuinstall extensions") == 1
 
 
 def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(

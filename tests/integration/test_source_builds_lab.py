@@ -39,6 +39,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
         **stand_in.environment(),
         "PATH": f"{tmp_path / 'bin'}:/bin",
         "CUDA_HOME": str(tmp_path / "no-toolkit"),
+        "GPUINSTALL_BUILD_EXTENSIONS": "1",
     }
     return Workshop(folder, tmp_path / "caches", variables)
 
@@ -60,6 +61,17 @@ def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
     assert "cuda-toolkit-12-6" in error["hint"]
     assert stand_in.sent() == {}
     assert not (workshop.folder / ".venv").exists()
+
+
+def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(workshop: Workshop, stand_in: StandInIndex) -> None:
+    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_BUILD_EXTENSIONS": ""})
+    error = workshop.document("install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3)["errors"][0]
+    assert error["code"] == "no-prebuilt-extension"
+    assert (
+        "gpuinstall install flash-attn --build-extensions   # with nvcc of CUDA 12.6, a C++ compiler" in error["hint"]
+    )
+    assert "9 GB of memory for each job" in error["hint"]
+    assert stand_in.sent() == {}
 
 
 def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Workshop, stand_in: StandInIndex) -> None:

@@ -50,8 +50,9 @@ class ExtensionIndex:
             f"{module}/__init__.py": b"",
         }
         name = f"{module}-{full}-{tag}.whl"
-        wheel = archive(held | ({f"{module}/_C.so": library.read_bytes()} if library else {}))
-        self.files.setdefault((channel, package), {})[name] = wheel
+        held |= {f"{module}/_C.so": library.read_bytes()} if library else {}
+        held[f"{record}/RECORD"] = "".join(f"{path},,\n" for path in held).encode()
+        self.files.setdefault((channel, package), {})[name] = archive(held)
         return name
 
     def respond(self, path: str, _headers: dict[str, str]) -> Answer:

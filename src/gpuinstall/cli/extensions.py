@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,7 @@ SHOWN = 3
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @options.machine_options
 @click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python that they are for.")
-@click.option(
-    "--extension-index", metavar="URL", envvar="GPUINSTALL_EXTENSION_INDEX", help="A mirror of Astral's index."
-)
-@click.option("--extension-source", "named", multiple=True, metavar="URL", help="A page of files to ask as well.")
+@options.extension_sources
 @click.option("--all", "everything", is_flag=True, help="Show every file that was passed over, and why.")
 @options.torch_index
 @framed("extensions")
@@ -41,8 +39,7 @@ def command(
     machine: options.MachineOptions,
     *,
     python: str | None,
-    extension_index: str | None,
-    named: tuple[str, ...],
+    extension_sources: tuple[str, ...],
     everything: bool,
     torch_index: str | None,
 ) -> Outcome:
@@ -54,9 +51,10 @@ def command(
     from gpuinstall.lock.prebuilt import choose_prebuilt, extension_row
     from gpuinstall.lock.request import LockRequest
 
-    wanted = [extension_row(canonicalize_name(name), extension_index, named) for name in names]
     request = options.RequestOptions(("torch",), python=python, torch_index=torch_index)
-    with open_project(Path.cwd(), options.read_settings(request, machine, terminal), terminal) as project:
+    settings = replace(options.read_settings(request, machine, terminal), extension_sources=extension_sources)
+    with open_project(Path.cwd(), settings, terminal) as project:
+        wanted = [extension_row(canonicalize_name(name), project.session) for name in names]
         asked = LockRequest(project.machine, project.request, project.catalog)
         plan = asked.plan
         choices = [choose_prebuilt(extension, asked, project.session) for extension in wanted]

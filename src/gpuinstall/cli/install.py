@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
 @install_options.wait
-@options.sourcing("code_check", "only_binary", "parallel", "offline")
+@options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("install")
 def command(
     terminal: Terminal,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option("--prune", is_flag=True, help="Remove the locks here that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
-@options.sourcing("code_check", "only_binary", "parallel", "offline")
+@options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("lock")
 def command(
     terminal: Terminal,

@@ -46,8 +46,23 @@ parallel = click.option(
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
 )
+extension_sources = click.option(
+    "--extension-source",
+    "extension_sources",
+    multiple=True,
+    envvar="GPUINSTALL_EXTENSION_SOURCE",
+    metavar="URL",
+    help="Take prebuilt extensions (flash-attn, …) from this page too.",
+)
+build_extensions = click.option(
+    "--build-extensions",
+    is_flag=True,
+    envvar="GPUINSTALL_BUILD_EXTENSIONS",
+    help="Compile extensions of which no prebuilt file runs here.",
+)
 _SOURCING = {"torch_index": torch_index, "code_check": code_check, "only_binary": only_binary}
 _SOURCING |= {"parallel": parallel, "offline": offline}
+_SOURCING |= {"extension_sources": extension_sources, "build_extensions": build_extensions}
 _MACHINE_FILE = click.option(
     "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
 )

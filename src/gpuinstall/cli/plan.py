@@ -43,7 +43,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
     help="Say why a backend, a torch version or a build was passed over.",
 )
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
-@options.sourcing("code_check", "only_binary")
+@options.sourcing("code_check", "only_binary", "extension_sources", "build_extensions")
 @framed("plan")
 def command(
     terminal: Terminal,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @install_options.replacing
 @install_options.keep
 @install_options.wait
-@options.sourcing("only_binary", "offline")
+@options.sourcing("only_binary", "offline", "extension_sources", "build_extensions")
 @framed("remove")
 def command(
     terminal: Terminal,

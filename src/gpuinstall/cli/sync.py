@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @install_options.verify
 @install_options.keep
 @install_options.wait
-@options.sourcing("torch_index", "only_binary", "parallel", "offline")
+@options.sourcing("torch_index", "only_binary", "parallel", "offline", "extension_sources")
 @framed("sync")
 def command(
     terminal: Terminal,

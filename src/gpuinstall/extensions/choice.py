@@ -7,7 +7,7 @@ Both may reject, and neither proves: after the installation the same is looked a
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -19,7 +19,7 @@ from gpuinstall.vendors.protocol import Reason
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -40,6 +40,7 @@ _STAGES = (
     "other-platform",
     "other-cuda",
     "other-torch",
+    "replaced",
     "not-read",
     "torch-unknown",
     "torch-pinned",
@@ -56,12 +57,14 @@ class Surroundings:
     """What an extension has to run in: the ``builds`` of torch that run on the GPUs, the best first, and their place.
 
     ``tags`` are those of the wheels that fit Python and platform, ``glibc`` is the machine's, None where not known.
+    ``locked`` has the sha256 of the files that a lock holds and that are to stay, by name.
     """
 
     builds: Sequence[Build]
     gpus: Sequence[tuple[Rules, Gpu]]
     tags: Collection[Tag]
     glibc: str | None = None
+    locked: Mapping[str, str] = field(default_factory=dict)
 
 
 class ExtensionFit(NamedTuple):
@@ -86,6 +89,13 @@ class ExtensionChoice(NamedTuple):
     fit: ExtensionFit | None
     rejected: tuple[ExtensionRejection, ...] = ()
     refusal: Reason | None = None
+
+    @property
+    def closest(self) -> list[ExtensionRejection]:
+        """The files for this platform that were passed over, those that came closest first, of each reason one."""
+        rows = sorted(self.rejected, key=lambda row: _STAGES.index(row.reason.code), reverse=True)
+        reasons = {row.reason.message: row for row in reversed(rows) if row.reason.code != _STAGES[0]}
+        return list(reversed(reasons.values()))
 
 
 def choose_extension(
@@ -145,8 +155,11 @@ def against_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reaso
         return Reason("other-cuda", "is for the CPU alone")
     if file.cuda and (build.toolkit is None or int(file.cuda.partition(".")[0]) != build.toolkit[0]):
         return Reason("other-cuda", f"is for {_kind(build)} {file.cuda}, not for torch {build.name}")
-    if file.torch and file.torch != _minor(build):
+    if file.torch and file.torch != minor_of(build):
         return Reason("other-torch", f"is for torch {file.torch}, not {build.torch}")
+    locked, wheel = here.locked.get(file.wheel.filename), file.wheel
+    if locked and wheel.sha256 not in {None, locked}:
+        return Reason("replaced", f"was replaced under its name: sha256 {locked} is locked, {wheel.sha256} listed")
     return None
 
 
@@ -170,7 +183,7 @@ def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason
     pins = list(_torch_pins(row.requires))
     if wrong := next((pin for pin in pins if not pin.specifier.contains(build.torch)), None):
         return Reason("torch-pinned", f"{said}its METADATA wants {wrong}, not {torch}")
-    loads = needs.verdict(_minor(build))
+    loads = needs.verdict(minor_of(build))
     if loads is None and not file.torch and not pins:
         return Reason("torch-unknown", f"nothing says that its code is for {torch}")
     if loads is not False:
@@ -214,7 +227,8 @@ def _too_low(extension: Extension, here: Surroundings) -> Reason | None:
     return Reason("no-code", f"{written}, and {low}") if low else None
 
 
-def _minor(build: Build) -> str:
+def minor_of(build: Build) -> str:
+    """Its torch's minor release, as ``2.13``."""
     return "{}.{}".format(*build.torch.release)
 
 

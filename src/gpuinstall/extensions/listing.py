@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.extensions.rows import Extension, ExtensionFile, load_extensions
+from gpuinstall.errors import InstallationError
+from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, load_extensions
 from gpuinstall.threads import side_by_side
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuinstall.catalog.build import Build, Wheel
+    from gpuinstall.catalog.build import Wheel
     from gpuinstall.extensions.rows import ExtensionSource
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
 
 AT_ONCE = 8
+Beside = tuple[str, str]
+"""A minor release of torch and its backend: what the pages of a source are called by."""
 
 
 class ExtensionListing(NamedTuple):
@@ -28,16 +31,17 @@ class ExtensionListing(NamedTuple):
     silent: tuple[str, ...] = ()
 
 
-def list_files(extension: Extension, builds: Iterable[Build], sources: Sources, client: Client) -> ExtensionListing:
+def list_files(extension: Extension, beside: Iterable[Beside], sources: Sources, client: Client) -> ExtensionListing:
     """Ask every source that may have an extension, and no other; a page that is not there lists nothing.
 
-    Raise InstallationError where one refuses us or talks nonsense.
+    Raise InstallationError where one refuses us or talks nonsense, or one that the user named has no page at all.
     """
+    places = tuple(dict.fromkeys(beside))
     files: dict[str, ExtensionFile] = {}
     silent: list[str] = []
     for source in extension.sources:
         try:
-            wheels = list(_wheels(source, extension.name, builds, sources, client))
+            wheels = list(_wheels(source, extension.name, places, sources, client))
         except UnreachableError as error:
             silent.append(error.host)
             continue
@@ -47,17 +51,17 @@ def list_files(extension: Extension, builds: Iterable[Build], sources: Sources, 
 
 
 def _wheels(
-    source: ExtensionSource, name: str, builds: Iterable[Build], sources: Sources, client: Client
+    source: ExtensionSource, name: str, beside: Iterable[Beside], sources: Sources, client: Client
 ) -> Iterator[Wheel]:
     if source.url is None:
         yield from default_wheels(sources, client, name)
         return
     addresses = {
-        source.url.replace("{minor}", "{}.{}".format(*build.torch.release))
-        .replace("{backend}", build.backend.tag)
-        .replace("{name}", name): None
-        for build in builds
+        source.url.replace("{minor}", minor).replace("{backend}", tag).replace("{name}", name): None
+        for minor, tag in beside
     }
-    for page in side_by_side(client.page, addresses, AT_ONCE):
-        if page:
-            yield from parse_page(page.text, page.content_type, page.url, source=source.id)
+    pages = list(filter(None, side_by_side(client.page, addresses, AT_ONCE)))
+    if source.id == NAMED and not pages:
+        raise InstallationError("extension-source", f"there is no page of extensions at {source.url}")
+    for page in pages:
+        yield from parse_page(page.text, page.content_type, page.url, source=source.id)

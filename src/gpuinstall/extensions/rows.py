@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.build import Wheel
 
 
+NAMED = "named"
+"""The id of a source that the user names."""
+
+
 class ExtensionSource(NamedTuple):
     """A place of prebuilt files; ``url`` is the form of its pages' addresses, None for the default index."""
 
@@ -30,6 +34,7 @@ class Extension(NamedTuple):
     lowest: str | None = None
     optional_for: frozenset[str] = frozenset()
     proof: str | None = None
+    unclaimed: bool = False
 
 
 class ExtensionFile(NamedTuple):
@@ -49,6 +54,11 @@ class Extensions:
     rows: Mapping[str, Extension]
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
+
+    @property
+    def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
+        """What the default index has of the names that anyone may fill there: nothing that is asked for."""
+        return {name: () for name, row in self.rows.items() if row.unclaimed}
 
     def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
         """Say of a file what its version names behind the ``+``."""
@@ -79,6 +89,7 @@ def load_extensions() -> Extensions:
             row.get("lowest"),
             frozenset(row.get("optional_for", ())),
             row.get("proof"),
+            row.get("unclaimed", False),
         )
         for row in table["extensions"]
     }

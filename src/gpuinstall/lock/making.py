@@ -41,6 +41,9 @@ def resolve_locks(
     torch. Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails, and
     UsageError for a package that is to move and that no lock has.
     """
+    staying = (file for lock in held for file in lock.files if file.sha256 and file.package not in moving)
+    locked = {file.name: file.sha256 or "" for file in staying}
+    requests = [replace(request, locked=locked) for request in requests]
     *nearest, freest = _attempts(requests, held, moving)
     for attempt in nearest:
         answer = _resolve_live(attempt, session, newest=newest)
@@ -89,13 +92,22 @@ def _agree_with_extensions(
 ) -> list[Resolution] | Conflict:
     """Choose extensions that were named and torch together, then the rest; where that fails, with an older torch."""
     from gpuinstall.lock.agreement import agree_with_code
-    from gpuinstall.lock.prebuilt import with_prebuilt, without_torch
+    from gpuinstall.lock.prebuilt import optional_extensions, with_brought, with_prebuilt, without_torch
 
     conflicts: list[Conflict] = []
     for _ in range(TORCHES):
-        prebuilt = with_prebuilt(requests, session)
+        try:
+            prebuilt = with_prebuilt(requests, session)
+        except NoBuildError as error:
+            conflicts.append(Conflict(error))
+            break
         answer = agree_with_code(prebuilt.requests, session, newest=newest)
         if not isinstance(answer, Conflict):
+            brought = with_brought(prebuilt.requests, answer, session)
+            again = agree_with_code(brought, session, newest=newest) if brought else answer
+            answer = answer if isinstance(again, Conflict) else again
+            for text in dict.fromkeys(filter(None, map(optional_extensions, answer))):
+                session.reporter.step("Optional", text)
             return [one.warned_of(prebuilt.remarks) for one in answer]
         conflicts.append(answer)
         if prebuilt.torch is None:

@@ -50,7 +50,8 @@ class LockRequest:
     ``serves`` are the machines that a target's lock has to run on, as far as they are known. ``builds_here`` says that
     what has no wheel will be built on this very machine. ``torch`` and ``python`` are the versions that all the locks
     share, once they are chosen, ``settled`` is what the programs came to, ``files`` are those of extensions,
-    ``libraries`` the packages that are added because a program opens what they have.
+    ``libraries`` the packages that are added because a program opens what they have; ``locked`` has the sha256 of the
+    files that stay, by name.
     """
 
     machine: Machine
@@ -64,6 +65,7 @@ class LockRequest:
     settled: Settled | None = None
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
+    locked: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def for_target(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
@@ -103,8 +104,9 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
         return fitting(listed, target.backend, tags)
 
     bound = bind(choice.requirements, () if choice.index is None else (target.backend,), request.catalog, session)
-    pages = {**bound.pages(wheels_of, session), **request.files}
-    names = bound.names.union(request.files)
+    extensions = {**load_extensions().unclaimed, **request.files}
+    pages = {**bound.pages(wheels_of, session), **extensions}
+    names = bound.names.union(extensions)
     programs = list_programs(choice.requirements, names, target, choice.python, session)
     wheels_only = names | {program.name for program in programs if program.needs_no_building}
     requirements = (*programs_first(choice.requirements, bound.names), *request.libraries)

@@ -108,7 +108,7 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
 def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
     for build in builds:
-        needs = _needs(build.known, site, here=here) if build.known else ()
+        needs = build_needs(build.known, site, here=here) if build.known else ()
         reporter.step("Build", ", ".join([f"{build} is built from {build.origin}", *needs]))
     for build in builds:
         if build.known and build.known.compiles == "gpu" and site.toolchain is None:
@@ -179,7 +179,7 @@ def _origin(package: Mapping[str, Any]) -> str:
     return "" if place.partition("#")[0].endswith(".whl") or not place else "an archive"
 
 
-def _needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
+def build_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
     """Say what a build needs: compilers, memory, time."""
     chain = site.toolchain
     if chain and known.compiles_for_gpus(gpu_build=True):

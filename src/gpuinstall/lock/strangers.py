@@ -15,10 +15,13 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.extensions.listing import list_files
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.location import Location
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.prebuilt import extension_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +37,7 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
 
     Where a source does not answer, nobody knows what its hosts are; then each host is named.
     """
-    strange = _strange_hosts(files, backend, session)
+    strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, names in strange.items():
         if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
             raise LockError(
@@ -76,7 +79,9 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     return replace(catalog, builds=(*catalog.builds, *new)) if new else catalog
 
 
-def _strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) -> dict[str, list[str]]:
+def _strange_hosts(
+    files: Iterable[LockedFile], backend: str, session: Session, torch: str = ""
+) -> dict[str, list[str]]:
     """The packages by host, where the host is none that the sources name, nor one that their pages lead to.
 
     A host is written with its scheme: what a source has by https does not come from it by http.
@@ -88,7 +93,7 @@ def _strange_hosts(files: Iterable[LockedFile], backend: str, session: Session) 
         server = Location.parse(file.url).server
         if server in ours or server == "file://" or _is_official(server):
             continue
-        for listed in _listed_hosts(file.package, backend, session):
+        for listed in _listed_hosts(file.package, backend, session, torch):
             ours |= listed
             if server in ours:
                 break
@@ -107,9 +112,16 @@ def _is_silent(package: str, session: Session) -> bool:
     return any(session.client.unreachable(source) for source in (*own, session.default_index or ""))
 
 
-def _listed_hosts(package: str, backend: str, session: Session) -> Iterator[set[str]]:
+def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> Iterator[set[str]]:
     """The hosts that the pages of a package lead to, source by source; one that does not answer leads nowhere."""
     sources = replace(session.sources, default_index=session.default_index)
+    if package in load_extensions().rows:
+        extension = extension_row(package, session)
+        yield {Location.parse(source.url).server for source in extension.sources if source.url}
+        with suppress(InstallationError):
+            beside = (".".join(torch.split(".")[:2]), backend)
+            files = list_files(extension, [beside], sources, session.client).files
+            yield {Location.parse(file.wheel.url).server for file in files}
     yield {Location.parse(wheel.url).server for wheel in family_wheels(sources, session.client, backend, package)}
     with suppress(InstallationError):
         yield {Location.parse(wheel.url).server for wheel in default_wheels(sources, session.client, package)}

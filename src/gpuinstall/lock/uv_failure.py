@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     """What stands against one package, whatever else is asked for."""
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
         package = min(absent)
+        if package in load_extensions().rows:
+            sources = ", ".join(source.id for source in load_extensions().rows[package].sources)
+            message = f"{package} comes from {sources or 'no source'} alone, and only where it is asked for by its name"
+            hint = f"gpuinstall extensions {package}   # what fits here"
+            return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
         error = InstallationError(
             FAMILY_UNLISTED,
             f"{package} is one of PyTorch's packages, and no source of torch has it",

@@ -43,9 +43,10 @@ class Sources:
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``named`` says that the user gave it, and
     then it comes before ``find_links`` (addresses or absolute folders), else after them. ``default_index`` None is
-    the tools' own. ``ignored_extra`` are configured indexes that never serve the family. ``chosen`` is what a file
-    of the folder chose and the person did not; where they do not ``trust_folder``, that is refused. No address holds
-    credentials: ``logins`` are "user:password" by host, for the client and for uv's environment alone.
+    the tools' own. ``ignored_extra`` are configured indexes that never serve the family; ``extension_sources`` are
+    pages of prebuilt extensions that were named. ``chosen`` is what a file of the folder chose and the person did not;
+    where they do not ``trust_folder``, that is refused. No address holds credentials: ``logins`` are "user:password" by
+    host, for the client and for uv's environment alone.
     """
 
     torch_index: str = OFFICIAL
@@ -54,6 +55,7 @@ class Sources:
     default_index: str | None = None
     ignored_extra: tuple[str, ...] = ()
     certificates: str | None = None
+    extension_sources: tuple[str, ...] = ()
     chosen: tuple[FolderSetting, ...] = ()
     trust_folder: bool = True
     logins: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -86,6 +88,25 @@ class Sources:
                 reporter.notice("Index", str(setting))
             else:
                 reporter.step("Ignored", f"{setting.key} in {setting.file}")
+
+    def with_extensions(self, named: Sequence[str], configured: Sequence[str], file: Path) -> Sources:
+        """Add the sources of extensions that the user named, and those of a project's ``file``.
+
+        Raise UsageError for an address that is none.
+        """
+        every = tuple(dict.fromkeys((*named, *configured)))
+        if wrong := next((address for address in every if not re.match(r"https?://[^/]", address)), None):
+            message = f"the source of extensions {redacted(wrong)!r} is not an address"
+            raise UsageError("extension-source", message, hint="give a page of files: https://index.example/{name}/")
+        theirs = (_without_login(address) for address in configured if address not in named)
+        chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
+        logins = dict(_login(address) for address in every if "@" in _host(address))
+        return replace(
+            self,
+            extension_sources=tuple(map(_without_login, every)),
+            chosen=(*self.chosen, *chosen),
+            logins={**self.logins, **logins},
+        )
 
     def chooser_of(self, address: str) -> FolderSetting | None:
         """The setting of the folder by which a file at an address, or a page of files, is a source."""

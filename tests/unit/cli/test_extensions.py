@@ -27,11 +27,11 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
     good = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
     bad = index.add("cu126", "flash-attn", "cu.12.6.torch.2.13", library(tmp_path, UNTIL_2_8), version="2.8.4")
     host = index.host()
-    source = ["--extension-index", f"{host.url}/simple"]
+    monkeypatch.setenv("GPUINSTALL_EXTENSION_INDEX", f"{host.url}/simple")
 
-    assert run(["extensions", "flash-attn", *MACHINE, *source]) == 0
+    assert run(["extensions", "flash-attn", *MACHINE]) == 0
     said = capsys.readouterr().out
-    assert run(["extensions", "flash-attn", *MACHINE, *source, "--json"]) == 0
+    assert run(["extensions", "flash-attn", *MACHINE, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     host.close()
 

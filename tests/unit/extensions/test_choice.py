@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension
+from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
 from gpuinstall.extensions.listing import list_files
 from gpuinstall.extensions.rows import Extension, load_extensions
 from gpuinstall.learned.reader import Reader
@@ -51,9 +51,10 @@ def choice(
     """Choose as the command does, with the stand-in in Astral's place."""
     here = surroundings(machine)
     sources = read_sources(None, {}, folder)
+    places = [(minor_of(build), build.backend.tag) for build in here.builds]
     with Client(sources.certificates, logins={}) as client:
         reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
-        files = list_files(extension(index, name), here.builds, sources, client).files
+        files = list_files(extension(index, name), places, sources, client).files
         return choose_extension(
             extension(index, name),
             files,

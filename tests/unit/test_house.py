@@ -18,6 +18,7 @@ advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web
+cli -> advice backend catalog doctor environments errors export extensions facts failures files fleet gpuinstall install learned location lock machine page plan probe process project reporter request requirements_file session shell sources support text units uv vendors verify wheels words
 config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell
@@ -36,7 +37,7 @@ install -> catalog environments errors facts failures files interruption learned
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell threads units uv vendors web wheels
 machine -> errors fields finding versions
 page -> catalog machine plan request versions
 patience -> errors
@@ -56,7 +57,7 @@ threads ->
 units ->
 uv -> process
 vendors -> backend catalog facts failures finding machine process versions
-verify -> backend catalog environments errors facts failures files finding learned process reporter vendors
+verify -> backend catalog environments errors facts failures files finding learned process reporter shell vendors
 versions ->
 watch -> errors patience
 web -> errors files gpuinstall interruption patience units

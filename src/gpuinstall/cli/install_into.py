@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from gpuinstall.cli.outcome import Outcome
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import UsageError
+from gpuinstall.shell import quoted
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def check_not_a_path(python: str | None) -> None:
         raise UsageError(
             "python-is-a-path",
             f"--python {python} names the interpreter of an environment that is there",
-            hint=f"gpuinstall install --into --python {shlex.quote(python or '')}   puts torch into it\n"
+            hint=f"gpuinstall install --into --python {quoted(python or '')}   puts torch into it\n"
             "gpuinstall install --python 3.12   makes an environment of that Python",
         )
 
 
 def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
-    named = shlex.quote((python or "") if is_path(python) else str(interpreter(venv)))
+    named = quoted((python or "") if is_path(python) else str(interpreter(venv)))
     hint = f"{named} -m pip install ipykernel, then {named} -m ipykernel install --user --name NAME"
     return UsageError("jupyter-elsewhere", "--jupyter is for the environments that gpuinstall makes", hint=hint)
 
@@ -80,4 +80,4 @@ def show(terminal: Terminal, result: IntoResult) -> None:
         return
     terminal.field("Proof", str(result.verdict["status"]))
     spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
-    terminal.field("Ready", f"{shlex.quote(str(result.environment.python))}   {spent}")
+    terminal.field("Ready", f"{quoted(result.environment.python)}   {spent}")

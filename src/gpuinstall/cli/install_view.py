@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.shells import activation
 from gpuinstall.environments.jupyter import kernel_folder, kernel_name
-from gpuinstall.shell import parent_program, this_shell
+from gpuinstall.shell import joined, parent_program, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
         terminal.field("From", f"{readable(size)} from {host}")
     if terminal.verbose:
         for words in dry_run.commands:
-            terminal.line(shlex.join(words))
+            terminal.line(joined(words))
     terminal.field("Dry run", "nothing was changed" if priced.bill else "the environment holds what is asked for")
 
 

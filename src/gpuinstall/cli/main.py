@@ -11,7 +11,6 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from shlex import join
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.files import keep_temporary_files_apart
+from gpuinstall.shell import joined
 
 COMMANDS = {
     "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
@@ -71,7 +71,7 @@ class Commands(click.Group):
         """Find a command; raise UsageError with the one that was meant, as far as that can be told."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             meant = suggestion(args[0])
-            hint = f"gpuinstall {join([meant, *args[1:]])}" if meant else "gpuinstall help"
+            hint = f"gpuinstall {joined([meant, *args[1:]])}" if meant else "gpuinstall help"
             raise UsageError("usage", f"there is no command {args[0]!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
@@ -155,9 +155,11 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     rest.remove(word)
     likeness = "is a command" if word == command else f"looks like the command {command}"
     there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    if there and click.confirm(f"{word} {likeness}. Run gpuinstall {join([command, *rest])}?", default=True, err=True):
+    if there and click.confirm(
+        f"{word} {likeness}. Run gpuinstall {joined([command, *rest])}?", default=True, err=True
+    ):
         return [command, *rest]
-    lines = f"bootstrap.py {join([command, *rest])}", f"bootstrap.py {join(['install', *arguments])}"
+    lines = f"bootstrap.py {joined([command, *rest])}", f"bootstrap.py {joined(['install', *arguments])}"
     hint = f"{lines[0]}   for the command\n{lines[1]}   for a package of that name"
     raise UsageError("command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint)
 

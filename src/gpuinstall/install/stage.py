@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -18,6 +17,7 @@ from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import builds_of
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -121,5 +121,5 @@ def settled(text: str, final: Path) -> str:
     """Replace the line that works out where the environment lies."""
     lines = text.splitlines(keepends=True)
     return "".join(
-        f"VIRTUAL_ENV={shlex.quote(str(final))}\n" if line.startswith("VIRTUAL_ENV=''") else line for line in lines
+        f"VIRTUAL_ENV={quoted(final, 'sh')}\n" if line.startswith("VIRTUAL_ENV=''") else line for line in lines
     )

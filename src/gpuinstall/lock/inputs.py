@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from gpuinstall.files import parse_toml, read_document
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.requirements_file import PROJECT, read_inputs, split_group
+from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -82,10 +82,10 @@ def command_again(codes: Collection[str], files: Iterable[str], requirements: It
     ``files`` and ``requirements`` are what they were made from.
     """
     if "inputs-gone" in codes:
-        return f"gpuinstall lock --only {shlex.join(requirements)}   # or put the file back"
+        return f"gpuinstall lock --only {joined(requirements)}   # or put the file back"
     upgrade = [] if _MADE_AGAIN.issuperset(codes) else ["--upgrade"]
     read = [word for name in files if name != PROJECT for word in ("-r", name)]
-    return shlex.join(["gpuinstall", "lock", *upgrade, *read])
+    return joined(["gpuinstall", "lock", *upgrade, *read])
 
 
 def read_dependencies(folder: Path, family: Collection[str]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
@@ -15,6 +14,7 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.finding import CheckResult
 from gpuinstall.reporter import Reporter, SilentReporter
+from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.verify.coverage import build_of, confirm
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target, device_targets, read_health
@@ -90,7 +90,7 @@ def verify_environment(
     if disturbing := interference(interpreter, imported=imported):
         if surroundings:
             path = disturbing.evidence or ""
-            words = {"path": quote(path), "moved": quote(f"{path}.away")}
+            words = {"path": quoted(path), "moved": quoted(f"{path}.away")}
             check = proof.failed("surroundings", disturbing.message, "F46", code=disturbing.code, **words)
             devices = [device.with_checks([check]) for device in devices]
         else:

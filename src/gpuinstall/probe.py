@@ -15,7 +15,7 @@ from gpuinstall.facts.pythons import read_pythons
 from gpuinstall.facts.record import recorder
 from gpuinstall.facts.source import Recording, Source, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
-from gpuinstall.failures.problems import FixContext, finding_for
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Environment, Machine
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors import PCI_IDS
@@ -75,8 +75,8 @@ def read_machine(reporter: Reporter | None = None, source: Source | None = None)
 
 def machine_of(facts: MachineFacts) -> Machine:
     """Conclude from the facts what the machine is and what is wrong with it. Pure."""
-    separate = ((prober.vendor, prober.conclude(facts.evidence[prober.vendor], facts)) for prober in PROBERS)
-    findings = dict(numbered(separate))
+    evidence = {vendor: replace(read, facts=facts) for vendor, read in facts.evidence.items()}
+    findings = dict(numbered((prober.vendor, prober.conclude(evidence[prober.vendor])) for prober in PROBERS))
     concluded = tuple(findings.values())
     return Machine(
         os=facts.host.os,
@@ -206,4 +206,4 @@ _NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_m
 
 
 def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:
-    return finding_for(code, message, FixContext(facts.fix_keys()), why=why, blocking=False)
+    return finding_for(code, message, facts.fix_context, why=why, blocking=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.facts.children import run_children
-from gpuinstall.vendors.nvidia.libcuda import (
+from gpuinstall.vendors.nvidia.libraries import (
     LibcudaFacts,
     child_environment,
     job_devices,

@@ -63,11 +63,11 @@ def overlay() -> None:
         return
     from gpuinstall import probe
     from gpuinstall.facts import record
-    from gpuinstall.vendors.amd import evidence, prober
+    from gpuinstall.vendors.amd import prober
 
     vars(probe)["ThisMachine"] = vars(record)["ThisMachine"] = Overlaid
-    if _played().access(evidence.KFD):
-        prober.kfd_version = lambda path=evidence.KFD: KFD_VERSION  # noqa: ARG005
+    if _played().access(prober.KFD):
+        prober.kfd_version = lambda path=prober.KFD: KFD_VERSION  # noqa: ARG005
 
 
 def _played() -> Recording:

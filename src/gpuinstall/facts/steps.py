@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuinstall.facts.container import ContainerInfo, Wsl
 from gpuinstall.facts.host import Host
+from gpuinstall.failures.problems import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -61,6 +62,11 @@ class MachineFacts:
             *self.host.fix_keys,
             self.host.os,
         )
+
+    @property
+    def fix_context(self) -> FixContext:
+        """Where a fix would be applied."""
+        return FixContext(self.fix_keys())
 
 
 def take(steps: Iterable[Step[Facts]], facts: Facts, source: Source) -> Facts:

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
+from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.vendors import vendor_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.source import Source
-    from gpuinstall.facts.steps import MachineFacts
     from gpuinstall.finding import CheckResult, Finding
     from gpuinstall.machine import Driver, Gpu, Machine
     from gpuinstall.reporter import Reporter
@@ -95,17 +95,23 @@ class Prober(ABC, Generic[Evidence]):
     """One maker's half of the probe."""
 
     vendor: ClassVar[str]
+    evidence: ClassVar[type[Any]]
+    """What its steps gather, made of the facts of the whole machine."""
+    steps: ClassVar[tuple[Step[Any], ...]]
+    systems: ClassVar[frozenset[str]] = frozenset({"linux", "windows", "macos"})
+    """Where the steps are taken."""
 
-    @abstractmethod
-    def read(self, source: Source, facts: MachineFacts) -> Evidence:
+    def read(self, source: Source, facts: MachineFacts) -> Any:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
+        evidence = self.evidence(facts)
+        return take(self.steps, evidence, source) if facts.host.os in self.systems else evidence
 
     @abstractmethod
     def answers(self, evidence: Evidence) -> bool:
         """Say whether the maker's driver answered."""
 
     @abstractmethod
-    def conclude(self, evidence: Evidence, facts: MachineFacts) -> VendorFindings:
+    def conclude(self, evidence: Evidence) -> VendorFindings:
         """List the GPUs, and name what is wrong with them. Pure."""
 
     def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:

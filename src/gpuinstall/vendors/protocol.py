@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,6 +154,11 @@ class Rules:
     def floors(self, build: Build) -> Mapping[str, str]:
         """The oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
         return {}
+
+    @property
+    def chips(self) -> Mapping[str, Any]:
+        """The catalogue's table of the maker's chips."""
+        return self.catalog.chips[self.kind]
 
     def machine_fact(self, key: str) -> str | None:
         """A fact that the Machine document has below the maker's name; None where it is missing or no text."""

@@ -14,32 +14,35 @@ from gpuinstall.machine import Gpu, Machine
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.prober import NVIDIA_STEPS, NvidiaProber
-from gpuinstall.vendors.prober import GpuProof, Preflight, VendorFindings
+from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings
 from tests.lab.recorded import card, no_libcuda, no_nvml, recording
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.facts.source import Source
+
+@dataclass(frozen=True)
+class AcmeEvidence:
+    facts: MachineFacts
+    version: str | None = None
 
 
-class AcmeProber:
+class AcmeProber(Prober[AcmeEvidence]):
     """A maker whose driver is one file."""
 
     vendor = "amd"
+    evidence = AcmeEvidence
+    steps = (Step("version", lambda source, _: source.text("/sys/module/acme/version")),)
 
-    def read(self, source: Source, facts: MachineFacts) -> str | None:
-        return source.text("/sys/module/acme/version") if facts.devices else None
+    def answers(self, evidence: AcmeEvidence) -> bool:
+        return evidence.version is not None
 
-    def answers(self, evidence: str | None) -> bool:
-        return evidence is not None
-
-    def conclude(self, evidence: str | None, facts: MachineFacts) -> VendorFindings:
-        cards = [device for device in facts.devices if device.vendor == 0x1002]
+    def conclude(self, evidence: AcmeEvidence) -> VendorFindings:
+        cards = [device for device in evidence.facts.devices if device.vendor == 0x1002]
         fault = Finding("acme-driver-missing", "Acme's driver is missing")
         return VendorFindings(
             gpus=tuple(Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)),
-            faults=(fault,) if cards and evidence is None else (),
+            faults=(fault,) if cards and evidence.version is None else (),
             shows_gpu=bool(cards),
         )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.facts import bus, capacity, children, container, host, pythons
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia import chips, linux, notes, nvml, smi
+from gpuinstall.vendors.nvidia import chips, libraries, linux, notes, smi
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
     "recorded child": (children.parse_child, "status -11\n{}"),
     "NVML": (
-        lambda text: nvml.parse_nvml(Finished((), 0, text, "")),
+        lambda text: libraries.parse_nvml(Finished((), 0, text, "")),
         '{"library": "x", "init": 0}\n{"index": 0}\n{"end": true}',
     ),
 }
@@ -113,4 +113,4 @@ def test_any_json_is_read_or_left(name: str, value: object) -> None:
     )
 )  # fmt: skip
 def test_any_line_of_nvml_is_read_or_left(facts: dict[str, object]) -> None:
-    nvml.parse_nvml(Finished((), 0, json.dumps(facts), ""))
+    libraries.parse_nvml(Finished((), 0, json.dumps(facts), ""))

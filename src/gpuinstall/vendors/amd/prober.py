@@ -1,28 +1,139 @@
-"""AMD's half of the probe: its own steps, what they show, and what is wrong with it."""
+"""AMD's half of the probe: its own steps, what they show, and what is wrong with it.
+
+The GPUs are those that the kernel's compute driver (KFD) lists: from sysfs, immune to every variable of ROCm. Format:
+drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90a, 110501 is gfx1151.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import struct
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall.catalog import authored
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu, Machine
-from gpuinstall.vendors.amd.evidence import AMD_ON_PCI, KFD, MODULE, AmdEvidence, amd_chips, has_builds, read_nodes
 from gpuinstall.vendors.amd.rules import amd_chip, is_integrated, product_named
 from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.facts.source import Source
+    from gpuinstall.facts.bus import PciDevice
+    from gpuinstall.facts.source import Access, Source
     from gpuinstall.finding import Finding
     from gpuinstall.reporter import Reporter
-    from gpuinstall.vendors.amd.evidence import KfdNode
+
+
+KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
+KFD = "/dev/kfd"
+AMD_ON_PCI = 0x1002
+_VISIBLE_MEMORY = (1, 2)
+"""The heaps that are a card's own memory: all of it public, or some of it private."""
+
+MODULE = "amdgpu"
+
+
+@dataclass(frozen=True)
+class KfdNode:
+    """One GPU of the topology; ``render`` says whether its node below /dev/dri may be opened, memory is in bytes."""
+
+    architecture: str
+    device: int
+    render_minor: int | None = None
+    render: Access | None = None
+    product: str | None = None
+    memory_bytes: int = 0
+
+    @property
+    def pci_id(self) -> str:
+        """Vendor and device as people write them."""
+        return f"{AMD_ON_PCI:04x}:{self.device:04x}"
+
+
+def read_nodes(source: Source) -> tuple[KfdNode, ...]:
+    """Read AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
+    numbers = sorted(int(name) for name in source.names(KFD_NODES) if name.isdecimal())
+    return tuple(node for number in numbers if (node := _read(source, f"{KFD_NODES}/{number}")))
+
+
+def parse_properties(text: str) -> dict[str, int]:
+    """Read lines of a name and a number; others are left out."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+@dataclass(frozen=True)
+class AmdEvidence:
+    """The facts of all steps.
+
+    ``module`` is the release of AMD's own kernel module, empty for the kernel's; ``rocm`` that of a ROCm installation,
+    which no wheel needs; ``override`` is HSA_OVERRIDE_GFX_VERSION.
+    """
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    nodes: tuple[KfdNode, ...] = ()
+    kfd: Access | None = None
+    module: str = ""
+    rocm: str | None = None
+    override: str | None = None
+
+    @property
+    def cards(self) -> tuple[PciDevice, ...]:
+        """AMD's display controllers and accelerators on the bus."""
+        ours = (device for device in self.facts.devices if device.vendor == AMD_ON_PCI)
+        return tuple(device for device in ours if device.may_compute and not device.is_reserved)
+
+    @property
+    def lent_by_windows(self) -> bool:
+        """Say whether WSL has a GPU, and Windows a driver of AMD's alone."""
+        wsl = self.facts.wsl
+        names = [name.lower() for name in wsl.drivers] if wsl and wsl.gpu else []
+        amds, nvidias = (any(name.startswith(start) for name in names) for start in (("u0", "amd"), "nv"))
+        return amds and not nvidias
+
+
+@cache
+def amd_chips() -> dict[str, Any]:
+    """Load the rows about chips."""
+    return authored.read_data("gpus_amd.toml")
+
+
+@cache
+def has_builds(architecture: str) -> bool:
+    """Say whether any build was ever made for a chip."""
+    codes = (row["linux_x86_64"][0].split() for row in authored.read_data("builds_rocm.toml")["builds"])
+    return any(architecture in code for code in codes)
+
+
+def _read(source: Source, folder: str) -> KfdNode | None:
+    properties = parse_properties(source.text(f"{folder}/properties") or "")
+    major, rest = divmod(properties.get("gfx_target_version", 0), 10000)  # minor and step in hexadecimal digits
+    architecture = f"gfx{major}{rest // 100:x}{rest % 100:x}" if major else None
+    if properties.get("vendor_id") != AMD_ON_PCI or architecture is None:
+        return None
+    minor = properties.get("drm_render_minor") or None
+    return KfdNode(
+        architecture,
+        properties.get("device_id", 0),
+        minor,
+        source.access(f"/dev/dri/renderD{minor}") if minor else None,
+        (source.text(f"/sys/class/drm/renderD{minor}/device/product_name") or "").strip() or None,
+        sum(_sizes(source, f"{folder}/mem_banks")),
+    )
+
+
+def _sizes(source: Source, folder: str) -> Iterator[int]:
+    for name in source.names(folder):
+        bank: Mapping[str, int] = parse_properties(source.text(f"{folder}/{name}/properties") or "")
+        if bank.get("heap_type") in _VISIBLE_MEMORY:
+            yield bank.get("size_in_bytes", 0)
+
 
 MODULE_VERSION = "/sys/module/amdgpu/version"
 ROCM_VERSION = "/opt/rocm/.info/version"
@@ -44,18 +155,17 @@ class AmdProber(Prober[AmdEvidence]):
     """AMD's GPUs and the kernel's driver for them."""
 
     vendor = "amd"
-
-    def read(self, source: Source, facts: MachineFacts) -> AmdEvidence:
-        """Take AMD's steps: files on Linux, nothing elsewhere."""
-        return take(_STEPS, AmdEvidence(facts), source) if facts.host.os == "linux" else AmdEvidence(facts)
+    evidence = AmdEvidence
+    steps = _STEPS
+    systems = frozenset({"linux"})
 
     def answers(self, evidence: AmdEvidence) -> bool:
         """Say whether the kernel lists a GPU."""
         return bool(evidence.nodes)
 
-    def conclude(self, evidence: AmdEvidence, facts: MachineFacts) -> VendorFindings:
+    def conclude(self, evidence: AmdEvidence) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
-        evidence = replace(evidence, facts=facts)
+        facts = evidence.facts
         given, adapters = _given_nodes(evidence), tuple(_named_adapters(facts))
         kernel = {"kernel": facts.host.release, "amdgpu": evidence.module or None, "rocm": evidence.rocm}
         return VendorFindings(
@@ -131,7 +241,7 @@ def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
 
 def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
     """Name what stands between the GPUs and every program, then what takes single ones out."""
-    context = evidence.fix_context
+    context = evidence.facts.fix_context
     if given and evidence.kfd != "open":
         message = f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}"
         why, gpus = "every program that computes on AMD's GPUs opens it", tuple(range(len(given)))
@@ -150,7 +260,7 @@ def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding
 
 def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
     """List what should be known and stops nothing."""
-    context = evidence.fix_context
+    context = evidence.facts.fix_context
     room = "container" if evidence.facts.container.engine else "job"
     if evidence.facts.container.shares_the_bus and evidence.cards and not given:
         cards = ", ".join(f"AMD {card.id} at {card.address}" for card in evidence.cards)
@@ -190,7 +300,7 @@ def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Fin
     if inside and cards:
         chips = ", ".join(given[index].architecture for index in inside)
         message = f"{format_gpus(inside)} ({chips}) is the processor's own and stays out beside {format_gpus(cards)}"
-        context = evidence.fix_context.knowing(gpu=",".join(map(str, cards)))
+        context = evidence.facts.fix_context.knowing(gpu=",".join(map(str, cards)))
         why = "programs that see both crash, or compute on the slower one"
         yield finding_for("integrated-gpu-left-out", message, context, why=why, gpus=inside)
 
@@ -201,7 +311,7 @@ def _not_loaded(evidence: AmdEvidence) -> Iterator[Finding]:
     if idle and not any(device.vendor != idle[0].vendor and device.is_display for device in evidence.facts.devices):
         names = ", ".join(f"AMD {card.id} at {card.address}" for card in idle)
         why = f"the kernel's module {MODULE} drives none of them"
-        yield finding_for("amdgpu-not-loaded", f"no driver is loaded for {names}", evidence.fix_context, why=why)
+        yield finding_for("amdgpu-not-loaded", f"no driver is loaded for {names}", evidence.facts.fix_context, why=why)
 
 
 def _seen(evidence: AmdEvidence) -> str:

@@ -78,7 +78,7 @@ class AmdRules(Rules):
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """A card before a processor's graphics: the numbers of chips say nothing of what they can do."""
-        return (0 if is_integrated(self._table, gpu.architecture) else 1,)
+        return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
     def against_driver(self, build: Build) -> Reason | None:
         """Take no build whose libraries are packages of their own."""
@@ -107,15 +107,11 @@ class AmdRules(Rules):
         far = [Reason("kernel-far-from-rocm", distance)] if distance else []
         return (*super().warnings(build, gpus), *reports, *far)
 
-    @property
-    def _table(self) -> Mapping[str, Any]:
-        return self.catalog.chips[self.kind]
-
     def _reports(self, build: Build, gpus: Sequence[Gpu]) -> Iterator[str]:
         """What people met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
         kernel, rocm = _numbers(self.machine_fact("kernel")), build.toolkit or ()
-        for row in self._table["reports"]:
+        for row in self.chips["reports"]:
             with_rocm = _is_within(rocm, row.get("rocm_from"), row.get("rocm_before"))
             with_kernel = _is_within(kernel, row.get("kernel_from"), row.get("kernel_before"))
             if with_rocm and with_kernel and not chips.isdisjoint(row["architectures"]):
@@ -125,8 +121,8 @@ class AmdRules(Rules):
         """Say that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if build.toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
-        apart = _days_apart(self._table["distance"], build.toolkit, _numbers(self.machine_fact("kernel")))
-        if apart is None or apart <= self._table["distance"]["days"]:
+        apart = _days_apart(self.chips["distance"], build.toolkit, _numbers(self.machine_fact("kernel")))
+        if apart is None or apart <= self.chips["distance"]["days"]:
             return None
         pair = f"{self.driver} and ROCm {'.'.join(map(str, build.toolkit))}"
         return f"{pair} are {apart} days apart, more than the year that AMD tests: verify decides"

@@ -7,12 +7,12 @@ Formats: ``key: value`` lines of sysctl(8) and sw_vers(1); ``system_profiler SPD
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.facts.steps import MachineFacts
-from gpuinstall.failures.problems import FixContext, finding_for
+from gpuinstall.facts.steps import MachineFacts, Step
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
 from gpuinstall.process import run
 from gpuinstall.vendors.prober import Prober, VendorFindings
@@ -68,19 +68,18 @@ class AppleProber(Prober[AppleEvidence]):
     """The GPU of a Mac with Apple silicon."""
 
     vendor = "apple"
-
-    def read(self, source: Source, facts: MachineFacts) -> AppleEvidence:
-        """Ask macOS; nothing elsewhere."""
-        return AppleEvidence(facts, read_mac(source)) if facts.host.os == "macos" else AppleEvidence(facts)
+    evidence = AppleEvidence
+    steps = (Step("mac", lambda source, _: read_mac(source)),)
+    systems = frozenset({"macos"})
 
     def answers(self, evidence: AppleEvidence) -> bool:
         """Say whether macOS lists the GPU."""
         return any(gpu.apples for gpu in evidence.mac.gpus)
 
-    def conclude(self, evidence: AppleEvidence, facts: MachineFacts) -> VendorFindings:
+    def conclude(self, evidence: AppleEvidence) -> VendorFindings:
         """List the GPU, and say where Python or a virtual machine stands before it. Pure."""
-        evidence = replace(evidence, facts=facts)
-        mac, given = evidence.mac, given_gpus(evidence.mac)
+        mac = evidence.mac  # whose kernels nobody trusts where it is a virtual one, with a stand-in for a GPU
+        given = () if mac.virtual else tuple(gpu for gpu in mac.gpus if gpu.apples)
         names = {"macos": mac.macos, "chip": mac.chip, "memory_mib": mac.memory_mib}
         return VendorFindings(
             gpus=tuple(
@@ -90,20 +89,15 @@ class AppleProber(Prober[AppleEvidence]):
             faults=tuple(_faults(evidence)),
             notes=tuple(_notes(evidence)),
             shows_gpu=bool(given),
-            facts={key: value for key, value in names.items() if value} if facts.host.os == "macos" else {},
+            facts={key: value for key, value in names.items() if value} if evidence.facts.host.os == "macos" else {},
         )
-
-
-def given_gpus(mac: Mac) -> tuple[MacGpu, ...]:
-    """Leave out what is not Apple's own, and the stand-in that a virtual machine has, whose kernels nobody trusts."""
-    return () if mac.virtual else tuple(gpu for gpu in mac.gpus if gpu.apples)
 
 
 def _faults(evidence: AppleEvidence) -> Iterator[Finding]:
     if evidence.facts.host.translated and evidence.facts.host.os == "macos":
         message = "this Python is for Intel processors and runs under Rosetta, on a Mac with Apple silicon"
         why = "torch for Intel Macs ended with 2.2.2, and none of its builds reaches this GPU"
-        context, facts = FixContext(evidence.facts.fix_keys()), "sysctl.proc_translated: 1"
+        context, facts = evidence.facts.fix_context, "sysctl.proc_translated: 1"
         yield finding_for("python-under-rosetta", message, context, why=why, evidence=facts)
 
 
@@ -112,7 +106,7 @@ def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
     if mac.virtual and mac.gpus:
         message = f"not used: {mac.gpus[0].name}, the stand-in for a GPU of a virtual machine"
         why = "torch says there that MPS is available, whether or not its kernels work"
-        context = FixContext(evidence.facts.fix_keys())
+        context = evidence.facts.fix_context
         yield finding_for("gpu-of-a-virtual-mac", message, context, why=why, blocking=False)
 
 

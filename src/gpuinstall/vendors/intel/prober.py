@@ -1,19 +1,27 @@
-"""Intel's half of the probe: Level Zero's GPUs, else what the bus shows of chips that torch has builds for."""
+"""Intel's half of the probe: Level Zero's GPUs, else what the bus shows of chips that torch has builds for.
+
+Level Zero is asked in a child (``level_zero_child``); its GPUs keep its own order.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.catalog import authored
 from gpuinstall.facts.bus import DEVICES, PciDevice
+from gpuinstall.facts.children import ask_child, death, last_answer
 from gpuinstall.facts.container import JOBS
-from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.intel.evidence import IntelEvidence, cards_of
-from gpuinstall.vendors.intel.level_zero import LevelZero, LevelZeroGpu, ask_level_zero
-from gpuinstall.vendors.intel.rules import XeChip, architecture_of
+from gpuinstall.vendors import PCI_IDS
+from gpuinstall.vendors.intel.rules import XeChip, architecture_of, chip_at, intel_chip
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
 if TYPE_CHECKING:
@@ -21,6 +29,125 @@ if TYPE_CHECKING:
 
     from gpuinstall.facts.source import Access, Source
     from gpuinstall.finding import Finding
+    from gpuinstall.process import Finished
+
+
+_CHILD = Path(__file__).with_name("level_zero_child.py")
+GPUS = 2
+"""The number of GPUs that it is given time for."""
+
+
+class LevelZeroGpu(NamedTuple):
+    """One GPU; ``ip`` is the version of its architecture as a number, 0 where the driver does not say it."""
+
+    name: str
+    vendor: int
+    device: int
+    ip: int = 0
+    integrated: bool = False
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LevelZero:
+    """``asked``: somebody did; ``library`` was found; ``api`` is a driver's version of the interface.
+
+    ``error`` says why there is no answer, or what was refused.
+    """
+
+    asked: bool = False
+    library: bool = False
+    api: str | None = None
+    gpus: tuple[LevelZeroGpu, ...] = ()
+    error: str | None = None
+
+
+def ask_level_zero(source: Source) -> LevelZero:
+    """Ask it."""
+    command = ([sys.executable, "-I", "-S", str(_CHILD)], dict(os.environ))
+    finished = ask_child(source, "level-zero.txt", "Level Zero", GPUS, command)
+    return parse_level_zero(finished) if finished else LevelZero()
+
+
+def parse_level_zero(finished: Finished) -> LevelZero:
+    """Read what the child answered, or how it ended."""
+    answer = last_answer(finished)
+    if answer is None:
+        return LevelZero(asked=True, library=True, error=f"Level Zero {death(finished)}")
+    if not answer.get("library"):
+        return LevelZero(asked=True, error=str(answer.get("error")))
+    refused = f"{answer['call']}: {int(answer['status']):#x}" if answer.get("call") else None
+    try:
+        gpus = tuple(
+            LevelZeroGpu(
+                name=str(body["name"]),
+                vendor=int(body["vendor"]),
+                device=int(body["device"]),
+                ip=int(body["ip"]),
+                integrated=bool(body["integrated"]),
+                memory_bytes=int(body["memory_bytes"]),
+            )
+            for body in answer.get("devices", ())
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return LevelZero(asked=True, library=True, error="Level Zero's answer cannot be read")
+    return LevelZero(asked=True, library=True, api=answer.get("api"), gpus=gpus, error=refused)
+
+
+INTEL_ON_PCI = 0x8086
+
+
+@dataclass(frozen=True)
+class IntelEvidence:
+    """The facts of all steps; ``nodes`` are the render nodes of Intel's cards, by the card's address."""
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    nodes: Mapping[str, Access | None] = field(default_factory=dict)
+    level_zero: LevelZero = field(default_factory=LevelZero)
+
+    @property
+    def cards(self) -> tuple[tuple[PciDevice, XeChip], ...]:
+        """What the bus shows of chips that torch has builds for; a processor's graphics only where nothing else is.
+
+        Beside another maker's card they are what draws the screen.
+        """
+        devices, others = cards_of(self.facts), self._others
+        return tuple((device, chip) for device, chip in devices if not (others and chip.integrated))
+
+    @property
+    def answering(self) -> tuple[LevelZeroGpu, ...]:
+        """The GPUs that Level Zero lists, in its own order, where torch has builds for one of them."""
+        gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == INTEL_ON_PCI)
+        useful = any(intel_chip(intel_chips(), architecture_of(gpu.ip)) for gpu in gpus)
+        draws_only = all(gpu.integrated for gpu in gpus) and self._others
+        return gpus if useful and not draws_only else ()
+
+    @property
+    def given(self) -> tuple[tuple[PciDevice, XeChip], ...]:
+        """The cards of the bus that this process was given: in a container, those with a node that it can see."""
+        shared = self.facts.container.shares_the_bus
+        return tuple(card for card in self.cards if not shared or self.nodes.get(card[0].address))
+
+    @property
+    def _others(self) -> bool:
+        """Say whether another maker's card is there: on the bus, or by its driver where nobody read the bus."""
+        cards = (device for device in self.facts.devices if device.may_compute and device.vendor != INTEL_ON_PCI)
+        on_the_bus = any(f"{card.vendor:04x}" in PCI_IDS for card in cards)
+        return on_the_bus or bool({*self.facts.answered} - {"intel"})
+
+
+def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
+    """Intel's GPUs on the bus that torch has builds for."""
+    ours = (device for device in facts.devices if device.vendor == INTEL_ON_PCI)
+    usable = (device for device in ours if device.may_compute and not device.is_reserved)
+    return tuple((device, chip) for device in usable if (chip := chip_at(intel_chips(), device.device)))
+
+
+@cache
+def intel_chips() -> dict[str, Any]:
+    """Load the rows about chips."""
+    return authored.read_data("gpus_intel.toml")
+
 
 _MIB = 1024**2
 _VISIBLE = "ZE_AFFINITY_MASK"
@@ -50,18 +177,16 @@ class IntelProber(Prober[IntelEvidence]):
     """Intel's GPUs and what programs compute through."""
 
     vendor = "intel"
-
-    def read(self, source: Source, facts: MachineFacts) -> IntelEvidence:
-        """Take Intel's steps; none on a Mac."""
-        return IntelEvidence(facts) if facts.host.os == "macos" else take(_STEPS, IntelEvidence(facts), source)
+    evidence = IntelEvidence
+    steps = _STEPS
+    systems = frozenset({"linux", "windows"})
 
     def answers(self, evidence: IntelEvidence) -> bool:
         """Say whether Level Zero lists a GPU that torch has builds for."""
         return bool(evidence.answering)
 
-    def conclude(self, evidence: IntelEvidence, facts: MachineFacts) -> VendorFindings:
+    def conclude(self, evidence: IntelEvidence) -> VendorFindings:
         """List the GPUs, Level Zero's where it answers, and what is wrong with them. Pure."""
-        evidence = replace(evidence, facts=facts)
         answering = evidence.answering
         gpus = tuple(_answering(index, gpu) for index, gpu in enumerate(answering)) or tuple(
             _on_the_bus(index, device, chip) for index, (device, chip) in enumerate(evidence.given)
@@ -86,7 +211,7 @@ class IntelProber(Prober[IntelEvidence]):
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
     """Say why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""
-    level_zero, cards, context = evidence.level_zero, evidence.given, evidence.fix_context
+    level_zero, cards, context = evidence.level_zero, evidence.given, evidence.facts.fix_context
     if not cards or evidence.answering or not level_zero.asked:
         return
     gpus, seen = tuple(range(len(cards))), _seen(evidence)
@@ -110,7 +235,7 @@ def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
         room = "container" if evidence.facts.container.engine else "job"
         names = ", ".join(f"Intel {device.id} at {device.address}" for device in withheld)
         message, why = f"not given to this {room}: {names}", "its render node is missing here"
-        yield finding_for("gpu-not-ours", message, evidence.fix_context, why=why, blocking=False)
+        yield finding_for("gpu-not-ours", message, evidence.facts.fix_context, why=why, blocking=False)
 
 
 def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:

@@ -62,22 +62,18 @@ class IntelRules(Rules):
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """The names of its chip."""
-        chip = intel_chip(self._table, gpu.architecture)
+        chip = intel_chip(self.chips, gpu.architecture)
         return chip.names if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
         """The family that people know it by, ``Battlemage``."""
-        chip = intel_chip(self._table, gpu.architecture)
+        chip = intel_chip(self.chips, gpu.architecture)
         return chip.name if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """A card before a processor's graphics, those before what torch is not for."""
-        chip = intel_chip(self._table, gpu.architecture)
+        chip = intel_chip(self.chips, gpu.architecture)
         return (0 if chip is None else 1 if chip.integrated else 2,)
-
-    @property
-    def _table(self) -> Mapping[str, Any]:
-        return self.catalog.chips[self.kind]
 
 
 def _chip(row: Mapping[str, Any]) -> XeChip:

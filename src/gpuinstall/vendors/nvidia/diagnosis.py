@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, blackwells, cuda_refusal
-from gpuinstall.vendors.nvidia.faults import driver_fault, evidence_line, fault, held_by_nouveau
-from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
-from gpuinstall.vendors.nvidia.nvml import NO_PERMISSION
+from gpuinstall.vendors.nvidia.card_diagnosis import driver_fault, evidence_line, fault, held_by_nouveau
+from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, LibcudaFacts
+from gpuinstall.vendors.nvidia.preflight import CudaContext, blackwells, cuda_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

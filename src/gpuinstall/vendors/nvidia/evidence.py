@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors.nvidia.chips import Jetson, drivers
-from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts
+from gpuinstall.vendors.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows, LinuxKernel
-from gpuinstall.vendors.nvidia.nvml import NvmlFacts, permitted
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import finding_for, fix
-from gpuinstall.vendors.nvidia.libcuda import is_compat
+from gpuinstall.vendors.nvidia.libraries import is_compat
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:

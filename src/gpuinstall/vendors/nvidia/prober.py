@@ -6,14 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import OTHER_BRIDGE
-from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.facts.steps import Step
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.chips import read_jetson
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
 from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, read_toolkit_variables, usable_on_bus
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.health import nvml_health
-from gpuinstall.vendors.nvidia.libcuda import LibcudaFacts, ask_libcuda, is_visible, job_devices
+from gpuinstall.vendors.nvidia.libraries import (
+    LibcudaFacts,
+    NvmlFacts,
+    ask_libcuda,
+    ask_nvml,
+    is_visible,
+    job_devices,
+    permitted,
+)
 from gpuinstall.vendors.nvidia.linux import (
     Fabric,
     card_nodes,
@@ -24,7 +32,6 @@ from gpuinstall.vendors.nvidia.linux import (
     refused_nodes,
 )
 from gpuinstall.vendors.nvidia.notes import driver_notes
-from gpuinstall.vendors.nvidia.nvml import NvmlFacts, ask_nvml, permitted
 from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import GpuHealth, Preflight, Prober, VendorFindings
 
@@ -121,19 +128,17 @@ class NvidiaProber(Prober[NvidiaEvidence]):
     """NVIDIA's GPUs and their driver."""
 
     vendor = "nvidia"
-
-    def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
-        """Take NVIDIA's steps."""
-        return take(NVIDIA_STEPS, NvidiaEvidence(facts), source)
+    evidence = NvidiaEvidence
+    steps = NVIDIA_STEPS
 
     def answers(self, evidence: NvidiaEvidence) -> bool:
         """Say whether NVML answered."""
         return evidence.nvml.works
 
-    def conclude(self, evidence: NvidiaEvidence, facts: MachineFacts) -> VendorFindings:
+    def conclude(self, evidence: NvidiaEvidence) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
-        shared = facts.container.shares_the_bus
-        evidence = replace(evidence, facts=facts, nvml=permitted(evidence.nvml) if shared else evidence.nvml)
+        if evidence.facts.container.shares_the_bus:
+            evidence = replace(evidence, nvml=permitted(evidence.nvml))
         detected_gpus, fault = list_gpus(evidence), diagnose_machine(evidence)
         return VendorFindings(
             gpus=tuple(detected.gpu for detected in detected_gpus),

@@ -18,7 +18,7 @@ from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_children
 from gpuinstall.machine import MigDevice
 from gpuinstall.process import is_trusted
-from gpuinstall.vendors.nvidia.nvml import NvmlFacts, NvmlGpu
+from gpuinstall.vendors.nvidia.libraries import NvmlFacts, NvmlGpu
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:

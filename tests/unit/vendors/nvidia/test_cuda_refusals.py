@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.vendors.nvidia.cuda_refusals import CudaContext, cuda_cause, cuda_refusal
-from gpuinstall.vendors.nvidia.preflight import UNCOMPILED
+from gpuinstall.vendors.nvidia.preflight import UNCOMPILED, CudaContext, cuda_cause, cuda_refusal
 from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
 

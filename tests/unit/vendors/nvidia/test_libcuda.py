@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gpuinstall.facts.children import time_limit
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia import libcuda_child
-from gpuinstall.vendors.nvidia.libcuda import CudaDevice, LibcudaFacts, child_environment, is_compat, parse_libcuda
 from gpuinstall.vendors.nvidia.libcuda_child import Cuda, mapped
+from gpuinstall.vendors.nvidia.libraries import CudaDevice, LibcudaFacts, child_environment, is_compat, parse_libcuda
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"

@@ -8,8 +8,14 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia.cuda_refusals import known_cause
-from gpuinstall.vendors.nvidia.preflight import PreflightFinding, judge_trial, problems_of, proofs_of, trials
+from gpuinstall.vendors.nvidia.preflight import (
+    PreflightFinding,
+    judge_trial,
+    known_cause,
+    problems_of,
+    proofs_of,
+    trials,
+)
 from gpuinstall.vendors.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")

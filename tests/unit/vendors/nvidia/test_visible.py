@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.machine import Gpu
-from gpuinstall.vendors.nvidia.libcuda import is_visible, job_devices
+from gpuinstall.vendors.nvidia.libraries import is_visible, job_devices
 
 CARD = Gpu(4, uuid="GPU-bbbb")
 

@@ -18,7 +18,6 @@ advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web
-cli -> advice backend catalog doctor environments errors export extensions facts failures files fleet gpuinstall install learned location lock machine page plan probe process project reporter request requirements_file session shell sources support text units uv vendors verify wheels words
 config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell

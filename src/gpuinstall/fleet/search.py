@@ -12,7 +12,7 @@ from gpuinstall.fleet.hostlist import NodeName, compress, node_list, node_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    Nodes = tuple[NodeName, ...]
+Nodes = tuple[NodeName, ...]
 
 
 @dataclass(frozen=True)

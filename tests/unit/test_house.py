@@ -29,7 +29,7 @@ failures -> finding
 fields ->
 files -> errors shell
 finding ->
-fleet -> backend environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell text vendors verify versions
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
 install -> catalog environments errors facts failures files interruption learned lock plan probe process request shell threads units uv verify web wheels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 
 from gpuinstall.cli import options, values
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
-from gpuinstall.errors import LockError
+from gpuinstall.errors import LockError, NoBuildError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.compare import TargetDifference, VersionChange
     from gpuinstall.lock.write import LockOptions, Written
+    from gpuinstall.project import Project
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 )
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
 @options.machine_words
+@click.option("--cover", is_flag=True, help='Make the fewest that serve a range: --gpu "RTX 30" --driver ">=470".')
+@click.option("--all-supported", is_flag=True, help="With --cover: every GPU that is known, under every driver.")
 @click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")
 @click.option("--check", is_flag=True, help="Say whether the locks are fresh; exit 6 where they are not.")
 @options.upgrade
@@ -54,6 +58,8 @@ def command(
     only: bool,
     targets: tuple[str, ...],
     machines: tuple[str, ...],
+    cover: bool,
+    all_supported: bool,
     per_target: str | None,
     check: bool,
     upgrade: bool,
@@ -74,7 +80,9 @@ def command(
     settings = options.read_settings(request, options.MachineOptions(), terminal)
     settings = replace(settings, only=only, dependencies=True, **sourcing)
     folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
-    meant += [options.read_selected_machine(described, terminal)] if any(described) else []
+    if cover != bool(described.gpu or all_supported) and (cover or all_supported):
+        raise UsageError("range-missing", "--cover takes --gpu (and --driver), or --all-supported, and they take it")
+    meant += [options.read_selected_machine(described, terminal)] if any(described) and not cover else []
     with open_project(folder, settings, terminal) as project:
         declared = project.read_folder_request()
         wanted, session = project.request_for(declared.listed), project.session
@@ -88,8 +96,10 @@ def command(
             return _check(folder, wanted, catalog, use, None if settings.offline else session)
         if download:
             return _download(folder, download, session)
-        requests = lock_requests(project, wanted, targets, meant)
         moving, newest = tuple(map(normalised, packages)), per_target == "newest"
+        if cover:
+            return _cover(described, LockOptions(folder, (), declared, upgrade, moving, newest, prune), project)
+        requests = lock_requests(project, wanted, targets, meant)
         return _write(LockOptions(folder, requests, declared, upgrade, moving, newest, prune), session)
 
 
@@ -111,6 +121,48 @@ def _write(options: LockOptions, session: Session) -> Outcome:
         "removed": [str(path) for path in unnamed] if options.prune else [],
     }
     return Outcome(data, lambda screen: show_written(screen, made, apart))
+
+
+def _cover(described: options.MachineOptions, wanted: LockOptions, project: Project) -> Outcome:
+    """Write the fewest locks for a range, and say what each adds to those before it."""
+    from gpuinstall.fleet.fleet_plan import plan_fleet
+    from gpuinstall.fleet.locks import lock_request
+    from gpuinstall.fleet.span import classes_in, spanned
+    from gpuinstall.install.space import sizes
+    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.units import readable
+
+    request, catalog = project.request_for(wanted.asked.listed), project.catalog
+    classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
+    plan = plan_fleet(classes, request, catalog, newest=wanted.newest)
+    if not plan.groups:
+        raise NoBuildError("no-build", "no build of torch serves any of them", hint="gpuinstall table")
+    requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
+    if twice := [tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1]:
+        message = f"two versions of torch for {twice[0]} would be needed, and a folder holds one lock of a target"
+        raise NoBuildError("targets-disagree", message, hint="without --per-target newest, or for fewer GPUs")
+    apart = len({group.build.torch for group in plan.groups}) > 1
+    written = _write(replace(wanted, requests=requests, newest=apart), project.session)
+    rows: list[dict[str, Any]] = []
+    held = set[str | None]()
+    for group, entry in zip(plan.groups, written.data["locks"], strict=True):
+        lock = read_lock(Path(entry["path"]))
+        size = sizes(lock.files, {}, (), project.session)
+        new = sum(count for file, count in size.items() if file.sha256 not in held)
+        held |= {file.sha256 for file in size}
+        serves = spanned(classes[position] for position in group.classes)
+        rows.append({"target": lock.target, "serves": serves, "bytes": sum(size.values()), "added": new})
+    without = spanned(classes[position] for position in plan.uncovered)
+
+    def show(screen: Terminal) -> None:
+        written.show(screen)
+        for row in rows:
+            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of them in none above"
+            screen.field("Serves", f"{row['target']}: {row['serves']} ({bytes_})")
+        if without:
+            screen.field("None", f"no build runs on {without}")
+
+    return written._replace(data={**written.data, "cover": rows, "unserved": without}, show=show)
 
 
 def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None) -> Outcome:

@@ -111,16 +111,19 @@ class DriverUpdate:
         }
 
 
-def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog) -> FleetPlan:
-    """Find the smallest set of locks; raise NoBuildError where its nodes have no Python in common."""
-    return Planner(request, catalog).plan(classes)
+def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog, *, newest: bool = False) -> FleetPlan:
+    """Find the smallest set of locks; raise NoBuildError where its nodes have no Python in common.
+
+    With ``newest`` it is the smallest in which each class has the torch that it would have alone.
+    """
+    return Planner(request, catalog, newest=newest).plan(classes)
 
 
 class Planner:
     """Plans of one request and catalogue; what a class runs is found out once."""
 
-    def __init__(self, request: Request, catalog: Catalog) -> None:
-        self._request, self._catalog = request, catalog
+    def __init__(self, request: Request, catalog: Catalog, *, newest: bool = False) -> None:
+        self._request, self._catalog, self._newest = request, catalog, newest
         self._plans: dict[int, tuple[NodeClass, Plan | Refusal]] = {}
 
     @cached_property
@@ -132,7 +135,11 @@ class Planner:
     def alone(self, kind: NodeClass) -> Plan | Refusal:
         """What a class would choose alone."""
         if id(kind) not in self._plans:
-            self._plans[id(kind)] = kind, choose(kind.machine, self._request, self._catalog)
+            plan = choose(kind.machine, self._request, self._catalog)
+            if self._newest and isinstance(plan, Plan):
+                torch = plan.choice.build.torch
+                plan = replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
+            self._plans[id(kind)] = kind, plan
         return self._plans[id(kind)][1]
 
     def plan(self, classes: Sequence[NodeClass]) -> FleetPlan:

@@ -64,7 +64,7 @@ def different_collectives(groups: Sequence[LockGroup]) -> str | None:
 
 def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session) -> list[Lock]:
     """Resolve for all groups together, with one torch where the plan has one."""
-    requests = [_lock_request(group, plan, request, catalog) for group in plan.groups]
+    requests = [lock_request(group, plan, request, catalog) for group in plan.groups]
     apart = len({group.build.torch for group in plan.groups}) > 1
     resolutions = resolve_locks(requests, session, newest=apart)
     remove_path(folder.place("locks"))
@@ -74,7 +74,7 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
     return locks
 
 
-def _lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog) -> LockRequest:
+def lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog) -> LockRequest:
     """Ask for the group's build; with programs, which may want an older torch, for those that every class runs."""
     build = group.build
     if names_programs(request.requirements):

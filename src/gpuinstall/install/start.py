@@ -102,7 +102,7 @@ def _fit(situation: Situation, options: StartOptions) -> Fit:
     if not request.machine.gpus:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
         raise MachineError("no-gpu", "this machine, or container, was given no GPU", evidence=locks, hint=hint)
-    hint = "gpuinstall lock   # on this machine: makes one that does"
+    hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # makes those that a range takes"
     raise NoBuildError("lock-does-not-fit", "no lock here runs on this machine", evidence=locks, hint=hint)
 
 

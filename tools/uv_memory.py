@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuinstall import uv
 from gpuinstall.patience import Patience
-from gpuinstall.watch import MEMORY_BYTES
+from gpuinstall.process import MEMORY_BYTES
 
 SECONDS = 60.0
 EVERY_S = 0.01

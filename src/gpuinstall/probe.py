@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
-from gpuinstall.facts.capacity import read_folders
 from gpuinstall.facts.container import read_container, read_wsl
-from gpuinstall.facts.host import PLATFORM, is_told, read_host, read_missing_libraries
+from gpuinstall.facts.host import PLATFORM, is_told, read_folders, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
 from gpuinstall.facts.record import recorder
 from gpuinstall.facts.source import Recording, Source, ThisMachine

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.web.cache import AnswerCache, FileHash
+    from gpuinstall.web.client import AnswerCache, FileHash
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ def open_session(
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder
     from gpuinstall.uv import environment, uv
-    from gpuinstall.web.cache import AnswerCache, FileHash
-    from gpuinstall.web.client import Client
+    from gpuinstall.web.client import AnswerCache, Client, FileHash
 
     uv()
     check_cache(own_cache_folder(), reporter)

@@ -42,7 +42,7 @@ page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
-process -> interruption watch
+process -> errors interruption patience
 project -> config environments errors learned location lock plan probe reporter request requirements_file session sources
 reporter ->
 request -> backend
@@ -58,7 +58,6 @@ uv -> process
 vendors -> backend catalog facts failures finding machine process versions
 verify -> backend catalog environments errors facts failures files finding learned process reporter shell vendors
 versions ->
-watch -> errors patience
 web -> errors files gpuinstall interruption patience units
 wheels -> errors files interruption patience
 words -> catalog errors machine support versions
@@ -137,8 +136,6 @@ TWICE = {
 CIRCLES = [
     {"cli.run_log", "cli.terminal"},
     {"lock.compare", "lock.write"},
-    {"verify.coverage", "verify.diagnosis"},
-    {"web.cache", "web.client"},
 ]
 
 OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")

@@ -11,7 +11,7 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, rules_for, vendor_of
 from gpuinstall.vendors.protocol import Code
-from gpuinstall.verify.coverage import find_build, no_code_cause
+from gpuinstall.verify.diagnosis import find_build, no_code_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

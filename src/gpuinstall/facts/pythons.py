@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.capacity import home_folder
+from gpuinstall.facts.host import home_folder
 from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.process import is_trusted
 

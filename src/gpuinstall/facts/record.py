@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.capacity import home_folder
+from gpuinstall.facts.host import home_folder
 from gpuinstall.facts.source import ENVIRONMENT, Access, ThisMachine, recorded_name
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gpuinstall.facts.bus import PciDevice
-    from gpuinstall.facts.capacity import Folder
+    from gpuinstall.facts.host import Folder
     from gpuinstall.facts.source import Source
 
 Facts = TypeVar("Facts", bound=Any)

@@ -18,7 +18,7 @@ from gpuinstall.files import open_regular, written
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
-from gpuinstall.web.cache import FileHash
+from gpuinstall.web.client import FileHash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session
-    from gpuinstall.web.cache import Page
+    from gpuinstall.web.client import Page
 
 FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 """The members of the family that nearly every program leads to."""

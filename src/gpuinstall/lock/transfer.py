@@ -16,7 +16,7 @@ from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import build_failure
 from gpuinstall.web import Head
-from gpuinstall.web.cache import FileHash
+from gpuinstall.web.client import FileHash
 from gpuinstall.web.relay import Relay
 
 if TYPE_CHECKING:

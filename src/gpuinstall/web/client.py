@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import own_cache_folder
+from gpuinstall.files import own_cache_folder, write_atomically
 from gpuinstall.patience import USUAL, Patience
 from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
-from gpuinstall.web.cache import AnswerCache, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +23,49 @@ if TYPE_CHECKING:
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it came; ``url`` is where it was found after redirects, the base of its relative addresses."""
+
+    text: str
+    content_type: str
+    url: str
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class FileHash:
+    """The sha256 of what an address held; ``etag`` says whether it still lies there."""
+
+    sha256: str
+    etag: str | None
+
+
+_Answer = TypeVar("_Answer", Page, FileHash)
+
+
+@dataclass(frozen=True)
+class AnswerCache(Generic[_Answer]):
+    """Answers of one ``kind`` by the address that was asked for; none that cannot be read or written is a fault."""
+
+    folder: Path
+    kind: type[_Answer]
+
+    def known(self, url: str) -> _Answer | None:
+        """Remember an answer."""
+        with suppress(OSError, ValueError, TypeError):
+            return self.kind(**json.loads(self._file(url).read_text(encoding="utf-8")))
+        return None
+
+    def keep(self, url: str, answer: _Answer) -> None:
+        """Keep an answer for the next run."""
+        with suppress(InstallationError):
+            write_atomically(self._file(url), json.dumps(asdict(answer)))
+
+    def _file(self, url: str) -> Path:
+        return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
 CONNECT_S = 3.0

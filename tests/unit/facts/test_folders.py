@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.capacity import Folder, parse_folders, read_folders
+from gpuinstall.facts.host import Folder, parse_folders, read_folders
 from gpuinstall.facts.source import ThisMachine
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_a_user_without_a_home_has_folders(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_working_folder_that_is_gone_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    code = "import os; os.rmdir(os.getcwd()); from gpuinstall.facts.capacity import _folders; print(len(_folders()))"
+    code = "import os; os.rmdir(os.getcwd()); from gpuinstall.facts.host import _folders; print(len(_folders()))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True)
     assert done.stdout == "5\n"

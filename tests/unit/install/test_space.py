@@ -10,7 +10,7 @@ from gpuinstall.install.space import UNPACKED, Bill, bill, cached_wheel, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.units import readable
 from gpuinstall.web import Head
-from gpuinstall.web.cache import AnswerCache, FileHash
+from gpuinstall.web.client import AnswerCache, FileHash
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import Session
 from gpuinstall.sources import Sources
 from gpuinstall.web import Client
-from gpuinstall.web.cache import AnswerCache, FileHash
+from gpuinstall.web.client import AnswerCache, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:

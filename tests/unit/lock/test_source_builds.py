@@ -9,7 +9,7 @@ import tomli
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
-from gpuinstall.facts.capacity import GIB, Capacity, available
+from gpuinstall.facts.host import GIB, Capacity, available
 from gpuinstall.lock.source_builds import (
     BuildSite,
     build_tools,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.facts import bus, capacity, children, container, host, pythons
+from gpuinstall.facts import bus, children, container, host, pythons
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia import chips, libraries, linux, notes, smi
 from gpuinstall.versions import DriverVersion
@@ -68,7 +68,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "tegra release": (chips.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "gpu information": (linux.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
-    "folders": (capacity.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
+    "folders": (host.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
     "adapters": (lambda text: list(bus.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
     "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),

@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
-from gpuinstall.verify.programs import installed_programs
+from gpuinstall.verify.runner import installed_programs
 from tests.lab.environments import small_package
 
 if TYPE_CHECKING:

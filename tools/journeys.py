@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "journeys.md"
 HEAD = """# Journeys
 
-One folder, step by step: what it held before, what after, and what was said. `python -m tools.journeys` runs every
-step with a stand-in index and writes this page; the tests run the same.
+One folder, step by step: its contents before and after each command, and the output. `python -m tools.journeys` runs
+every step with a stand-in index and writes this page; a test does the same.
 
-| journey | command | before | after | what is said | exit |
+| journey | command | before | after | output | exit |
 |---|---|---|---|---|---|
 """
 

@@ -32,9 +32,8 @@ DRIVER = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 HEAD = """\
 # Screens
 
-What people see, at several widths: drawn by real runs in terminals and in a pipe, with a stand-in index, a driver that
-is played, and small wheels, so that sizes and times say nothing. `python -m tools.screens` runs them and writes this
-page.
+The output of real runs, in terminals of several widths and in a pipe. The index and the driver are stand-ins and the
+wheels small, so sizes and times mean nothing. Made by `python -m tools.screens`.
 """
 FRAME = re.compile(r"(?:\r?\x1b\[2K|\x1b\[1A)+")
 BAR = re.compile("[━╸╺]|B/s, .* left$")

@@ -35,8 +35,8 @@ try:
     from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
     from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 except ImportError as missing:
-    sys.stderr.write(f"error: this Python has no module {missing.name}, which its standard library has\n")
-    sys.stderr.write("  do    sudo apt-get install python3   or another whole Python 3.8 or newer\n")
+    sys.stderr.write(f"error: this Python has no module {missing.name}, which is part of the standard library\n")
+    sys.stderr.write("  do    sudo apt-get install python3   # or another complete Python 3.8 or newer\n")
     sys.exit(2)
 
 PAYLOAD = ""
@@ -50,14 +50,9 @@ ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
 UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "UnknownIssuer", "unable to get local issuer")
 FROM_PIP = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "find-links": "UV_FIND_LINKS"}
 OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-WAYS_TO_NETWORK = [
-    "behind a proxy: HTTPS_PROXY=http://proxy.example:3128",
-    "with an index of your own: PIP_INDEX_URL=https://index.example/simple",
-    "with a certificate authority of your own: SSL_CERT_FILE=/path/to/certificates.pem",
-]
-WAYS_TO_PYTHON = [
-    "without a Python 3.10: install one, or say where uv gets it: UV_PYTHON_INSTALL_MIRROR=https://mirror.example",
-]
+SET = "set" if WINDOWS else "export"
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+NO_SPACE = re.compile(r"No space left on device|os error 28|Errno 28|Disk quota exceeded", re.IGNORECASE)
 NOT_FOR_CHILDREN = """
 PYTHONHOME PYTHONPATH PIP_CONSTRAINT PIP_PLATFORM PIP_PYTHON_VERSION
 UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
@@ -128,11 +123,8 @@ def read_kit() -> Kit:
     here = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
     if (here / "lockfiles" / "tool.txt").is_file() and (here / "src" / "gpuinstall").is_dir():
         return kit_from_clone(here)
-    do = [
-        "in a clone of gpuinstall: python3 bootstrap.py",
-        "one file to serve: make bootstrap writes dist/bootstrap.py",
-    ]
-    raise BootstrapError(2, "this bootstrap.py is outside a clone and carries nothing inside itself", do=do)
+    do = ["Run the bootstrap.py of a clone of gpuinstall", "make bootstrap   # in a clone: one file, dist/bootstrap.py"]
+    raise BootstrapError(2, "this bootstrap.py works only in a clone of gpuinstall", do=do)
 
 
 def kit_from_payload(payload: bytes) -> Kit:
@@ -189,7 +181,9 @@ def run(
 def reason(output: str) -> str:
     """Find what says why; name missing CA certificates as such; never show a password in an address."""
     if any(mark in output for mark in UNTRUSTED):
-        return "no CA certificate vouches for the server (set SSL_CERT_FILE to a file of them)"
+        return "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
+    if NO_SPACE.search(output):
+        return "no space left on device"
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
     lines = [unreachable.group(1)] if unreachable else [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if re.match(r"error|cause|caused by", line, re.IGNORECASE)] or lines[-1:]
@@ -289,7 +283,9 @@ def get_uv(job: Job) -> Path:
             job.screen.step(f"uv {version_of(uv)}", name, began)
             return uv
     seen = reasons if job.screen.quiet else ()
-    raise BootstrapError(4, f"uv {job.kit.uv_version} could not be had", seen, ways_to_uv(job))
+    is_full = any(NO_SPACE.search(reason) for reason in reasons)
+    message = "a disk is full" if is_full else f"uv {job.kit.uv_version} is not here and could not be downloaded"
+    raise BootstrapError(4, message, seen, ways_to_room() if is_full else ways_to_uv(job))
 
 
 def uv_at_hand(job: Job) -> Path:
@@ -314,16 +310,16 @@ def too_old(uv: Path, wanted: str) -> Optional[str]:
 def uv_by_pip(job: Job) -> Path:
     """Fetch the pinned wheel by the pip of the Python that runs this."""
     if pip_listing() is None:
-        raise PassedOverError("this Python has no pip that works")
+        raise PassedOverError("this Python has no working pip")
     return uv_from_wheel(job, sys.executable)
 
 
 def uv_by_venv(job: Job) -> Path:
     """Fetch the pinned wheel by the pip that a virtual environment brings along."""
     if pip_listing() is not None:
-        raise PassedOverError("would fail as pip itself did")
+        raise PassedOverError("skipped, as it would fail like pip itself")
     if not find_spec("ensurepip"):
-        raise PassedOverError("this Python has no ensurepip (Debian and Ubuntu: the package python3-venv)")
+        raise PassedOverError("this Python has no ensurepip (in the package python3-venv of Debian and Ubuntu)")
     run([sys.executable, "-m", "venv", job.stage / "venv"])
     return uv_from_wheel(job, python_of(job.stage / "venv"))
 
@@ -341,7 +337,7 @@ def uv_from_index(job: Job) -> Path:
     """Fetch the pinned wheel from the index that is configured, without any pip, and check its hash."""
     index = environment().get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL", "")
     if not index:
-        raise PassedOverError("no index is configured: UV_DEFAULT_INDEX=https://index.example/simple")
+        raise PassedOverError("no index is configured (UV_DEFAULT_INDEX names one)")
     page = index.rstrip("/") + "/uv/"
     links = re.findall(r"""href\s*=\s*["']([^"']+)""", download(page).decode("utf-8", "replace"))
     found = [address for link in links for address in [urljoin(page, unescape(link))] if is_for_here(address, job)]
@@ -374,7 +370,7 @@ def uv_from_archive(job: Job) -> Path:
     program = extract_uv(archive)
     vouched = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
     if vouched != hashlib.sha256(archive).hexdigest() and pinned_program(job) != hashlib.sha256(program).hexdigest():
-        raise PassedOverError(f"what {archive_url(job)} holds is not the pinned uv {job.kit.uv_version}")
+        raise PassedOverError(f"{archive_url(job)} is not the pinned uv {job.kit.uv_version}")
     return keep(job, program)
 
 
@@ -435,7 +431,7 @@ def extract_uv(archive: bytes) -> bytes:
             file = tape.extractfile(next(name for name in tape.getnames() if is_uv(name)))
             return file.read() if file else b""
     except (tarfile.TarError, zipfile.BadZipFile, StopIteration, EOFError) as error:
-        raise PassedOverError("the download is no archive that holds uv") from error
+        raise PassedOverError("the download is not an archive of uv") from error
 
 
 def is_uv(name: str) -> bool:
@@ -472,13 +468,37 @@ def numbers(version: str) -> Tuple[int, ...]:
 
 
 def ways_to_uv(job: Job) -> List[str]:
-    """List what a person can do where uv cannot be had."""
+    """List what a person can do where there is no uv."""
     layout = "/".join(archive_url(job).rsplit("/", 2)[1:])
+    debian = pip_listing() is None and not find_spec("ensurepip") and shutil.which("apt-get")
     return [
-        "put uv on PATH by any of the ways of https://docs.astral.sh/uv, then run this again",
-        *WAYS_TO_NETWORK,
-        f"from a mirror of uv's releases, one that has {layout}: GPUINSTALL_UV_MIRROR=https://mirror.example/uv",
+        *(["sudo apt-get install python3-venv   # then run this again"] if debian else []),
+        *ways_to_network(),
+        f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example/uv   # a mirror of uv's releases that has {layout}",
+        "Or install uv as https://docs.astral.sh/uv says, then run this again",
     ]
+
+
+def ways_to_network() -> List[str]:
+    """List the settings that most often stand between a person and an index: a proxy, another index, certificates."""
+    proxy = next((name for name in PROXIES if os.environ.get(name)), None)
+    certificates = os.environ.get("SSL_CERT_FILE")
+    return [
+        f"Check the proxy: {proxy} is {without_login(os.environ[proxy])}"
+        if proxy
+        else f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy",
+        f"{SET} PIP_INDEX_URL=https://index.example/simple   # for an index of your own",
+        f"Check the file of certificates: SSL_CERT_FILE is {certificates}"
+        if certificates
+        else f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own",
+    ]
+
+
+def ways_to_room() -> List[str]:
+    """List what a person can do where a disk is full or a folder cannot be written: write everything elsewhere."""
+    variables = ["LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", "UV_CACHE_DIR", "TEMP" if WINDOWS else "TMPDIR"]
+    elsewhere = " ".join(f"{variable}=/path/to/folder" for variable in variables)
+    return ["df -h   # which disk is full", f"{SET} {elsewhere}   # another disk; then run this again"]
 
 
 UV_WAYS: Dict[str, Callable[[Job], Path]] = {
@@ -537,8 +557,13 @@ def tool_in_place(job: Job, tool: Path) -> None:
     try:
         build(job, uv)
     except PassedOverError as passed:
-        message = "gpuinstall's own environment could not be made"
-        raise BootstrapError(4, message, seen=[str(passed)], do=WAYS_TO_NETWORK + WAYS_TO_PYTHON) from passed
+        message, seen = "gpuinstall's own environment could not be made", [str(passed)]
+        python = (
+            "Install Python 3.10 or newer, or say where uv gets one: UV_PYTHON_INSTALL_MIRROR=https://mirror.example"
+        )
+        is_lacking = sys.version_info < TOOL_PYTHON and re.search(r"python", str(passed), re.IGNORECASE)
+        do = [*([python] if is_lacking else []), *ways_to_network()]
+        raise BootstrapError(4, message, seen, ways_to_room() if NO_SPACE.search(seen[0]) else do) from passed
     if tool.exists():
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
@@ -612,7 +637,7 @@ def exclusive(data: Path, screen: Screen) -> Iterator[bool]:
     handle = os.open(str(data), os.O_RDONLY)
     try:
         if not locked(handle, wait=False):
-            screen.step("tool", "another run is making it, this one waits")
+            screen.step("tool", "waiting for another run that makes it")
         yield locked(handle, wait=True)
     finally:
         os.close(handle)
@@ -700,7 +725,7 @@ def install_handlers() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Do it all; return the exit status."""
     if sys.version_info < OLDEST_PYTHON:
-        message = f"bootstrap.py needs Python 3.8 or newer, this is {platform.python_version()}"
+        message = f"bootstrap.py requires Python 3.8 or newer; this is {platform.python_version()}"
         return give_up(BootstrapError(2, message), arguments)
     if "__file__" not in globals():
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -711,8 +736,7 @@ def main(arguments: Sequence[str]) -> int:
     except BootstrapError as failure:
         return give_up(failure, arguments)
     except (OSError, RuntimeError) as error:
-        do = ["another folder for the tool itself: XDG_DATA_HOME=/path/to/folder python3 bootstrap.py"]
-        return give_up(BootstrapError(4, str(error), do=do), arguments)
+        return give_up(BootstrapError(4, str(error), do=ways_to_room()), arguments)
     except KeyboardInterrupt:
         return give_up(BootstrapError(130, "interrupted"), arguments)
 

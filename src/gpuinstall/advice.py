@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.shell import joined, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
+_SAME = re.compile(r"^the same (?:again|with (?P<more>.+?)|without (?P<less>\S+))(?P<note>   # .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,3 +54,14 @@ class Advice:
     def __str__(self) -> str:
         move = f"cd {quoted(self.place)} && " if self.place and self.place != Path.cwd() else ""
         return move + joined((self.program, *self.arguments)) + (self.note and NOTE + self.note)
+
+
+def in_full(text: str, words: Sequence[str]) -> str:
+    """Write each line such as ``the same with --replace`` as the command line that was run, without a login."""
+    plain = [re.sub(r"(?<=://)[^/\s@]+@", "", word) for word in words]
+
+    def command(same: re.Match[str]) -> str:
+        kept = joined(word for word in plain if word != same["less"])
+        return f"{kept} {same['more'] or ''}".rstrip() + (same["note"] or "")
+
+    return _SAME.sub(command, text)

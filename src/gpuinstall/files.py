@@ -106,7 +106,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
             "others-home",
             f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s",
             why="that user could change what root installs from it, and could not change what root leaves in it",
-            hint="the same without sudo, or with root's own home: sudo -H gpuinstall",
+            hint="Run it without sudo, or with root's own home: sudo -H gpuinstall",
         )
     try:
         status = folder.stat()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
-MORE_TIME = f"run the same again; {SILENCE} (seconds) and {FLOOR} (bytes a second) give a server more time"
+MORE_TIME = f"the same again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
 """What to do about a server that was too slow."""
 UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_NAMES = 6
+"""As many names stand in a line; of the others their number does."""
+
+
+def some(names: Sequence[str]) -> str:
+    """Name things in one line: ``numpy, pandas and 20 more``."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names) if more < 1 else f"{', '.join(names[:MOST_NAMES])} and {more} more"
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -130,7 +130,7 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person,
     done = person.run(interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text())
 
     assert done.returncode == 2
-    assert "make bootstrap writes dist/bootstrap.py" in done.stderr
+    assert "make bootstrap   # in a clone" in done.stderr
     assert list(person.home.iterdir()) == []
 
 
@@ -158,7 +158,7 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
         done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
 
     assert done.returncode == 4
-    for said in ("by pip: Failed to establish", "release archive: ", "HTTPS_PROXY=", "SSL_CERT_FILE=", "UV_MIRROR="):
+    for said in ("by pip: Failed to establish", "release archive: ", "HTTPS_PROXY", "SSL_CERT_FILE", "UV_MIRROR="):
         assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert list(person.home.iterdir()) == []
@@ -417,7 +417,7 @@ def test_an_older_python_is_told_in_one_line(version: str, person: Person, clone
     done = person.run(interpreter(version), clone / "bootstrap.py")
 
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: bootstrap.py needs Python 3.8 or newer, this is {version}.")
+    assert done.stderr.startswith(f"error: bootstrap.py requires Python 3.8 or newer; this is {version}.")
     assert list(person.home.iterdir()) == []
 
 

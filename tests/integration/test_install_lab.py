@@ -532,7 +532,7 @@ def test_a_package_that_demands_another_torch_is_obeyed_and_named(
     make_wheel(stand_in_folder / "simple", "needy", "1.0", requires=["torch==2.13.0"])
     done = workshop.run("install", "needy")
     assert done.status == 0, done.err
-    assert "needy 1.0 wants torch 2.13.0; without it torch 2.14.1 would run here" in done.err
+    assert "needy 1.0 requires torch 2.13.0; without it torch 2.14.1 would run here" in done.err
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     make_wheel(stand_in_folder / "simple", "stubborn", "1.0", requires=["torch==2.15.0"])
     refused = workshop.document("install", "--only", "stubborn", exit_code=3)

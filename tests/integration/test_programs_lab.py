@@ -86,9 +86,9 @@ def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     plan = live(workshop, *words, *RTX_4090)
     assert plan["build"]["torch"] == "2.13.0"
-    assert said(plan, "held-back") == ["painter 2.0 wants torch 2.13.0; without it torch 2.14.1 would run here"]
+    assert said(plan, "held-back") == ["painter 2.0 requires torch 2.13.0; without it torch 2.14.1 would run here"]
     over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.14.1", "cu126"))
-    assert (over["code"], over["message"]) == ("held-back", "painter 2.0 wants torch 2.13.0")
+    assert (over["code"], over["message"]) == ("held-back", "painter 2.0 requires torch 2.13.0")
     found = locked(workshop, *words, *RTX_4090)
     assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
 
@@ -98,7 +98,7 @@ def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop: Worksh
         make_wheel(simple, "painter", version, requires=[f"torch{torch}"])
     plan = live(workshop, "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.13.0"
-    assert said(plan, "program-held-back") == ["painter is 3.0 and not 4.0, which needs torch==2.15.0"]
+    assert said(plan, "program-held-back") == ["painter is 3.0 and not 4.0, which requires torch==2.15.0"]
 
 
 def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Workshop, simple: Path) -> None:
@@ -109,7 +109,7 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Worksho
     assert [first[name] for name in ("painter", "singer", "torch")] == ["2.0", "1.0", "2.13.0+cu126"]
     plan = live(workshop, "singer", "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.10.0"
-    assert said(plan, "program-held-back") == ["painter is 1.0 and not 2.0, which needs torch==2.13.0"]
+    assert said(plan, "program-held-back") == ["painter is 1.0 and not 2.0, which requires torch==2.13.0"]
 
 
 def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:

@@ -61,7 +61,7 @@ def test_what_did_not_come_from_a_repository_says_how_it_is_updated_and_stays(eq
 
     assert done.returncode == 2
     assert "error: this gpuinstall was not made from a clone" in done.stderr
-    assert "get the newer bootstrap.py where this one came from, and run it" in done.stderr
+    assert "Get the newer bootstrap.py where you got this one, and run it" in done.stderr
 
 
 @pytest.mark.heavy
@@ -91,3 +91,22 @@ def test_a_clone_is_pulled_and_the_command_is_the_newer_one(
     assert refused.returncode == 4
     assert "README.md" in refused.stderr, "git's own reason"
     assert (clone / "README.md").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_the_line_for_path_is_written_once_when_that_is_confirmed_and_taken_out_again(
+    equipped: Person, tmp_path: Path
+) -> None:
+    person = equipped.copied(tmp_path / "home")
+    start = person.home / ".bashrc"
+    start.write_text("alias l=ls\n", encoding="utf-8")
+    bash = {"SHELL": "/bin/bash"}
+    asked = person.run(command(person), "self", "path", "--write", settings=bash)
+    assert (asked.returncode, start.read_text(encoding="utf-8")) == (2, "alias l=ls\n")
+    for _ in range(2):
+        assert person.run(command(person), "self", "path", "--write", "--yes", settings=bash).returncode == 0
+    text = start.read_text(encoding="utf-8")
+    assert text.count("export PATH=") == 1
+    found = person.run("/bin/bash", "-c", f". {start}; command -v gpuinstall")
+    assert found.stdout == f"{command(person)}\n"
+    assert person.run(command(person), "self", "uninstall", "--yes", settings=bash).returncode == 0
+    assert start.read_text(encoding="utf-8") == "alias l=ls\n\n"

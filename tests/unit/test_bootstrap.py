@@ -121,7 +121,7 @@ def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
         ),
         (
             "urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
-            "no CA certificate vouches for the server (set SSL_CERT_FILE to a file of them)",
+            "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)",
         ),
     ],
 )
@@ -234,3 +234,48 @@ def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path: Path
         )
     assert done.returncode == 2, done.stderr  # it carries nothing inside itself
     assert not (tmp_path / "executed").exists()
+
+
+def job(tmp_path: Path) -> bootstrap.Job:
+    files = {"uv.txt": b"uv==0.13.8 --hash=sha256:0\n", "uv-programs.txt": b"", "tool.txt": b""}
+    return bootstrap.Job(bootstrap.Kit("1", files, None, "0"), tmp_path, tmp_path, bootstrap.Screen(quiet=True))
+
+
+def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://ann:secret@proxy.example:1")
+    assert bootstrap.ways_to_network()[0] == "Check the proxy: HTTPS_PROXY is http://proxy.example:1"
+    for name in bootstrap.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    assert bootstrap.ways_to_network()[0].startswith("export HTTPS_PROXY=")
+
+
+def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere(tmp_path: Path) -> None:
+    output = "error: Failed to extract " + "a/long/path/" * 60 + "\n  Caused by: No space left on device (os error 28)"
+    assert bootstrap.reason(output) == "no space left on device"
+    room = "\n".join(bootstrap.ways_to_room())
+    assert all(f"{name}=/path/to/folder" in room for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "UV_WAYS", {"by pip": full})
+        with pytest.raises(bootstrap.BootstrapError) as caught:
+            bootstrap.get_uv(job(tmp_path))
+    assert caught.value.message == "a disk is full"
+    assert caught.value.do == bootstrap.ways_to_room()
+
+
+def full(_job: bootstrap.Job) -> Path:
+    raise bootstrap.PassedOverError("no space left on device")
+
+
+def test_a_debian_without_pip_is_told_which_package_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "pip_listing", lambda: None)
+    monkeypatch.setattr(bootstrap, "find_spec", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/apt-get")
+    assert bootstrap.ways_to_uv(job(tmp_path))[0].startswith("sudo apt-get install python3-venv   #")
+
+
+def test_every_way_out_that_begins_with_a_small_letter_is_a_command_of_a_shell(tmp_path: Path) -> None:
+    ways = [*bootstrap.ways_to_uv(job(tmp_path)), *bootstrap.ways_to_room()]
+    commands = [way for way in ways if way[:1].islower()]
+    assert len(commands) > 3
+    for command in commands:
+        assert subprocess.run(["sh", "-n", "-c", command], check=False).returncode == 0, command

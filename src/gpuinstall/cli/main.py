@@ -19,7 +19,7 @@ from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.files import keep_temporary_files_apart
-from gpuinstall.shell import joined
+from gpuinstall.shell import joined, quoted
 
 COMMANDS = {
     "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
@@ -93,13 +93,18 @@ def run(arguments: list[str]) -> int:
     words = arguments
     try:
         if arguments[:1] == [HANDED_OVER]:
-            words = handed_over(arguments[1:])
+            sys.argv[1:] = words = handed_over(arguments[1:])
+        status = _run([*words[1:], "--help"] if words[:1] == ["help"] else words)
+        if words is not arguments and status == 0:
             _say_where(words)
-        return _run([*words[1:], "--help"] if words[:1] == ["help"] else words)
+        return status  # noqa: TRY300  what is said of where it lies may fail too
     except click.ClickException as error:
         return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
     except (click.Abort, KeyboardInterrupt):
-        return _fail(arguments, InterruptedByUserError("interrupted", "interrupted"))
+        fetches = _command(words) in {"install", "lock", "remove", "sync"}
+        why = "uv's cache keeps every file that was complete, so that it is not downloaded again" if fetches else None
+        stopped = InterruptedByUserError("interrupted", "interrupted", why=why, hint="the same again" if why else None)
+        return _fail(arguments, stopped)
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:
@@ -176,14 +181,14 @@ def _is_near(word: str, command: str) -> bool:
 
 
 def _say_where(arguments: list[str]) -> None:
-    """Say where bootstrap.py has put the command, and the line for this shell, while it is not on PATH."""
+    """Say where bootstrap.py has put the command, and how it comes onto PATH, while it is not there."""
     from gpuinstall.cli.self import command_file, path_line
 
     quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
     if not quiet and (line := path_line(os.environ)):
-        screen = terminal_class(events=False)()
-        screen.step("Command", str(command_file()))
-        screen.wait(f"to call it gpuinstall: {line}")
+        screen, program = terminal_class(events=False)(), command_file()
+        screen.step("PATH", line)
+        screen.step("", f"{quoted(program)} self path --write   # for every new shell")
 
 
 def _run(arguments: list[str]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
 
+from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, page_of
 from gpuinstall.errors import GpuInstallError
@@ -24,7 +25,7 @@ VERSION = 1
 _OUTPUT_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
     click.option("--json-events", is_flag=True, help="Print what happens as JSON lines, the document as the last."),
-    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print no progress."),
+    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print errors alone."),
     click.option("-v", "--verbose", is_flag=True, help="Print the commands that are run."),
     click.option(
         "--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Draw live progress bars."
@@ -111,13 +112,15 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     if terminal.as_json:
         document = {**_head(name, outcome.status, outcome.exit_code), "data": outcome.data}
         terminal.document({**document, "errors": list(outcome.errors)})
-    else:
+    elif not terminal.quiet or name not in LOGGED or outcome.exit_code:
         outcome.show(terminal)
     return outcome.exit_code
 
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
+    if error.hint:
+        error.hint = in_full(error.hint, ["gpuinstall", *sys.argv[1:]])
     if terminal.as_json and not isinstance(error, OutputError):
         document = _head(name, "error", error.exit_code) | ({"data": error.data} if error.data is not None else {})
         terminal.document({**document, "errors": [error_entry(error)]})

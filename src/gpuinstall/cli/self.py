@@ -16,7 +16,7 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.shells import on_path
+from gpuinstall.cli.shells import on_path, start_files
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.shell import parent_program, quoted, this_shell
 from gpuinstall.units import display_path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 UPDATE_S = 900.0
 """What a pull, or an environment of the tool from a slow index, may take."""
+_WRITTEN = "  # written by gpuinstall self path"
 _OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinstall")}
 _OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
 
@@ -37,11 +38,15 @@ def command() -> None:
     """Manage the tool."""
 
 
-@command.command("path", help="Say where gpuinstall is, and the line for PATH.")
+@command.command("path", help="Show where gpuinstall is, and the line that puts it on PATH.")
+@click.option("--write", is_flag=True, help="Write that line into your shell's start file.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
-def path(_terminal: Terminal) -> Outcome:
+def path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     """Say where it is."""
     program, line = command_file(), path_line(os.environ)
+    if write and line:
+        terminal.step("Written", display_path(_put_on_path(line, yes=yes)))
 
     def show(screen: Terminal) -> None:
         screen.line(str(program))
@@ -87,8 +92,28 @@ def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
         raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
+    for file in start_files(Path.home()).values():
+        with suppress(OSError):
+            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            if _WRITTEN in text:
+                kept = "".join(line for line in text.splitlines(keepends=True) if _WRITTEN not in line)
+                file.write_text(kept, encoding="utf-8", errors="surrogateescape")
     remove_path(home)
     return Outcome({"removed": str(home)}, lambda screen: screen.field("Removed", display_path(home)))
+
+
+def _put_on_path(line: str, *, yes: bool) -> Path:
+    """Add the line to the start file of the shell that we were called from, once; raise UsageError where it may not."""
+    file = start_files(Path.home()).get(this_shell(os.environ, parent_program()))
+    if file is None:
+        raise UsageError("no-start-file", "gpuinstall knows the start files of bash, zsh, fish and sh", hint=line)
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"Add to {display_path(file)}: {line}?", err=True)):
+        raise UsageError("not-confirmed", "nothing was changed", hint="gpuinstall self path --write --yes")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists() or _WRITTEN not in file.read_text(encoding="utf-8", errors="replace"):
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(f"\n{line}{_WRITTEN}\n")
+    return file
 
 
 def command_file() -> Path:
@@ -125,4 +150,4 @@ def _clone() -> Path | None:
 def _others(which: int) -> str:
     place = Path(sys.prefix).as_posix()
     command = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
-    return command or ("get the newer bootstrap.py where this one came from, and run it" if which == 0 else "delete it")
+    return command or ("Get the newer bootstrap.py where you got this one, and run it" if which == 0 else "Delete it")

@@ -9,6 +9,7 @@ from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
@@ -36,6 +37,12 @@ def on_path(folder: str, shell: ShellName) -> str:
         "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
     }
     return lines.get(shell, "export PATH={}:$PATH").format(_value(folder, shell))
+
+
+def start_files(home: Path) -> dict[str, Path]:
+    """Name the file that each shell reads as it starts; of other shells it lies anywhere."""
+    names = {"bash": ".bashrc", "zsh": ".zshrc", "sh": ".profile", "fish": ".config/fish/config.fish"}
+    return {shell: home / name for shell, name in names.items()}
 
 
 def assignments(variables: Mapping[str, str], shell: Shell) -> str:

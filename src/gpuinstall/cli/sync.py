@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import install_options, options, values
-from gpuinstall.cli.install_view import show_installed, warn_of_unproven
+from gpuinstall.cli.install_view import show_dry_run, show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import LockError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     help="The lock to install where the machine cannot say: cu126, cpu, …",
 )
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
+@install_options.dry_run
 @install_options.replacing
 @install_options.verify
 @install_options.keep
@@ -43,6 +44,7 @@ def command(
     venv: str,
     target: str | None,
     wheels: Path | None,
+    dry_run: bool,
     replacing: bool,
     verify: bool,
     keep: bool,
@@ -50,7 +52,7 @@ def command(
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Sync."""
-    from gpuinstall.install.install import install
+    from gpuinstall.install import install as installation
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
@@ -78,7 +80,10 @@ def command(
         wanted = InstallOptions(
             locked=True, target=target, replace=replacing, verify=verify, keep=keep, attempts=1, wait=wait
         )
-        result = install(project, wanted)
+        if dry_run:
+            priced = installation.dry_run(project, wanted)
+            return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
+        result = installation.install(project, wanted)
         warn_of_unproven(terminal, result)
         declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
     if unlike := declared.unlike(result.fit.lock):

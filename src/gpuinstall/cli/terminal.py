@@ -137,6 +137,8 @@ class Terminal:
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
+        if self.quiet:
+            return
         message = broken(f"warning: {visible(text)}", columns(self.err), len("warning: "))
         self._say(message.replace("warning:", self.style("warning:", "yellow", self.err), 1))
 

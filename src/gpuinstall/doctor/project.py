@@ -21,6 +21,7 @@ from gpuinstall.lock.lock import read_lock
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.shell import quoted
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 
 FAMILY = ("torch", "torchvision", "torchaudio")
-
-MOST_NAMES = 6
-"""As many packages are named in a line; of the others their number is."""
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -84,7 +82,7 @@ def request_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
                 state = "is not installed" if version is None else f"is installed as {version}"
                 lacking.append(f"{requirement.text} {state}")
         if lacking:
-            message = f"the environment lacks what its project asks for: {', '.join(lacking)}"
+            message = f"the environment lacks what its project asks for: {some(lacking)}"
             yield Finding("request-unmet", message, fixes=(evidence.install(),), where="environment", blocking=False)
 
 
@@ -103,8 +101,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     changes += [f"{name} is gone" for name in sorted(lock.names - installed.keys())]
     if not changes:
         return
-    more = f" and {len(changes) - MOST_NAMES} more" if len(changes) > MOST_NAMES else ""
-    message = f"the environment is not as it was locked: {', '.join(changes[:MOST_NAMES])}{more}"
+    message = f"the environment no longer matches its lock: {some(changes)}"
     required = {normalised(other.name) for package in installed.values() for other in package.requires}
     added = sorted(installed.keys() - lock.names - required)
     fixes = [evidence.install(note="as it was locked")]

@@ -41,7 +41,7 @@ class EnvironmentPaths:
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link that leads out of its folder, to {place}"
-                    hint = f"the same with --venv {quoted(place)}, if that is meant"
+                    hint = f"the same with --venv {quoted(place)}   # if that is meant"
                     raise UsageError("link-elsewhere", message, hint=hint)
             str(place).encode("utf-8")
             if not place.name:

@@ -16,7 +16,9 @@ from gpuinstall.errors import UsageError
 from gpuinstall.facts.host import read_host
 from gpuinstall.facts.source import ThisMachine
 from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.plan.requirement import normalised
 from gpuinstall.shell import joined, quoted
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,13 +88,19 @@ class ExistingEnvironment:
                 f"the same with --replace   # it is kept in {previous}",
             )
         if extra := unlocked_packages(self.packages, self._locked):
-            names = joined(package.partition(" ")[0] for package in extra)
+            required = {normalised(need.name) for one in read_packages(packages_folders(venv)) for need in one.requires}
+            names = [
+                text.replace(" ", "==")
+                for text in extra
+                if text.partition(" ")[0] not in required - self._locked.keys()
+            ]
             raise UsageError(
                 "users-packages",
-                f"{venv} holds packages that its lock does not: {', '.join(extra)}",
-                why="they were installed by hand and would be lost with the environment that is replaced",
-                hint=f"gpuinstall install --replace {names}   # takes them into the request\n"
-                f"the same with --replace   # goes on without them; they remain in {previous}",
+                f"{venv} has packages that are not in its lock: {some(extra)}",
+                why="pip or uv changed them; a new environment would not have them",
+                hint=f"the same with --replace   # without them; they stay in {previous}\n"
+                f"gpuinstall install --replace {joined(names)}   # with them, at these versions",
+                data={"packages": list(extra)},
             )
 
 

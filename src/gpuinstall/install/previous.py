@@ -90,7 +90,7 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bo
         if not (anything and is_environment):
             inspect_environment(paths).check_ownership()
     except UsageError as error:
-        error.hint = "the same with --yes removes it with all that is in it" if is_environment else None
+        error.hint = "the same with --yes   # removes it with everything in it" if is_environment else None
         raise
     return [Previous(folder, size_of(folder)) for folder in (paths.venv, paths.previous) if is_folder(folder)]
 

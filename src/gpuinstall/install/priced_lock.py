@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import tomli
 
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.paths import packages_folders
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
 from gpuinstall.install.space import bill, cached_wheel, sizes
@@ -17,6 +19,8 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
+from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,14 +43,15 @@ if TYPE_CHECKING:
 class PricedLock:
     """What is to be installed: a lock that is there, or a resolution that a lock is yet to be made of.
 
-    ``changes`` are those of the environment, ``was_empty`` says that there is none; ``bill`` is None where nothing is
-    built.
+    ``changes`` are those of the environment, ``was_empty`` says that there is none, ``stays`` why what was to change
+    does not; ``bill`` is None where nothing is built.
     """
 
     of: Fit | Resolution
     changes: tuple[VersionChange, ...] = ()
     was_empty: bool = False
     bill: Bill | None = None
+    stays: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -64,12 +69,14 @@ class PricedLock:
             return
         yield "Build", f"torch {self.choice.build.name} · Python {self.choice.python}"
         if isinstance(self.of, Resolution):
-            yield from (("Build", remark) for remark in self.of.remarks)
+            yield from (("", remark) for remark in self.of.remarks)
         if self.was_empty:
-            yield "Changes", f"+ {len(self.changes)} packages"
+            named = {parse_requirement(text).name for text in self.choice.requirements}
+            first = sorted(self.changes, key=lambda change: change.package not in named)
+            lines = [f"+ {some([f'{change.package} {change.new}'.rstrip() for change in first])}"]
         else:
-            changes = list(map(str, self.changes)) or ["none, the same versions"]
-            yield from (("" if position else "Changes", change) for position, change in enumerate(changes))
+            lines = [*map(str, self.changes), *self.stays] or ["no version changes; the environment is built again"]
+        yield from (("" if position else "Changes", line) for position, line in enumerate(lines))
         fetched = "" if find_python(self.choice.python) else f"; uv fetches Python {self.choice.python} too"
         yield "Download", f"{self.bill}{fetched}"
 
@@ -129,7 +136,22 @@ def resolve_lock(situation: Situation, project: Project) -> PricedLock:
         listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}
     price = _bill(files, listed, project)
     changes = compare_versions(existing.packages, resolution.held)
-    return PricedLock(resolution, changes, existing.is_empty, price)
+    return PricedLock(resolution, changes, existing.is_empty, price, tuple(_unmoved(situation, resolution.held)))
+
+
+def _unmoved(situation: Situation, held: Mapping[str, str]) -> Iterator[str]:
+    """Say why a package that was to go or to be upgraded is in the environment as before."""
+    existing, asked = situation.existing, situation.asked
+    wanted = [parse_requirement(text) for text in (*asked.requirements, *asked.constraints)]
+    before = {parse_requirement(text).name for text in (existing.lock.inputs if existing.lock else ())}
+    packages = read_packages(packages_folders(existing.paths.venv))
+    for name in sorted(before & held.keys() - {requirement.name for requirement in wanted}):
+        needing = [other.name for other in packages if any(normalised(need.name) == name for need in other.requires)]
+        yield f"{name} {held[name]} stays: {some(needing) or 'another package'} requires it"
+    for name in situation.options.moving:
+        if name in held and existing.packages.get(name) == held[name]:
+            limits = [f"{one.name}{one.specifier}" for one in wanted if one.name == name and one.specifier]
+            yield f"{name} stays at {held[name]}, the newest that fits {' and '.join(limits) or 'the other packages'}"
 
 
 def builds_of(fit: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:

@@ -189,7 +189,8 @@ class CodeCheck:
         older, looked = self._older(self._older_wheels(fault))
         if older is None:
             return None
-        does = "is the newest that does" if looked else "does"
+        certain = looked and self._resolution.request.machine.glibc is not None
+        does = "is the newest that does" if certain else "does"
         return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
 
     def _serving(self, wheel: Wheel) -> list[Build]:

@@ -20,7 +20,7 @@ from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Refusal
-from gpuinstall.plan.values import Settled
+from gpuinstall.plan.values import Reason, Settled
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -71,8 +71,28 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
     Where the newest torch and the newest programs go together, nothing better can be found. Else the first target
-    proposes, and all must be able.
+    proposes, and all must be able. Where a machine does not say its glibc and a newer one would bring newer programs,
+    as a second resolution shows, that is said.
     """
+    answer, first = _resolve_jointly(requests, session), requests[0]
+    if isinstance(answer, Conflict) or first.machine.glibc or first.target.os != "linux" or len(requests) > 1:
+        return answer
+    newest = replace(first, machine=replace(first.machine, glibc="2.40"))
+    named, family = first.request.requirements, first.catalog.family.union(first.files)
+    target = first.target.up_to(newest.machine.glibc)
+    programs = list_programs(named, family, target, first.choice.python, session)
+    held = {program.name: answer[0].versions.get(program.name, "0") for program in programs}
+    if not any(program.wheel and program.is_newer_than(held[program.name]) for program in programs):
+        return answer
+    other = _resolve_jointly([newest], session)
+    newer = {} if isinstance(other, Conflict) else other[0].versions
+    why = f"glibc {first.target.glibc} is assumed; --glibc names the machine's own"
+    changed = [name for name, version in held.items() if Version(newer.get(name, "0")) > Version(version)]
+    texts = [f"{name} is {held[name]}, and {newer[name]} with a newer glibc: {why}" for name in changed]
+    return [answer[0].warned_of(Reason("glibc-unknown", text) for text in texts)]
+
+
+def _resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | Conflict:
     if newest := _all_newest(requests, session):
         return newest
     opened = [_opened(request) for request in requests]
@@ -86,7 +106,7 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
             return better
         resolved = [answer for answer in answers if isinstance(answer, Resolution)]
         if len(resolved) == len(answers):
-            return [_explained(resolution, better) for resolution in resolved]
+            return [_explained(resolution, better, max(_common_torches(opened))) for resolution in resolved]
         conflicts += [answer for answer in answers if isinstance(answer, Conflict)][:1]
         torches -= {better.torch}
     return conflicts[0]
@@ -279,13 +299,15 @@ def _with_best_build(
     return next(iter(conflicts.values()))
 
 
-def _explained(resolution: Resolution, proposal: Proposal) -> Resolution:
-    """Say in the plan who wants this torch, and what could not be the newest."""
+def _explained(resolution: Resolution, proposal: Proposal, common: Version) -> Resolution:
+    """Say in the plan who wants this torch, and what could not be the newest; ``common`` runs on every target."""
     request, settled = resolution.request, resolution.request.settled
     if settled is None:
         return resolution
     older = proposal.torch < resolution.plan.runnable[0].torch and "torch" in proposal.versions
     why = who_wants(proposal.versions, proposal.obstacles, proposal.programs) if older else ""
+    if older and proposal.torch == common:
+        why = f"torch {common} is the newest that all targets run"
     beside = request.catalog.beside(settled.torch)
     older_programs = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs, beside))
     explained = replace(request, settled=replace(settled, why=why, held_back=older_programs))

@@ -20,18 +20,20 @@ _MOST_NAMES = 3
 
 
 def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]) -> str:
-    """Name the packages that go with no newer torch, those that were asked for where there are such."""
+    """Name the packages that exclude a newer torch, those that were asked for first; "" where uv refused none."""
     torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
     account = obstacles.get("torch", "")
+    if not account:
+        return ""
     refusing = [name for name in dependents if any(_needs(account, name, versions[name][0], "torch"))]
     named = [program.name for program in programs]
     names = [name for name in refusing if name in named] or refusing
     who = [f"{name} {versions[name][0]}" for name in names[:_MOST_NAMES]]
     who += [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
     if not who:
-        return f"{' and '.join(named[:_MOST_NAMES]) or 'what is asked for'} goes with no torch newer than {torch}"
+        return f"{' and '.join(named[:_MOST_NAMES]) or 'the request'} does not resolve with a torch newer than {torch}"
     listed = " and ".join(filter(None, (", ".join(who[:-1]), who[-1])))
-    return f"{listed} {'want' if len(names) > 1 else 'wants'} torch {torch}"
+    return f"{listed} {'require' if len(names) > 1 else 'requires'} torch {torch}"
 
 
 def held_back(
@@ -48,7 +50,7 @@ def held_back(
             need = next(_needs(account, program.name, str(program.newest)), None)
             own = next((text for text in beside if text.startswith(program.name)), None)
             bound = f"torch {versions['torch'].partition('+')[0]} goes with {own}" if own else shortened(account)
-            why = f", which needs {need}" if need else f": {bound}" if bound else ""
+            why = f", which requires {need}" if need else f": {bound}" if bound else ""
             yield f"{program.name} is {version} and not {program.newest}{why}"
 
 

@@ -109,7 +109,7 @@ def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Repor
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
     for build in builds:
         needs = build_needs(build.known, site, here=here) if build.known else ()
-        reporter.step("Build", ", ".join([f"{build} is built from {build.origin}", *needs]))
+        reporter.step("Source", ", ".join([f"{build} is built from {build.origin}", *needs]))
     for build in builds:
         if build.known and build.known.compiles == "gpu" and site.toolchain is None:
             raise SourceBuildError(

@@ -176,10 +176,10 @@ _SIGNS = (
         "Network connectivity is disabled",
         "offline",
         "a file that is needed is in no cache, and this run is offline",
-        "run the same without --offline",
+        "the same without --offline",
     ),
     ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
-    ("error sending request", "network", "a file could not be fetched", "run the same again"),
+    ("error sending request", "network", "a file could not be fetched", "the same again"),
     ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
 )
 

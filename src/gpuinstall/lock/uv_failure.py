@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
@@ -34,7 +36,7 @@ _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
-_ONLINE = "run the same without --offline"
+_ONLINE = "the same without --offline"
 _RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
 _ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
 _ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
@@ -132,10 +134,10 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
         return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package = missing[1]
-        return InstallationError(
-            "package-not-found", f"no index here has a package called {package}", hint="check the name"
-        )
+        package, listed = missing[1], {*load_catalog().family, *load_extensions().rows}
+        likely = [f"gpuinstall install {name}" for name in get_close_matches(package, listed, 1)]
+        hint = likely[0] if likely else "Check the name"
+        return InstallationError("package-not-found", f"the index has no package called {package}", hint=hint)
     return None
 
 

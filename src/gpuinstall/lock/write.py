@@ -172,7 +172,7 @@ def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[Vers
         for each in changed:
             session.reporter.step("", str(each))
     for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
-        session.reporter.step("Build", remark)
+        session.reporter.step("", remark)
     for warning in dict.fromkeys(warning.message for one in resolutions for warning in one.plan.warnings):
         session.reporter.warn(warning)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}

@@ -81,7 +81,7 @@ class Asked(NamedTuple):
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
-        hint = f"say {'torch' + text[misnamed.end() :]!r}"
+        hint = f"gpuinstall install 'torch{text[misnamed.end() :].strip()}'"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
     is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
@@ -133,8 +133,9 @@ def _named(text: str) -> Asked:
     try:
         parsed = Requirement(text)
     except InvalidRequirement as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}") from None
+        reason, form = str(error).splitlines()[0], re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([^=].*)", text.strip())
+        hint = f"gpuinstall install {form[1]}=={form[2]}" if form and re.fullmatch(r"[\w.+*!-]+", form[2]) else None
+        raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}", hint=hint) from None
     extras = _brackets(parsed.extras)
     return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
 

@@ -201,7 +201,7 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
     except ReadTimeoutError as error:
         raise _too_slow(url, f"sent nothing for {patience.silence:.0f} s") from error
     except HTTPError as error:
-        raise InstallationError("transfer", f"the transfer of {url} broke off", hint="run the same again") from error
+        raise InstallationError("transfer", f"the transfer of {url} broke off", hint="the same again") from error
 
 
 def _too_slow(url: str, said: str) -> InstallationError:

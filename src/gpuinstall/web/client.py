@@ -208,7 +208,7 @@ class Client:
     ) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
-            raise UnreachableError(host, Cause("this run is offline", "run the same without --offline"))
+            raise UnreachableError(host, Cause("this run is offline", "the same without --offline"))
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self.patience))
@@ -269,4 +269,4 @@ def _check(response: Response, url: str) -> None:
 def _check_length(url: str, wanted: int | None, found: int | None) -> None:
     if wanted is not None and found is not None and wanted != found:
         message = f"{url} has {found} bytes, where its server had declared {wanted}"
-        raise InstallationError("length", message, hint="run the same again")
+        raise InstallationError("length", message, hint="the same again")

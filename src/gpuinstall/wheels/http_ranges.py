@@ -142,7 +142,7 @@ def _host(url: str) -> str:
 
 
 def _broken(url: str) -> WheelError:
-    return WheelError("transfer", f"the transfer of a wheel from {_host(url)} broke off", hint="run the same again")
+    return WheelError("transfer", f"the transfer of a wheel from {_host(url)} broke off", hint="the same again")
 
 
 def _too_slow() -> WheelError:

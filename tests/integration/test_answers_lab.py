@@ -1,0 +1,128 @@
+"""What commands answer: a reason only where it is one, commands that can be pasted, no line too many."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.index import StandInIndex
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+CPU = ("--backend", "cpu", "--python", PYTHON)
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path) -> Workshop:
+    for version in ("2.2.6", "2.4.6"):
+        make_wheel(stand_in_folder / "simple", "numpy", version)
+    make_wheel(stand_in_folder / "simple", "pandas", "2.3.0", requires=["numpy"])
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+def put_in_by_hand(workshop: Workshop, *packages: str) -> None:
+    site = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
+    for package in packages:
+        name, _, requirement = package.partition(" requires ")
+        record = site / f"{name}.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text(f"Name: x\n{f'Requires-Dist: {requirement}' if requirement else ''}\n")
+
+
+def command_of(done: Finished, option: str) -> str:
+    [line] = [line for line in done.err.splitlines() if option in line.split()]
+    return line.strip().removeprefix("do ").strip()
+
+
+def test_a_package_that_another_requires_stays_and_that_is_said(workshop: Workshop) -> None:
+    workshop.document("install", "torch", "numpy", "pandas", *CPU)
+    done = workshop.run("remove", "numpy")
+    assert done.status == 0, done.err
+    assert "numpy 2.4.6 stays: pandas requires it" in done.err
+
+
+def test_an_upgrade_that_a_bound_forbids_names_the_bound(workshop: Workshop) -> None:
+    workshop.document("install", "torch", "numpy<2.3", *CPU)
+    done = workshop.run("install", "--upgrade-package", "numpy")
+    assert done.status == 0, done.err
+    assert "numpy stays at 2.2.6, the newest that fits numpy<2.3" in done.err
+
+
+def test_a_first_installation_names_what_was_asked_for_first(workshop: Workshop) -> None:
+    done = workshop.run("install", "torch", "pandas", *CPU)
+    assert "Changes     + pandas 2.3.0, torch " in done.err
+    assert done.err.count("Build  ") == 1
+
+
+def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_not_asked_for(
+    workshop: Workshop,
+) -> None:
+    workshop.document("install", "torch", "numpy", *CPU)
+    libraries = [f"nvidia_library_{number}-12.6" for number in range(20)]
+    put_in_by_hand(workshop, *libraries, *(f"cow_{n}-6.1 requires nvidia-library-{n}" for n in range(20)))
+    done = workshop.run("install", "pandas", "-q")
+    assert done.status == 2
+    assert "and 34 more" in done.err
+    assert len(done.err.splitlines()) < 10
+    advice = [line for line in done.err.splitlines() if "--replace" in line]
+    assert "gpuinstall install pandas -q --replace   # without them" in advice[0]
+    assert "nvidia" not in advice[1]
+    assert "cow-0==6.1" in advice[1]
+
+
+def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop: Workshop) -> None:
+    (workshop.folder / ".venv").mkdir()
+    (workshop.folder / ".venv" / "mine.txt").write_text("mine", encoding="utf-8")
+    done = workshop.run("install", "torch", *CPU)
+    assert done.status == 2
+    command = command_of(done, "--replace").partition("   #")[0]
+    assert workshop.run(*shlex.split(command)[1:]).status == 0
+
+
+def test_a_rehearsed_sync_changes_nothing(workshop: Workshop) -> None:
+    workshop.document("lock", "torch", *CPU)
+    before = workshop.entries()
+    done = workshop.run("sync", "--dry-run")
+    assert done.status == 0, done.err
+    assert "nothing was changed" in done.out
+    assert workshop.entries() == before
+
+
+def test_quiet_is_silent_where_nothing_is_wrong(workshop: Workshop) -> None:
+    done = workshop.run("install", "torch", *CPU, "-q")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    done = workshop.run("install", "trch", "-q")
+    assert (done.status, done.out) == (4, "")
+    assert "gpuinstall install torch" in done.err
+
+
+def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(workshop: Workshop) -> None:
+    for target in ("cu126", "cpu"):
+        workshop.document("lock", "torch", "--target", target, "--python", PYTHON)
+    done = workshop.run("lock", "pandas")
+    assert done.status == 0, done.err
+    assert "pandas" not in "".join(line for line in done.err.splitlines() if "torch" in line)
+
+
+def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_bring(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
+    make_wheel(stand_in_folder / "simple", "engine", "1.0", requires=["torch<2.14"])
+    make_wheel(stand_in_folder / "simple", "engine", "2.0", "py3-none-manylinux_2_31_x86_64", requires=["torch<2.14"])
+    machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")
+    done = workshop.run("lock", "engine", *machine)
+    assert "engine is 1.0, and 2.0 with a newer glibc: glibc 2.28 is assumed" in done.err
+    done = workshop.run("lock", "engine", "--upgrade", *machine, "--glibc", "2.35")
+    assert "glibc" not in done.err
+    lock = "".join((workshop.folder / name).read_text() for name in workshop.entries() if name.startswith("pylock"))
+    assert 'name = "engine"\nversion = "2.0"' in lock

@@ -68,7 +68,7 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
             "standstill",
             f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
             why="a package index answers in drops, or without end",
-            hint="run the same again, or name another index; "
+            hint="the same again\nOr name another index; "
             f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory",
         )
 

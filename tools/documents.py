@@ -421,6 +421,18 @@ DOCUMENTS = (
         },
     ),
     Document(
+        "Hook",
+        "`gpuinstall hook pip|uv --json`.",
+        ("hook",),
+        {
+            "tool": "`pip` or `uv`",
+            "path": "the configuration file",
+            "status": "`written`, `unchanged`, `shown` (nothing was written) or `removed`",
+            "text": "the text of the file, with `shown` that of our lines alone; empty where they were removed",
+            "bound": "the versions of torch that run here, as a requirement; empty where the lines were removed",
+        },
+    ),
+    Document(
         "Table",
         "`gpuinstall table --json`.",
         ("table",),

@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "lock-download": ("lock", "--download", "wheels"),
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt"),
     "shellenv": ("shellenv",),
+    "hook": ("hook", "uv", "--project", "--show"),
     "table": ("table",),
     "catalog-learn": ("catalog", "learn", "torch==2.16.0", "--platform", "linux-x86_64", "--backend", "cu132"),
     "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),

@@ -215,6 +215,22 @@ def write_text(path: Path, text: str) -> None:
         raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None
 
 
+def write_in_place(path: Path, text: str) -> None:
+    """Write a file, behind a link if there is one, as open as it was; a pipe or /dev/stdout is not replaced.
+
+    Raise InstallationError where it cannot be written.
+    """
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    place = path.resolve()
+    mode = place.stat().st_mode if place.exists() else None
+    write_atomically(place, text)
+    if mode is not None:
+        place.chmod(stat.S_IMODE(mode))
+
+
 def unwritable(path: Path, error: OSError) -> InstallationError:
     """Say that ``path`` cannot be written, and why."""
     return InstallationError(

@@ -22,7 +22,7 @@ config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell
 errors -> finding
-export -> backend environments errors lock shell text
+export -> backend environments errors lock marked_block shell text
 extensions -> catalog errors learned threads vendors versions web
 facts -> failures files process reporter
 failures -> finding
@@ -38,6 +38,7 @@ learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
 lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell threads units uv vendors web wheels
 machine -> errors fields finding versions
+marked_block ->
 page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
@@ -49,7 +50,7 @@ request -> backend
 requirements_file -> errors files
 session -> files patience uv web
 shell -> text
-sources -> errors files location
+sources -> errors files location marked_block
 support -> catalog machine plan request versions
 text ->
 threads ->

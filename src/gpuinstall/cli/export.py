@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS
+from gpuinstall.files import write_in_place
 from gpuinstall.project import Settings, open_project
 from gpuinstall.shell import quoted
 
@@ -139,7 +139,7 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
             after = patched(before, wanted, opened.sources.torch_index)
         done = f"choose by: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
     if after != before:
-        _write(project, after)
+        write_in_place(project, after)
     if REPLACED in after:
         terminal.warn(f"{project} said otherwise: what had to give way stays above as a comment")
     return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
@@ -184,23 +184,8 @@ def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
     """Write the text to its file, or let it be printed."""
     if output is None:
         return Outcome(_document(format_, text), lambda screen: screen.block(text.removesuffix("\n")))
-    _write(output, text)
+    write_in_place(output, text)
     return Outcome(_document(format_, text, output), lambda screen: screen.field("Written", str(output)))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file, behind a link if there is one, as open as it was; a pipe or /dev/stdout is not replaced."""
-    from gpuinstall.files import write_atomically
-
-    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-        return
-    place = path.resolve()
-    mode = place.stat().st_mode if place.exists() else None
-    write_atomically(place, text)
-    if mode is not None:
-        place.chmod(S_IMODE(mode))
 
 
 def _document(format_: str, text: str, path: Path | None = None) -> dict[str, Any]:

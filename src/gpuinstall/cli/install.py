@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import install_options, options
+from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.install_into import check_not_a_path, find_interpreter, kernel_elsewhere, put_into
 from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
@@ -131,6 +132,7 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
             error.hint = "\n".join(lines)
         raise
     warn_of_unproven(project.reporter, result)
+    refresh(project)
     written, folder = result.lock_change == "written", result.paths.folder
     if names := left_behind(result.fit.lock, read_locks(folder)) if written else []:
         text = f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"

@@ -37,6 +37,7 @@ COMMANDS = {
     "sync": "Get exactly what a lock says, the one that fits this machine.",
     "export": "Hand a lock to other tools: pip, conda, uv projects, Docker.",
     "shellenv": "Let plain uv and pip in this shell keep to the same build.",
+    "hook": "Let plain uv and pip take builds that run here, everywhere or in one folder.",
     "env": "See the environments that gpuinstall made, and remove them.",
     "fleet": "Do the same on every node of a cluster, by Slurm or Ray.",
     "node": "Take one step of a fleet's work on this node.",

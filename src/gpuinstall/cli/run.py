@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import options
+from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.project import Settings, open_project
@@ -61,6 +62,7 @@ def command(
         else:
             paths = project.paths
             _check_fitness(project)
+            refresh(project)
     start(list(words), paths)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import install_options, options, values
+from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.install_view import show_dry_run, show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -85,6 +86,7 @@ def command(
             return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
         result = installation.install(project, wanted)
         warn_of_unproven(terminal, result)
+        refresh(project)
         declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
     if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock makes all again")

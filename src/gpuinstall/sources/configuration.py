@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
+from gpuinstall.marked_block import without_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,7 +33,7 @@ _PASSED_OVER = frozenset(
     }
 )
 """uv's settings of sources and builds that do not count here."""
-_PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
+PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,20 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
         *(_read_pip_file(path, folder, roots) for path in reversed(_pip_near_files(environ))),
         *(_read_pip_file(path, folder, ()) for path in reversed(_pip_user_files(environ))),
     )
+
+
+def own_file(tool: str, environ: Mapping[str, str]) -> Path:
+    """The user's own configuration file of ``pip`` or ``uv``, that which counts most."""
+    named = environ.get(f"{tool.upper()}_CONFIG_FILE", os.devnull)
+    if named != os.devnull:
+        return Path(named)
+    return _pip_own_files(environ)[-1] if tool == "pip" else _user_folder(environ) / "uv/uv.toml"
+
+
+def pip_links(environ: Mapping[str, str], file: Path, text: str) -> tuple[str, ...]:
+    """The find-links that pip would take without a further section in ``file``: of its ``text``, else of the others."""
+    others = (_read_pip_file(path, file.parent, ()).find_links for path in reversed(_pip_user_files(environ)))
+    return parse_pip_file(text, file.parent).find_links or next(filter(None, others), ())
 
 
 def trusts_folder(environ: Mapping[str, str]) -> bool:
@@ -155,17 +170,17 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
 def _pip_near_files(environ: Mapping[str, str]) -> list[Path]:
     """The file of the environment that is active, and the one that is named."""
     prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
-    site = [Path(prefix, _PIP_NAME)] if prefix else []
+    site = [Path(prefix, PIP_NAME)] if prefix else []
     named = environ.get("PIP_CONFIG_FILE", "")
     return [] if named == os.devnull else [*site, *([Path(named)] if named else [])]
 
 
 def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
     if sys.platform == "win32":
-        return [Path(environ.get("PROGRAMDATA", "C:/ProgramData"), "pip", _PIP_NAME)]
+        return [Path(environ.get("PROGRAMDATA", "C:/ProgramData"), "pip", PIP_NAME)]
     if sys.platform == "darwin":
-        return [Path("/Library/Application Support/pip", _PIP_NAME)]
-    return [*(Path(base, "pip", _PIP_NAME) for base in _xdg_folders(environ)), Path("/etc", _PIP_NAME)]
+        return [Path("/Library/Application Support/pip", PIP_NAME)]
+    return [*(Path(base, "pip", PIP_NAME) for base in _xdg_folders(environ)), Path("/etc", PIP_NAME)]
 
 
 def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
@@ -180,11 +195,11 @@ def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
 def _pip_own_files(environ: Mapping[str, str]) -> list[Path]:
     home = _home(environ)
     if sys.platform == "win32":
-        return [home / "pip" / _PIP_NAME, Path(environ.get("APPDATA", home), "pip", _PIP_NAME)]
+        return [home / "pip" / PIP_NAME, Path(environ.get("APPDATA", home), "pip", PIP_NAME)]
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     if sys.platform == "darwin" and (home / "Library/Application Support/pip").is_dir():
         config = home / "Library/Application Support"
-    return [home / ".pip" / _PIP_NAME, config / "pip" / _PIP_NAME]
+    return [home / ".pip" / PIP_NAME, config / "pip" / PIP_NAME]
 
 
 def _uv_user_files(environ: Mapping[str, str]) -> list[Path]:
@@ -242,8 +257,9 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
 
 
 def _text(path: Path, folder: Path | None = None) -> str:
+    """Read a file without what we wrote for plain pip and uv; empty where there is none."""
     try:
-        return read_document(path, folder)
+        return without_blocks(read_document(path, folder))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     except (OSError, UnicodeDecodeError) as error:

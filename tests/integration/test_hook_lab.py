@@ -1,0 +1,177 @@
+"""``gpuinstall hook``: plain pip and uv, the real ones, take builds that run on the cards that the lab plays."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process, uv
+from tests.integration.test_install_lab import RTX_4090
+from tests.integration.test_run_lab import NO_GPU, RTX_5090
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"
+"""Without a line end, as editors leave it."""
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    """A folder, and a user with settings of their own, where the index is a corporate mirror."""
+    (tmp_path / "project").mkdir()
+    variables = {key: value for key, value in stand_in.environment().items() if key != "PIP_CONFIG_FILE"}
+    variables |= {"XDG_CONFIG_HOME": str(tmp_path / "settings"), "PIP_INDEX_URL": stand_in.default_index}
+    variables |= {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_HTTP_RETRIES": "0"}
+    return Workshop(tmp_path / "project", tmp_path / "caches", variables)
+
+
+@pytest.fixture
+def venv(workshop: Workshop) -> Path:
+    """An environment that somebody made, with a package in it."""
+    folder = workshop.folder / ".venv"
+    assert process.run(uv.create(Path(sys.executable), folder), env=workshop.environment).ok
+    assert plain_uv(workshop, "pip", "install", "cowsay").ok
+    return folder
+
+
+def plain_uv(workshop: Workshop, *words: str) -> Finished:
+    return process.run([uv.uv(), *words], env=workshop.environment, cwd=workshop.folder)
+
+
+def plain_pip(workshop: Workshop, *words: str) -> Finished:
+    python = workshop.folder / ".venv" / "bin" / "python"
+    return process.run([sys.executable, "-m", "pip", "--python", python, *words], env=workshop.environment)
+
+
+def settings(workshop: Workshop, name: str) -> Path:
+    return Path(workshop.variables["XDG_CONFIG_HOME"], name)
+
+
+@pytest.mark.usefixtures("venv")
+def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    file = settings(workshop, "uv/uv.toml")
+    file.parent.mkdir(parents=True)
+    file.write_text(mine := "# mine\nnative-tls = false")
+    before = plain_uv(workshop, "pip", "install", "--dry-run", "torch")
+    assert "torch==2.15.0\n" in before.err, "the build of the default index, which does not run on driver 535"
+
+    assert workshop.document("hook", "uv")["data"]["status"] == "written"
+    assert workshop.document("hook", "uv")["data"]["status"] == "unchanged"
+    for words in (
+        ("torch",),
+        ("torch", "torchvision"),
+        ("torch", "--extra-index-url", workshop.variables["UV_DEFAULT_INDEX"]),
+    ):
+        done = plain_uv(workshop, "pip", "install", "--dry-run", *words)
+        assert "torch==2.14.1+cu126" in done.err, done.err
+    assert "torch==2.13.0+cu126" in plain_uv(workshop, "pip", "install", "--dry-run", "torch==2.13.0").err
+    assert plain_uv(workshop, "pip", "install", "torch").ok
+    assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
+
+    play(RTX_5090)
+    workshop.folder.joinpath("pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    done = workshop.run("install", "torch==2.15.0", "--venv", "env")
+    assert "2.15.0+cu130 now, because the driver or the GPUs changed" in done.err, done.err
+    assert "torch==2.15.0+cu130" in plain_uv(workshop, "pip", "install", "--dry-run", "-U", "torch").err
+    assert workshop.document("hook", "uv", "--remove")["data"]["status"] == "removed"
+    assert file.read_text() == mine
+
+
+def mirror(workshop: Workshop) -> str:
+    return workshop.variables["GPUINSTALL_TORCH_INDEX"]
+
+
+@pytest.mark.usefixtures("venv")
+def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    variables = {key: value for key, value in workshop.variables.items() if key != "GPUINSTALL_TORCH_INDEX"}
+    workshop = Workshop(workshop.folder, workshop.caches, variables)
+    workshop.document("hook", "uv")
+    for words in (("pip", "install", "torch"), ("tool", "run", "--with", "torch", "cowsay")):
+        asked = plain_uv(workshop, *words).err
+        assert "download.pytorch.org/whl/cu126/torch" in asked.replace("%2B", "+"), asked
+    python = ".".join(map(str, sys.version_info[:2]))
+    (workshop.folder / "pyproject.toml").write_text(
+        f'[project]\nname = "p"\nversion = "1"\nrequires-python = "=={python}.*"\ndependencies = ["torch"]\n'
+    )
+    assert plain_uv(workshop, "lock").ok, "a lock that a team shares is never made for one machine"
+    assert "cu126" not in (workshop.folder / "uv.lock").read_text()
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("venv")
+def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    file = settings(workshop, "pip/pip.conf")
+    file.parent.mkdir(parents=True)
+    file.write_text(PIP_CONF)
+    file.chmod(0o600)
+    assert "torch-2.15.0 " in plain_pip(workshop, "install", "--dry-run", "torch").out
+
+    workshop.document("hook", "pip")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "/srv/wheels" in file.read_text().partition("[install]")[2]
+    done = plain_pip(workshop, "install", "--dry-run", "torch", "torchvision")
+    assert "torch-2.14.1+cu126 torchvision-0.29.2+cu126" in done.out, done.out + done.err
+    other = plain_pip(workshop, "install", "--dry-run", "torch", "--extra-index-url", f"{mirror(workshop)}/cu132")
+    assert "torch-2.14.1+cu126" in other.out, other.out + other.err
+    refused = plain_pip(workshop, "install", "--dry-run", "torch==2.15.0")
+    assert "The user requested (constraint) torch" in refused.out + refused.err
+    assert plain_pip(workshop, "install", "torch").ok
+    assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
+
+    workshop.document("hook", "pip", "--remove")
+    assert file.read_text() == PIP_CONF
+    assert [entry.name for entry in file.parent.iterdir()] == ["pip.conf"]
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_a_hook_of_one_folder_lies_in_it_alone_and_leaves_nothing(
+    workshop: Workshop, venv: Path, play: Play, tool: str
+) -> None:
+    play(NO_GPU)
+    before = {*workshop.folder.iterdir(), *venv.iterdir()}
+    workshop.document("hook", tool, "--project")
+    assert not settings(workshop, "").exists()
+    if tool == "uv":
+        installed = plain_uv(workshop, "pip", "install", "torch")
+    else:  # as in a shell where the environment is active
+        installed = process.run(
+            [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "torch"],
+            env={**workshop.environment, "PIP_CONFIG_FILE": str(venv / "pip.conf")},
+        )
+    assert installed.ok, installed.err
+    assert workshop.python("import torch; print(torch.__version__)") == "2.15.0+cpu", "and no gigabytes of CUDA"
+    workshop.document("hook", tool, "--project", "--remove")
+    assert {*workshop.folder.iterdir(), *venv.iterdir()} == before
+
+
+def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    for name, text in (("uv/uv.toml", "[pip]\nno-deps = true\n"), ("pip/pip.conf", "[install]\nuser = true\n")):
+        file = settings(workshop, name)
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        tool = name.partition("/")[0]
+        refused = workshop.document("hook", tool, exit_code=2)
+        assert refused["errors"][0]["code"] == "hook-taken"
+        assert file.read_text() == text
+        assert f"{mirror(workshop)}/cu126" in workshop.run("hook", tool, "--show").out
+    (workshop.folder / "pyproject.toml").write_text("[tool.uv]\npackage = false\n")
+    hidden = workshop.document("hook", "uv", "--project", exit_code=2)
+    assert hidden["errors"][0]["code"] == "hook-hides"
+    assert workshop.document("hook", "pip", "--project", exit_code=2)["errors"][0]["code"] == "environment-missing"
+
+
+def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop: Workshop, play: Play) -> None:
+    play(RTX_5090.__class__(RTX_5090.gpus, driver="535.183.01", cuda=12020))
+    assert workshop.document("hook", "uv", exit_code=8)["status"] == "error"
+    assert not settings(workshop, "uv").exists()

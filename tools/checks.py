@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.verify.kernels import all_gpus, bench, deep, programs, quick
+from gpuinstall.verify.runner import load_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,14 +89,20 @@ def _table(checks: Iterable[Any]) -> Iterable[str]:
 
 def _programs() -> Iterable[str]:
     yield HEAD
-    for row in sorted(programs.PROGRAMS, key=lambda row: row.check):
-        yield _row(row.check, row)
+    own = {row.check: _row(row.check, row) for row in programs.PROGRAMS}
+    for module, row in load_rows().items():
+        name = f"{module.replace('_', '-')}-{row['operation']}"
+        own[name] = _line(name, row["where"], row["says"], row.get("limit"))
+    yield from (own[name] for name in sorted(own))
 
 
 def _row(name: str, check: Any) -> str:
-    limit = f"{check.limit:.1e}" if check.limit else ""
-    where = ", ".join(DEVICES[kind] for kind in check.where.split())
-    return f"| {name} | {where} | {_said(check.run)} | {limit} |"
+    return _line(name, check.where, _said(check.run), check.limit)
+
+
+def _line(name: str, where: str, said: str, limit: float | None) -> str:
+    devices = ", ".join(DEVICES[kind] for kind in where.split())
+    return f"| {name} | {devices} | {said} | {f'{limit:.1e}' if limit else ''} |"
 
 
 def _measures() -> Iterable[str]:

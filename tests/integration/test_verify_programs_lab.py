@@ -138,7 +138,7 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, 
     small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
     verdict = verify(TWO, {})
     (fault,) = verdict.devices[0].faults
-    assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-import", "F56")
+    assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-sum", "F56")
     assert str(fault.fixes[0]).startswith("gpuinstall install --venv ")
     assert " torch torch-scatter " in str(fault.fixes[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gpuinstall import process
 from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.runner import load_rows
 from tests.lab.environments import copied, cpu_torch, small_package
 
 if TYPE_CHECKING:
@@ -47,6 +49,35 @@ for module in ("torchvision", "torchaudio", "bitsandbytes"):
     check = program_check(module, "cpu")
     try:
         check.run(CheckContext(torch, "cpu", check.limit or 0.0))
+        print("passed")
+    except Exception as error:
+        print(repr(error))
+"""
+ON_THE_CPU = """
+class SessionOptions:
+    def add_session_config_entry(self, *entry):
+        pass
+
+class InferenceSession:
+    def __init__(self, *model, providers):
+        pass
+
+    def get_providers(self):
+        return ["CPUExecutionProvider"]
+"""
+ON_A_GPU = """
+import json
+import sys
+import torch
+folder, site, *scripts = sys.argv[1:]
+sys.path[:0] = folder, site
+from kernels.context import CheckContext
+from kernels.programs import program_check
+
+for script in scripts:
+    check = program_check(json.loads(script)["module"], "cuda", script)
+    try:
+        check.run(CheckContext(torch, "cuda", check.limit or 0.0))
         print("passed")
     except Exception as error:
         print(repr(error))
@@ -87,6 +118,27 @@ def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_pat
         "passed",
         "Wrong('the result is off by 0.1, where 0.016 is allowed')",
     ], done.err
+
+
+def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch: Path, tmp_path: Path) -> None:
+    small_package(tmp_path, "onnxruntime", ON_THE_CPU)
+    small_package(tmp_path, "tensorflow", "class config:\n    list_physical_devices = staticmethod(lambda kind: [])")
+    small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
+    small_package(tmp_path, "faiss", "IndexFlatL2 = int")
+    modules = ("onnxruntime", "tensorflow", "ctranslate2", "faiss")
+    scripts = [json.dumps(load_rows()[module]) for module in modules]
+    done = process.run([torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *scripts], seconds=120)
+    assert [line.partition("(")[0] for line in done.out.splitlines()] == ["Wrong"] * 4, done.err
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment: Path) -> None:
+    names = ("onnxruntime-gpu", "ctranslate2", "bitsandbytes", "numpy", "pyyaml", "flatbuffers", "protobuf", "sympy")
+    install(environment, *names)
+    found = checks(environment)
+    passed = {name for name, check in found.items() if check.status == "passed"}
+    assert {"onnxruntime-product", "ctranslate2-encoder", "bitsandbytes-quantize"} <= passed, found
 
 
 @pytest.mark.network

@@ -75,7 +75,7 @@ def _program(channel, options, told):
     from kernels.context import CheckContext
     from kernels.programs import imported, program_check
 
-    name = program_check(options.program, options.device).name
+    name = program_check(options.program, options.device, options.script).name
     if told.get("at") == name:
         _end(told)
     imported(options.program, CheckContext(None, options.device))

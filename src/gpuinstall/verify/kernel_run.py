@@ -63,7 +63,7 @@ class KernelReport:
 class KernelRun:
     """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``.
 
-    ``program`` is the module of one package that is put to the proof instead.
+    ``program`` is the module of one package that is put to the proof instead, ``script`` its row, as JSON.
     """
 
     python: Path
@@ -71,6 +71,7 @@ class KernelRun:
     work: str
     seconds: float
     program: str | None = None
+    script: str | None = None
 
     def run_all(self, targets: Sequence[DeviceTarget], progress: Progress | None = None) -> list[KernelReport]:
         """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
@@ -103,6 +104,7 @@ class KernelRun:
             "work": self.work,
             "seconds": self.seconds,
             **({"program": self.program} if self.program else {}),
+            **({"script": self.script} if self.script else {}),
         }
         return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import tomli
 from packaging.utils import canonicalize_name
 
 from gpuinstall.backend import CPU
@@ -47,8 +50,18 @@ def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
     ``folders`` are those on an interpreter's path. Nothing is imported: the records of the installations are read.
     """
     known = (load_catalog().family | {row.package for row in PROGRAMS}) - {TORCH}
-    packages = read_packages(Path(folder) for folder in folders)
-    return tuple(sorted({_module(package) for package in packages if package.name in known or _is_extension(package)}))
+    modules = set[str]()
+    for package in read_packages(Path(folder) for folder in folders):
+        by_row = {module for module, row in load_rows().items() if re.fullmatch(row["packages"], package.name)}
+        modules |= by_row or ({_module(package)} if package.name in known or _is_extension(package) else set())
+    return tuple(sorted(modules))
+
+
+@cache
+def load_rows() -> dict[str, dict[str, Any]]:
+    """The rows of ``libraries.toml``, by module: libraries and extensions that are not torch's."""
+    text = Path(__file__).with_name("data").joinpath("libraries.toml").read_text("utf-8")
+    return {row["module"]: row for row in tomli.loads(text)["libraries"]}
 
 
 def prove_programs(
@@ -73,7 +86,8 @@ def prove_programs(
     at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
     proven = list(devices)
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        runs = [replace(run, program=module, seconds=seconds) for module in modules]
+        rows = {module: json.dumps(row) for module, row in load_rows().items()}
+        runs = [replace(run, program=module, script=rows.get(module), seconds=seconds) for module in modules]
         for results in pool.map(lambda program: program.run_all(list(tried.values())), runs):
             for (number, target), result in zip(tried.items(), results, strict=True):
                 proven[number] = proven[number].with_checks(check_results(target, result, proof))

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
-from gpuinstall.verify.runner import installed_programs
+from gpuinstall.verify.runner import installed_programs, load_rows
 from tests.lab.environments import small_package
 
 if TYPE_CHECKING:
@@ -69,3 +71,42 @@ def test_every_program_that_is_known_has_one_row() -> None:
     assert len({row.module for row in PROGRAMS}) == len(PROGRAMS)
     companions = {"torchvision", "torchaudio", "torchcodec", "torchao", "xformers", "triton"}
     assert companions <= load_catalog().family & {row.package for row in PROGRAMS}
+
+
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [
+        ("onnxruntime-gpu", ("onnxruntime",)),
+        ("onnxruntime", ()),
+        ("cupy-cuda12x", ("cupy",)),
+        ("jax-cuda13-plugin", ("jax",)),
+        ("jax", ()),
+        ("tensorrt-cu12", ("tensorrt",)),
+        ("faiss-gpu-cu12", ("faiss",)),
+        ("faiss-cpu", ()),
+        ("numba-cuda", ("numba",)),
+        ("llama-cpp-python", ("llama_cpp",)),
+        ("transformer-engine-torch", ("transformer_engine",)),
+    ],
+)
+def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
+    tmp_path: Path, package: str, found: tuple[str, ...]
+) -> None:
+    small_package(tmp_path, package)
+    assert installed_programs([str(tmp_path)]) == found
+
+
+@pytest.mark.parametrize("module", sorted(load_rows()))
+def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module: str) -> None:
+    row = load_rows()[module]
+    compile(row["run"], module, "exec")
+    assert set(row) <= {"module", "packages", "operation", "says", "where", "limit", "run"}
+    assert module not in {known.module for known in PROGRAMS}
+    check = program_check(module, "cuda", json.dumps(row))
+    assert check.name == f"{module.replace('_', '-')}-{row['operation']}"
+
+
+def test_every_proof_that_an_extension_names_is_there() -> None:
+    proofs = {row.proof for row in load_extensions().rows.values() if row.proof}
+    known = {row.package for row in PROGRAMS} | {module.replace("_", "-") for module in load_rows()}
+    assert proofs - known <= {"pyg-lib"}  # imported, as everything that is compiled beside torch

@@ -56,7 +56,7 @@ def _only(torch: Any, backend: str) -> Any:
 
 def attended_exactly(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
     """Attend in float64 on the CPU; the heads stand before the length."""
-    scores = q.double() @ k.double().transpose(-2, -1) / WIDTH**0.5
+    scores = q.double() @ k.double().transpose(-2, -1) / q.shape[-1] ** 0.5
     return context.torch.softmax(scores, dim=-1) @ v.double()
 
 

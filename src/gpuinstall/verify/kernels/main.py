@@ -81,13 +81,14 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs the device all stands for")
     parser.add_argument("--work", choices=["quick", "deep", "bench"], default="quick")
     parser.add_argument("--program", help="the module of a package to prove instead, after importing torch")
+    parser.add_argument("--script", help="the row of what the program does, as JSON; else our table has it")
     parser.add_argument("--seconds", type=float, required=True)
     asked = parser.parse_args()
     channel = Channel()
     faulthandler.enable()
     faulthandler.dump_traceback_later(asked.seconds, exit=True)
     if asked.program:
-        _prove(channel, asked.program, asked.device)
+        _prove(channel, program_check(asked.program, asked.device, asked.script), asked.device)
     found: list[Any] = []
     if channel.attempt("import", lambda: _import_torch(found)) != "passed":
         return
@@ -100,9 +101,8 @@ def main() -> None:
     _run(channel, context, asked.work)
 
 
-def _prove(channel: Channel, module: str, device: str) -> NoReturn:
+def _prove(channel: Channel, check: Check, device: str) -> NoReturn:
     """Put one program to the proof, and end at once: what its threads do at an orderly exit is not asked."""
-    check = program_check(module, device)
     channel.attempt(check.name, lambda: _tried(check, CheckContext(import_module("torch"), device)))
     os._exit(0)
 

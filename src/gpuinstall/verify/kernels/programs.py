@@ -5,6 +5,7 @@ A package that the table does not know is imported, and so is one that has nothi
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from ctypes.util import find_library
@@ -12,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .context import Check, CheckContext, Skip, runs_on, tolerance
+from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
 from .deep import attended_exactly, demand_headers
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ class Program(NamedTuple):
         return f"{self.package}-{self.operation}"
 
 
-def program_check(module: str, device: str) -> Check:
-    """Give the check of a module on a kind of device: its operation, or its import."""
-    known = next((row for row in PROGRAMS if row.module == module and runs_on(row.where, device)), None)
+def program_check(module: str, device: str, script: str | None = None) -> Check:
+    """Give the check of a module on a kind of device: its operation (``script`` is its row as JSON), or its import."""
+    told = json.loads(script or "{}")
+    run = partial(_scripted, told.get("run", ""))
+    rows = [Program(module, told["operation"], run, told.get("limit"), told["where"])] if told else PROGRAMS
+    known = next((row for row in rows if row.module == module and runs_on(row.where, device)), None)
     row = known or Program(module, "import", _nothing)
     return Check(row.check, partial(_proven, row), row.limit, row.where)
 
@@ -75,6 +79,19 @@ def imported(name: str, context: CheckContext) -> Any:
 def _demand_ffmpeg() -> None:
     if find_library("avutil") is None:
         raise Skip("torchcodec needs the libraries of FFmpeg (libavutil and others), and they are not there")
+
+
+def _scripted(script: str, context: CheckContext, module: Any) -> None:
+    """Run an operation of ``libraries.toml``."""
+    tools = {"product": partial(_product, context), "attend": partial(_attend, context), "Skip": Skip, "Wrong": Wrong}
+    exec(script, {"context": context, "torch": context.torch, "module": module, **tools})  # noqa: S102  our own
+
+
+def _product(context: CheckContext, multiply: Callable[[Any, Any], Any]) -> None:
+    """Compare a product of arrays with float64."""
+    a, b = (context.random(SIDE, SIDE, seed=seed) for seed in range(2))
+    result = context.torch.tensor(multiply(a.numpy(), b.numpy()).tolist())
+    context.compare(result, a.double() @ b.double(), a.double().abs() @ b.double().abs())
 
 
 def _nothing(_context: CheckContext, _module: Any) -> None:
@@ -120,10 +137,21 @@ def packed_attention(context: CheckContext, xformers: Any) -> None:
 
 
 def flash_attention(context: CheckContext, flash_attn: Any) -> None:
-    """Attention against float64."""
+    """Attention and its gradients, in two shapes, against float64."""
     if context.below(8, 0):
         raise Skip("flash-attn needs compute capability 8.0")
-    _attend(context, flash_attn.flash_attn_func)
+    derive = context.torch.autograd.grad
+    for length, width in ((LENGTH, WIDTH), (LENGTH + 1, WIDTH // 2)):
+        shape = (BATCH, length, HEADS, width)
+        *inputs, slope = (context.random(*shape, dtype="float16", seed=seed) for seed in range(4))
+        here = [tensor.to(context.device).requires_grad_() for tensor in inputs]
+        exact = [tensor.double().transpose(1, 2).requires_grad_() for tensor in inputs]
+        result, expected = flash_attn.flash_attn_func(*here), attended_exactly(context, *exact)
+        results = (result, *derive(result, here, slope.to(context.device)))
+        exactly = (expected, *derive(expected, exact, slope.double().transpose(1, 2)))
+        for number, one in enumerate(results):
+            magnitude = exactly[number].detach().abs().max()
+            context.compare(one.detach().transpose(1, 2), exactly[number].detach(), magnitude)
 
 
 def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
@@ -134,7 +162,7 @@ def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
 
 
 def quantized(context: CheckContext, bitsandbytes: Any) -> None:
-    """Numbers in eight bits, block by block, and back, relative to the greatest."""
+    """Numbers in eight bits, block by block, and back, relative to the greatest; and a product of such, exactly."""
     x = context.random(SIDE * SIDE)
     try:
         result = bitsandbytes.functional.dequantize_blockwise(
@@ -145,6 +173,9 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
             raise
         raise Skip(f"this bitsandbytes has no code for the CPU: {str(error).splitlines()[0]}") from None
     context.compare(result, x.double(), x.double().abs().max())
+    if multiply := getattr(bitsandbytes.functional, "int8_linear_matmul", None):
+        a, b = ((one.reshape(SIDE, SIDE) * 30).to(context.torch.int8) for one in (x, x.flip(0)))
+        context.same(multiply(a.to(context.device), b.to(context.device)), a.int() @ b.int().t())
 
 
 def quantized_weights(context: CheckContext, _torchao: Any) -> None:
@@ -204,7 +235,7 @@ PROGRAMS = (
     Program("torchao", "quantize", quantized_weights, EIGHT_BITS, "cuda cpu"),
     Program("bitsandbytes", "quantize", quantized, EIGHT_BITS, "cuda cpu"),
     Program("xformers", "attention", packed_attention, tolerance("float16", LENGTH)),
-    Program("flash_attn", "attention", flash_attention, tolerance("float16", LENGTH)),
+    Program("flash_attn", "attention", flash_attention, tolerance("float16", LENGTH, margin=4)),
     Program("vllm", "norm", normalized, tolerance("float16", SIDE * 4)),
     Program("triton", "kernel", triton_kernel, tolerance("float32"), "gpu"),
 )

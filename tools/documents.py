@@ -70,12 +70,16 @@ ROW = {
 
 
 class Document(NamedTuple):
-    """A section: its title, what prints it, its recorded examples, and the meaning of each key."""
+    """A section: its title, what prints it, its recorded examples, and the meaning of each key.
+
+    ``elsewhere`` are further keys, which the section that the text names explains.
+    """
 
     title: str
     text: str
     examples: tuple[str, ...]
     keys: Mapping[str, str]
+    elsewhere: tuple[str, ...] = ()
 
 
 def below(path: str, keys: Mapping[str, str]) -> dict[str, str]:
@@ -220,10 +224,10 @@ DOCUMENTS = (
     Document("Installation", "`gpuinstall install --json`.", ("install",), INSTALLED),
     Document(
         "Installation into an existing environment",
-        "`gpuinstall install --into --json`; with `--dry-run` nothing changes, and `verdict` is null.",
+        "`gpuinstall install --into --json`: some keys of an [installation](#installation), and the changes. With "
+        "`--dry-run`, `verdict` is null.",
         ("install-into",),
         {
-            **{key: meaning for key, meaning in INSTALLED.items() if key.partition(".")[0] in INTO},
             "environment": "the existing environment",
             "environment.status": "`changed`, or `none` (up to date)",
             "changes": "the packages added or changed",
@@ -232,6 +236,7 @@ DOCUMENTS = (
             "changes[].old": "its version before, or null",
             "changes[].new": "its version now",
         },
+        elsewhere=tuple(key for key in INSTALLED if key.partition(".")[0] in INTO),
     ),
     Document(
         "Dry run",
@@ -254,15 +259,15 @@ DOCUMENTS = (
     ),
     Document(
         "Sync",
-        "`gpuinstall sync --json`: an installation, and the lock that was chosen.",
+        "`gpuinstall sync --json`: the keys of an [installation](#installation), and the lock that was chosen.",
         ("sync",),
         {
-            **INSTALLED,
             "chosen": "the lock that fits this machine",
             "rejected": "the others",
             "rejected[].lock": "the file",
             **below("rejected[]", REASON),
         },
+        elsewhere=tuple(INSTALLED),
     ),
     Document(
         "Verdict",
@@ -462,16 +467,16 @@ DOCUMENTS = (
     ),
     Document(
         "Catalogue",
-        "`gpuinstall catalog list --json` and `show`: the builds, shipped and learned.",
+        "`gpuinstall catalog list --json` and `show`: the builds, shipped and [learned](#learned-builds).",
         ("catalog-list", "catalog-show"),
         {
             "date": "the date of the shipped catalogue",
             "folder": "where learned rows are, a TOML file each, which you may delete",
             "rows": "one for each known build, and each package that was read",
-            **below("rows[]", ROW),
             "rows[].confidence": "`high`, `medium`, `low` or `unverified`",
             "rows[].evidence": "the keys of its sources",
         },
+        elsewhere=tuple(below("rows[]", ROW)),
     ),
     Document(
         "Node",
@@ -526,7 +531,7 @@ DOCUMENTS = (
     Document(
         "Fleet report",
         "`gpuinstall fleet report --json`, `survey`, `install`, `verify` and `up`; exit status 7 if only some nodes "
-        "are done.",
+        "are done. `locks`, `updates` and `apart` are those of the [plan](#fleet-plan).",
         ("fleet-report",),
         {
             "schema": "`gpuinstall.fleet-report/1`",
@@ -534,14 +539,10 @@ DOCUMENTS = (
             "`stale`), `code`, `message` and `hint`",
             "counts": "how many nodes are in each state",
             "hosts": "the nodes in each state, as a list for srun",
-            "locks": "those of the plan",
-            **below("locks[]", LOCKED_NODES),
-            "updates": "as in the plan",
-            **below("updates[]", UPDATE),
-            "apart": "as in the plan",
             "together": "for each group that may share a job: `nodes`, `backend`, the `good` ones, the bandwidth of "
             "their all-reduce (`gb_s`) and of the slowest link (`link_gb_s`), and the `culprits`",
         },
+        elsewhere=("locks", *below("locks[]", LOCKED_NODES), "updates", *below("updates[]", UPDATE), "apart"),
     ),
     Document(
         "Environments",
@@ -596,7 +597,9 @@ def recorded(name: str) -> dict[str, Any]:
 
 def unexplained(document: Document, *printed: Mapping[str, Any]) -> list[str]:
     """List the keys of printed documents that have no meaning here; a document inside another counts as one key."""
-    return sorted({key for each in printed for key in _keys(each["data"], "", 0)} - {*document.keys})
+    return sorted(
+        {key for each in printed for key in _keys(each["data"], "", 0)} - {*document.keys, *document.elsewhere}
+    )
 
 
 def _keys(value: object, path: str, depth: int) -> Iterator[str]:

@@ -191,7 +191,7 @@ class Machine:
         try:
             return cls._read(Fields(document["data"] if enveloped else document))
         except MalformedError as fault:
-            message = f"the machine description is malformed: {fault} (gpuinstall probe --json writes a right one)"
+            message = f"the machine description is malformed: {fault} (gpuinstall probe --json writes one)"
             raise UsageError("machine-malformed", message) from None
 
     @classmethod

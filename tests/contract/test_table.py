@@ -77,7 +77,7 @@ def test_people_are_told_the_platform_the_day_and_the_signs_that_are_there() -> 
     assert nvidia[0].startswith("Newest PyTorch by GPU and driver: Linux x86_64, as of 20")
     assert nvidia[-1] == "cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs"
     assert other[-3].startswith("AMD Radeon RX 7900 XTX  ")
-    assert other[-1] == "not proven on a card yet", "neither sign is in it"
+    assert other[-1] == "not proven on a GPU yet", "neither sign is in it"
 
 
 def test_other_makers_chips_have_the_builds_that_plan_gives_their_cards() -> None:
@@ -101,5 +101,5 @@ def test_people_see_the_other_makers_chips_that_something_runs_on_and_that_nothi
 
     assert any(line.startswith("Radeon RX 7900 XTX") and line.endswith("2.14.1 rocm7.2  Linux") for line in lines)
     assert not any("gfx1031" in line for line in lines)
-    assert "Other makers' GPUs ask for no driver; none of these builds was proven on a card yet" in lines
+    assert "Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet" in lines
     assert "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)" in lines[-1]

@@ -435,4 +435,4 @@ def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped
 
     assert json.loads(doctor.stdout)["command"] == "probe"
     assert mistyped.returncode == 2
-    assert "bootstrap.py doctor   for the command" in mistyped.stderr
+    assert "bootstrap.py doctor   # the command" in mistyped.stderr

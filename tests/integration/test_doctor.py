@@ -113,7 +113,7 @@ def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, pla
     play(FakeDriver((FakeGpu(ptx_error=221),)))
     done = doctor(folder="empty")
     assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
-    assert done.out.splitlines()[-1].startswith("nothing is wrong with the driver and 1 GPU; ")
+    assert done.out.splitlines()[-1].startswith("no problem found in the driver and 1 GPU; ")
 
 
 def test_a_uv_project_that_will_undo_the_build_is_found(doctor: Command, play: Play, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play
     done = doctor(folder="empty")
     assert done.status == 0
     advice = "no environment here: gpuinstall install makes one"
-    assert done.out.splitlines()[-1] == f"nothing is wrong with the driver and 2 GPUs; {advice}"
+    assert done.out.splitlines()[-1] == f"no problem found in the driver and 2 GPUs; {advice}"
 
 
 def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor: Command, play: Play) -> None:
@@ -210,4 +210,4 @@ def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path: Path, w
     gone.mkdir()
     script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'
     done = process.run(["sh", "-c", script, sys.executable, *words], cwd=gone)
-    assert (done.status, "a fault of gpuinstall" in done.err) in ((0, False), (2, False))
+    assert (done.status, "a bug in gpuinstall" in done.err) in ((0, False), (2, False))

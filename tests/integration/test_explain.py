@@ -99,7 +99,7 @@ def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
     assert document("hello") == {"causes": []}
     done = explain("hello")
     assert done.status == 0
-    assert done.out.splitlines()[0] == "Nothing in this text is a failure that gpuinstall knows."
+    assert done.out.splitlines()[0] == "gpuinstall does not recognise a failure in this text."
     assert "gpuinstall doctor --report" in done.out
 
 
@@ -145,7 +145,7 @@ def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) 
     causes = {cause["id"]: cause for cause in document(tmp_path / "model.ipynb")["causes"]}
     assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [(2, 3), (7, 2)]
     assert explain(tmp_path / "model.ipynb").out.startswith("first, cell 2, line 3:\n")
-    assert explain(tmp_path / "torn.ipynb").err == f"error: {tmp_path / 'torn.ipynb'} is not a notebook of Jupyter\n"
+    assert explain(tmp_path / "torn.ipynb").err == f"error: {tmp_path / 'torn.ipynb'} is not a Jupyter notebook\n"
 
 
 def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end: bytes) -
         out, err = run.communicate(timeout=30)
     os.close(ours)
     os.close(theirs)
-    assert err.decode().startswith("Paste the error, then an empty line or Ctrl-D:")
+    assert err.decode().startswith("Paste the error, then press Enter twice or Ctrl-D:")
     assert "[F37, " in out.decode()
 
 
@@ -193,7 +193,7 @@ def test_wrong_advice_is_answered_with_why_not_and_is_no_cause() -> None:
     assert data["causes"] == []
     assert [advice["told"] for advice in data["advice"]] == ["set LD_LIBRARY_PATH to a CUDA toolkit"]
     lines = explain(said).out.splitlines()
-    assert lines[0] == "Nothing in this text is a failure that gpuinstall knows."
+    assert lines[0] == "gpuinstall does not recognise a failure in this text."
     assert lines[-1].split()[0] == "not"
     assert "set LD_LIBRARY_PATH to a CUDA toolkit: its libraries" in lines[-1]
 

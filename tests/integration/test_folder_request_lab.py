@@ -227,7 +227,7 @@ def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple
 def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(workshop: Workshop) -> None:
     workshop.document("lock", "torch", "numpy", "--target", "cu126", "--target", "cpu")
     done = workshop.run("install", "rich")
-    behind = "warning: pylock.cpu.toml: not of this request and these versions; gpuinstall lock makes all again"
+    behind = "warning: pylock.cpu.toml: made for another request or other versions; update them with: gpuinstall lock"
     assert behind in done.err.splitlines()
     checked = workshop.document("lock", "--check", exit_code=6)
     stale = {lock["target"]: lock for lock in checked["data"]["locks"]}
@@ -236,9 +236,7 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(wor
     assert [error["hint"] for error in checked["errors"]] == ["gpuinstall lock"]
     assert workshop.run("lock", "--check").out.splitlines()[-1] == "  do    gpuinstall lock"
     assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
-    other = (
-        "pylock.cpu.toml was made for torch numpy, and torch numpy rich is asked for; gpuinstall lock makes all again"
-    )
+    other = "pylock.cpu.toml was made for torch numpy, and torch numpy rich is asked for; gpuinstall lock updates it"
     assert f"warning: {other}" in workshop.run("sync", "--target", "cpu", "--venv", "other").err.splitlines()
     assert "warning" not in workshop.run("sync").err
     workshop.document("lock")
@@ -270,7 +268,7 @@ def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(work
     settings = workshop.folder / "pyproject.toml"
     settings.write_text('[tool.gpuinstall]\ntargets = ["cpu"]\n', encoding="utf-8")
     told = workshop.run("lock")
-    assert "pylock.cu126.toml is for no target" in told.err
+    assert "pylock.cu126.toml is for none of the targets" in told.err
     assert "gpuinstall lock --prune" in told.err
     stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
     assert [reason["code"] for lock in stale for reason in lock["reasons"]] == ["no-target"]

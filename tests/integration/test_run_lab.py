@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),))
 NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
-UNTRIED = "warning: no kernel has run in this environment on a GPU yet; gpuinstall sync runs them"
+UNTRIED = "warning: this environment is not proven on a GPU yet; run gpuinstall sync"
 
 
 @pytest.fixture

@@ -117,9 +117,12 @@ def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_p
     ("words", "message"),
     [
         (["--venv", "nowhere"], "there is no environment at nowhere"),
-        (["--python", "no-such-python"], "there is no interpreter no-such-python"),
-        (["--save", "run.json"], "--against and --save belong to --bench"),
-        (["--bench", "--save", "no/run.json"], "no/run.json cannot be written: its folder is missing, or it is one"),
+        (["--python", "no-such-python"], "no such interpreter: no-such-python"),
+        (["--save", "run.json"], "--against and --save require --bench"),
+        (
+            ["--bench", "--save", "no/run.json"],
+            "no/run.json is not a writable file",
+        ),
         (["--bench", "--against", "no.json"], "no.json cannot be read: No such file or directory"),
     ],
 )

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from gpuinstall.learned.row import LearnedRow
 
 _PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
-_platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64; default this machine's.")
+_platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64 (default: this machine's).")
 _backend = click.option("--backend", metavar="TAG", help="Only this backend, such as cu132.")
 
 
-@click.group("catalog", help="Say what is known of builds, shipped and learned; read wheels that are not known.")
+@click.group("catalog", help="Show the known builds, and read unknown ones from their wheels.")
 def command() -> None:
     """Show and extend the catalogue."""
 
 
-@command.command("list", help="List the builds that are known; a star marks those learned.")
+@command.command("list", help="List the known builds; a star marks those read from wheels.")
 @_platform
 @_backend
 @framed("catalog")
@@ -59,12 +59,12 @@ def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) ->
         for row in (row for row in rows if row["learned"]):
             _show_row(row, screen)
         screen.line()
-        screen.prose(f"* learned from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+        screen.prose(f"* read from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
 
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": rows}, show)
 
 
-@command.command("show", help="Show what is known of a release: its code, its CUDA, its source.")
+@command.command("show", help="Show what is known of a release: GPU code, CUDA, source.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -86,12 +86,12 @@ def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
             _show_row(row, screen)
         if not rows:
             words = " ".join(requirements)
-            screen.line(f"nothing is known of {words} for {named}; gpuinstall catalog learn {words} reads it")
+            screen.line(f"no entry for {words} for {named}; gpuinstall catalog learn {words} reads it")
 
     return Outcome({"date": catalog.date, "rows": rows}, show)
 
 
-@command.command("learn", help="Read which GPUs the newest release of each REQ has code for.")
+@command.command("learn", help="Read from its wheel which GPUs the newest release of each REQ supports.")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -171,11 +171,11 @@ def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
 
 
 def _show_row(row: dict[str, Any], screen: Terminal) -> None:
-    code = " ".join(row["architectures"]) or "no GPU code that it names"
+    code = " ".join(row["architectures"]) or "no named GPU code"
     screen.prose(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}", 4)
     if row["learned"]:
         day = re.sub("T.*", "", row["learned"])
         cost = f"{readable(row['bytes'])} in {row['requests']} requests"
         screen.line(f"    learned on {day} from {row['file']} ({row['witness'] or 'no witness'}; {cost})")
     if row.get("missing"):
-        screen.warn(f"its wheel names less than the catalogue has: {' '.join(row['missing'])} is missing there")
+        screen.warn(f"the wheel lists less than the catalogue: {' '.join(row['missing'])} is missing")

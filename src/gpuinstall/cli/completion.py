@@ -78,7 +78,7 @@ Register-ArgumentCompleter -Native -CommandName %(prog_name)s -ScriptBlock {
         return f"'{item.value}'" if " " in item.value else str(item.value)
 
 
-@click.command("completion", help="Print what your shell evaluates so that TAB completes commands and values.")
+@click.command("completion", help="Print the script that makes TAB complete commands and values.")
 @click.argument("shell", type=click.Choice(COMPLETED))
 @framed("completion")
 def command(_terminal: Terminal, shell: str) -> Outcome:

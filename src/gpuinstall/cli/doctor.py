@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @options.venv
-@click.option("--report", metavar="FILE", help="Write a Markdown report without secrets and names.")
-@click.option("--fix", "fixing", is_flag=True, help="Show the repairs of the environment, ask, make them, look again.")
+@click.option("--report", metavar="FILE", help="Write a Markdown report without secrets or names.")
+@click.option("--fix", "fixing", is_flag=True, help="Show the repairs, ask, make them and check again.")
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @framed("doctor")
 def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool) -> Outcome:
@@ -75,12 +75,12 @@ def _repair(
     for step in steps:
         terminal.step("Repair", str(step))
     if not steps:
-        terminal.warn("there is no repair that could be made from here")
+        terminal.warn("nothing can be repaired from here")
         return ()
     if not yes:
         if not sys.stdin.isatty():
             hint = Advice(OURS, ("doctor", "--fix", "--yes", "--venv", str(venv)))
-            raise UsageError("nobody-to-ask", "--fix asks before it changes anything, and nobody can answer", hint=hint)
+            raise UsageError("nobody-to-ask", "--fix asks before it changes anything: no terminal to ask in", hint=hint)
         if not click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True):
             terminal.warn("nothing was changed")
             return ()
@@ -118,7 +118,7 @@ def environment_line(examination: Examination) -> str:
         return "none here"
     verdict = examination.environment.verdict
     if verdict is None:
-        return f"{examination.environment.venv}: its Python does not run"
+        return f"{examination.environment.venv}: its Python does not start"
     tested = verdict.environment
     torch = f"torch {tested.torch}" if tested.torch else "no torch"
     return f"{torch} · Python {tested.python} · {examination.environment.venv}: {verdict.status}"
@@ -133,7 +133,7 @@ def last_line(examination: Examination) -> str:
     parts = [f"the driver and {proven} GPU{'s' * (proven > 1)}"] if proven else []
     if examination.environment is None:
         missing = "no environment here: gpuinstall install makes one"
-        return f"nothing is wrong with {parts[0]}; {missing}" if parts else missing
+        return f"no problem found in {parts[0]}; {missing}" if parts else missing
     packages, locks = examination.environment.packages, examination.locks
     parts += [f"torch and {packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
     parts += [f"{locks} lock{'s' * (locks > 1)}"] if locks else []

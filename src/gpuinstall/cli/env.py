@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from gpuinstall.install.previous import Previous
 
 
-@click.group("env", help="List and remove the environments that gpuinstall made.")
+@click.group("env", help="List and remove the environments made by gpuinstall.")
 def command() -> None:
     """Manage environments."""
 
 
-@command.command("list", help="List the environments of this user, and this folder's.")
+@command.command("list", help="List your environments and those of this folder.")
 @framed("env")
 def listed(_terminal: Terminal) -> Outcome:
     """List environments."""
@@ -64,10 +64,10 @@ def listed(_terminal: Terminal) -> Outcome:
     return Outcome({"environments": rows}, show)
 
 
-@command.command("remove", help="Remove the environment and its previous one; locks stay.")
+@command.command("remove", help="Remove the environment and its previous one; keep the locks.")
 @options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; remove what gpuinstall did not make too.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; also remove what gpuinstall did not make.")
 @install_options.wait
 @framed("env")
 def removed(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
@@ -92,6 +92,6 @@ def _ask(terminal: Terminal, folders: list[Previous]) -> None:
     """Ask before anything is removed; raise UsageError where nobody can answer, or the answer is no."""
     named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
     if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
-        raise UsageError("not-confirmed", f"{named} would be removed, and nobody is here to ask", hint="add --yes")
+        raise UsageError("not-confirmed", f"{named} is to be removed: no terminal to ask", hint="the same with --yes")
     if not click.confirm(visible(f"Remove {named}?"), err=True):
         raise UsageError("not-confirmed", "nothing was removed")

@@ -32,13 +32,13 @@ _ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", r
 
 @click.command("explain")
 @click.argument("text", required=False)
-@click.option("--machine", metavar="FILE", help="The machine that the text comes from, as written by probe --json.")
-@click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment that the repairs are for.")
+@click.option("--machine", metavar="FILE", help="The machine the text comes from (probe --json).")
+@click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment to repair.")
 @framed("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself, a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
-        raise UsageError("usage", "only one of the text and the machine can come from stdin")
+        raise UsageError("usage", "the text and the machine cannot both come from stdin")
     words = _words(Path(venv).absolute()) if venv else {}
     source = read_text(text)
     transcript = Transcript(source.text)
@@ -101,7 +101,7 @@ def show(
         terminal.line(f"{terminal.style(other.title, 'bold')}: no fault of driver or build")
         terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
     if not causes and not others:
-        terminal.prose("Nothing in this text is a failure that gpuinstall knows.")
+        terminal.prose("gpuinstall does not recognise a failure in this text.")
         terminal.rows(
             [
                 ("do", "<command> 2>&1 | gpuinstall explain   # the whole output, from the command to its last line"),
@@ -111,7 +111,7 @@ def show(
         )
     if advice and not causes:
         terminal.line()
-        terminal.line("What it advises is often told, and wrong:")
+        terminal.line("The usual advice for this is wrong:")
         terminal.rows(_refuted(advice), LABEL)
 
 

@@ -54,13 +54,13 @@ def read_text(text: str | None) -> ExplainedText:
         if path.is_file():
             return _read_file(path)
     if _PATH.fullmatch(text):
-        raise UsageError("file-missing", f"there is no file {path}", hint="gpuinstall explain 'TEXT', or a file")
+        raise UsageError("file-missing", f"no such file: {path}", hint="gpuinstall explain FILE")
     return ExplainedText(text)
 
 
 def _pasted() -> str:
     """Read a paste up to an empty line or the end of input; an empty line inside it is no end."""
-    sys.stderr.write("Paste the error, then an empty line or Ctrl-D:\n")
+    sys.stderr.write("Paste the error, then press Enter twice or Ctrl-D:\n")
     lines: list[str] = []
     for line in iter(sys.stdin.readline, ""):
         if line.strip():
@@ -68,9 +68,7 @@ def _pasted() -> str:
         elif lines and not _more_is_there():
             break
     if not lines:
-        raise UsageError(
-            "usage", "nothing to explain was given", hint="gpuinstall explain 'TEXT', or a file, or a pipe"
-        )
+        raise UsageError("usage", "there is nothing to explain", hint="gpuinstall explain FILE")
     return "".join(lines)
 
 
@@ -85,7 +83,7 @@ def _read_file(path: Path) -> ExplainedText:
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise UsageError("file-unreadable", f"{path} is not a notebook of Jupyter") from None
+        raise UsageError("file-unreadable", f"{path} is not a Jupyter notebook") from None
 
 
 def _notebook(document: Any) -> ExplainedText:

@@ -34,11 +34,11 @@ _OUTPUT = click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write there, not to stdout.",
+    help="Write to this file instead of stdout.",
 )
 
 
-@click.group("export", help="Write the lock in the formats that other tools read.")
+@click.group("export", help="Write the lock in other tools' formats.")
 def command() -> None:
     """Export."""
 
@@ -55,7 +55,7 @@ def _add(format_: ExportFormat) -> None:
         lock = _lock(path)
         if lock.unserved:
             names = ", ".join(lock.unserved)
-            terminal.warn(f"{names} in {lock.name}: from a folder, so that what is written serves this machine alone")
+            terminal.warn(f"{names} in {lock.name} is in a local folder: the export works on this machine only")
         return _outcome(format_.name, format_.write(lock, _family()), output)
 
 
@@ -63,7 +63,7 @@ for written in FORMATS:
     _add(written)
 
 
-@command.command("dockerfile", help="Write a Dockerfile that syncs the lock into an image.")
+@command.command("dockerfile", help="Write a Dockerfile that installs the lock.")
 @_LOCK
 @_OUTPUT
 @click.option("--any", "several", is_flag=True, help="Of all locks here, one image that chooses among them at start.")
@@ -72,9 +72,9 @@ for written in FORMATS:
 @click.option(
     "--with", "extras", type=click.Choice(["jupyter", "ssh"]), multiple=True, help="Serve it (ssh: with --any)."
 )
-@click.option("--verify", "proof", is_flag=True, help="Let the image run kernels each time it starts.")
-@click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Take a base image by its digest.")
-@click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json that uses the Dockerfile instead.")
+@click.option("--verify", "proof", is_flag=True, help="Run kernels each time a container starts.")
+@click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Pin a base image by its digest.")
+@click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead.")
 @framed("export")
 def dockerfile(
     terminal: Terminal,
@@ -111,17 +111,17 @@ def dockerfile(
     return _outcome("dockerfile", text, output)
 
 
-@command.command("uv", help="Patch pyproject.toml: a dependency group for each backend.")
+@command.command("uv", help="Add a dependency group for each backend to pyproject.toml.")
 @click.option(
     "--lock",
     "paths",
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Only this lock; may be repeated.",
+    help="Only this lock (repeatable).",
 )
 @options.torch_index
-@click.option("--remove", is_flag=True, help="Take out what an earlier export wrote.")
+@click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
 def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     """Patch pyproject.toml."""
@@ -132,7 +132,7 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
     project = Path("pyproject.toml")
     before = _text(project)
     if remove:
-        after, done = unpatched(before), "what gpuinstall wrote is taken out"
+        after, done = unpatched(before), "gpuinstall's lines removed"
     else:
         wanted = groups(map(read_lock, paths or _locks()), _family())
         with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
@@ -141,7 +141,7 @@ def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, 
     if after != before:
         write_in_place(project, after)
     if REPLACED in after:
-        terminal.warn(f"{project} said otherwise: what had to give way stays above as a comment")
+        terminal.warn(f"{project} had other values: the old lines are kept above as comments")
     return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
 
 
@@ -153,7 +153,7 @@ def _lock(path: Path | None) -> Lock:
         path, *others = _locks()
         if others:
             names = ", ".join(str(lock) for lock in (path, *others))
-            raise UsageError("several-locks", f"there are several locks: {names}", hint=f"--lock {quoted(path)}")
+            raise UsageError("several-locks", f"several locks here: {names}", hint=f"--lock {quoted(path)}")
     return read_lock(path)
 
 
@@ -162,7 +162,7 @@ def _locks() -> list[Path]:
 
     locks = locks_in(Path())
     if not locks:
-        raise LockError("lock-missing", "there is no lock in this folder", hint="gpuinstall lock")
+        raise LockError("lock-missing", "no lock in this folder", hint="gpuinstall lock")
     return locks
 
 

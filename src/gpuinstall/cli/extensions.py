@@ -25,12 +25,12 @@ SHOWN = 3
 """How many of the files for this platform that were passed over to show."""
 
 
-@click.command("extensions", help="Show which prebuilt files of GPU extensions load here, beside which torch.")
+@click.command("extensions", help="Show which prebuilt GPU extensions load here, and with which torch.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @options.machine_options
-@click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python that they are for.")
+@click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python version to look for.")
 @options.extension_sources
-@click.option("--all", "everything", is_flag=True, help="Show every file that was passed over, and why.")
+@click.option("--all", "everything", is_flag=True, help="Show every rejected file, and why.")
 @options.torch_index
 @framed("extensions")
 def command(
@@ -83,14 +83,14 @@ def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) ->
         fit, refusal = row["fit"], row["refusal"]
         if fit:
             screen.line(f"{row['name']} {fit['version']} beside torch {fit['torch']}")
-            code = " ".join(fit["read"]["architectures"]) or "no GPU code that it names"
+            code = " ".join(fit["read"]["architectures"]) or "no named GPU code"
             screen.prose(f"  {fit['file']} ({readable(fit['size'])}) from {fit['source']}: {code}", 4)
             if fit["torch"] != row["without"]:
                 screen.prose(f"  without it torch {row['without']} would run here", 4)
         elif refusal or row["rejected"]:
             screen.prose(f"{row['name']}: {refusal['message'] if refusal else 'no prebuilt file runs here'}", 2)
         else:
-            screen.prose(f"{row['name']}: no source that answered lists a file of it", 2)
+            screen.prose(f"{row['name']}: no reachable source has a file for it", 2)
         here = [file for file in row["rejected"] if file["code"] != "other-platform"]
         for file in row["rejected"] if everything else here[:SHOWN]:
             screen.prose(f"  not {file['file']}: {file['message']}", 4)
@@ -98,5 +98,5 @@ def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) ->
 
 def _show_rows(rows: list[dict[str, Any]], screen: Terminal) -> None:
     for row in rows:
-        lowest = f"; from compute capability {row['lowest']}" if row["lowest"] else ""
+        lowest = f"; needs compute capability {row['lowest']}" if row["lowest"] else ""
         screen.line(f"{row['name']:<26} {', '.join(row['sources']) or 'no prebuilt files'}{lowest}")

@@ -31,23 +31,25 @@ _run_dir = click.option(
     envvar="GPUINSTALL_RUN_DIR",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder of the run, which every node sees.",
+    help="The folder of the run, shared by all nodes.",
 )
-_engine = click.option("--engine", type=click.Choice(["slurm", "ray", "local"]), default="slurm", help="Who launches.")
-_nodes = click.option("--nodes", metavar="LIST", help="Such as n[1-64]; default those of the allocation or cluster.")
-_resume = click.option("--resume", is_flag=True, help="Go on with the run in that folder: what is done is skipped.")
-_mode = click.option("--mode", type=click.Choice(["node", "shared", "image"]), help="Where environments are.")
-_root = click.option("--root", metavar="DIR", help="Where environments lie, on every node.")
-_deep = click.option("--deep", is_flag=True, help="Check more on every GPU.")
-_alone = click.option("--alone", is_flag=True, help="Leave out the all-reduce over the nodes.")
+_engine = click.option(
+    "--engine", type=click.Choice(["slurm", "ray", "local"]), default="slurm", help="What starts them."
+)
+_nodes = click.option("--nodes", metavar="LIST", help="Such as n[1-64] (default: the allocation or cluster).")
+_resume = click.option("--resume", is_flag=True, help="Continue the run in that folder; skip what is done.")
+_mode = click.option("--mode", type=click.Choice(["node", "shared", "image"]), help="Where environments go.")
+_root = click.option("--root", metavar="DIR", help="The folder of environments, the same on every node.")
+_deep = click.option("--deep", is_flag=True, help="Run more checks on every GPU.")
+_alone = click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes.")
 
 
-@click.group("fleet", help="The same on every node of a cluster, by the engine that is already there.")
+@click.group("fleet", help="Install and verify on every node of a cluster, through Slurm or Ray.")
 def command() -> None:
     """Work on a fleet."""
 
 
-@command.command("survey", help="Say what every node is.")
+@command.command("survey", help="Show what each node is.")
 @_engine
 @_nodes
 @_run_dir
@@ -60,10 +62,10 @@ def survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path,
     return _reported(terminal, fleet.folder)
 
 
-@command.command("plan", help="Find the fewest locks that serve all nodes, and make them.")
+@command.command("plan", help="Write the fewest locks that serve all nodes.")
 @options.request_options
 @_run_dir
-@click.option("--fetch", is_flag=True, help="Bring the files of the locks into the folder too: where the network is.")
+@click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
 @options.offline
 @framed("fleet")
 def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
@@ -82,7 +84,7 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
     )
 
 
-@command.command("install", help="Bring its lock to every node, as far as that has not been done.")
+@command.command("install", help="Install each node's lock where that is not done yet.")
 @_run_dir
 @_mode
 @_root
@@ -97,7 +99,7 @@ def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str |
     return _reported(terminal, fleet.folder)
 
 
-@command.command("verify", help="Run kernels on every GPU of every node, and over all together.")
+@command.command("verify", help="Run kernels on every GPU of every node, then across nodes.")
 @_run_dir
 @_root
 @_deep
@@ -110,13 +112,13 @@ def verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, a
     return _reported(terminal, fleet.folder)
 
 
-@command.command("report", help="Say what became of every node, from the records alone.")
+@command.command("report", help="Show the result of every node, from the records.")
 @_run_dir
 @click.option("--hosts", metavar="STATE", help="Print the nodes in a state (ok, failed, lost, …) as a list for srun.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write one page that holds everything.")
-@click.option("--openmetrics", type=click.Path(path_type=Path), metavar="FILE", help="Write metrics.")
-@click.option("--scontrol", is_flag=True, help="Print the lines that set bad nodes apart: a reservation first.")
-@click.option("--yes", is_flag=True, help="With --scontrol: print those that drain them too.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as one HTML page.")
+@click.option("--openmetrics", type=click.Path(path_type=Path), metavar="FILE", help="Write metrics for Prometheus.")
+@click.option("--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes.")
+@click.option("--yes", is_flag=True, help="With --scontrol: also those that drain them.")
 @framed("fleet")
 def report(
     terminal: Terminal,
@@ -147,7 +149,7 @@ def report(
     return _outcome(terminal, fleet, run_dir)
 
 
-@command.command("up", help="Survey, plan, install, verify, report.")
+@command.command("up", help="Survey, plan, install, verify and report.")
 @options.request_options
 @_engine
 @_nodes
@@ -200,7 +202,7 @@ def _opened(terminal: Terminal, run_dir: Path, root: str | None = None) -> Fleet
     from gpuinstall.fleet.fleet import Fleet
 
     if root is not None and not Path(root).is_absolute():
-        raise UsageError("usage", "--root has to be an absolute path: it is meant on every node")
+        raise UsageError("usage", "--root must be an absolute path, as it is used on every node")
     folder = RunFolder.at(run_dir, terminal)
     return Fleet(folder, folder.read(), StepView(terminal), ("--root", root) if root else ())
 

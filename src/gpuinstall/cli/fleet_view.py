@@ -111,7 +111,7 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
     well = {node for row in report.rows if row.worst.state == "ok" for node in row.nodes}
     for group in report.plan.groups:
         count = sum(node in well for node in group.nodes)
-        text = f"{group.name} · {group.lock} {group.sha256[:12]}, the same on {count} of {len(group.nodes)}"
+        text = f"{group.name} · {group.lock} {group.sha256[:12]} on {count} of {len(group.nodes)}"
         terminal.field("Lock", text)
     for job in report.together:
         speed = f"{job.gb_s} GB/s" if job.gb_s is not None else "no result"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @install_options.verify
 @install_options.keep
 @install_options.jupyter
-@click.option("--fallback/--no-fallback", default=True, help="Try the next build where a kernel fails.")
+@click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
 @install_options.wait
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("install")
@@ -106,7 +106,7 @@ def command(
 def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
     """Raise UsageError where an option is given that means nothing in another mode, and would be passed over."""
     if given := [name for name, is_given in others.items() if is_given]:
-        message = f"{mode} does not go with {', '.join(given)}"
+        message = f"{mode} cannot be combined with {', '.join(given)}"
         raise UsageError("options-apart", message, hint=f"gpuinstall install {mode}")
 
 
@@ -127,15 +127,13 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     except (MachineError, NoBuildError) as error:
         for_cpu = project.settings.request.is_for_cpu
         if project.machine.gpus and not for_cpu and not isinstance(error, SourceBuildError):
-            lines = [line for line in (error.hint or "").splitlines() if line != CPU_INSTEAD]
-            lines.append("Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu")
-            error.hint = "\n".join(lines)
+            error.hint = "\n".join(dict.fromkeys([*(error.hint or "").splitlines(), CPU_INSTEAD]))
         raise
     warn_of_unproven(project.reporter, result)
     refresh(project)
     written, folder = result.lock_change == "written", result.paths.folder
     if names := left_behind(result.fit.lock, read_locks(folder)) if written else []:
-        text = f"{', '.join(names)}: not of this request and these versions; gpuinstall lock makes all again"
+        text = f"{', '.join(names)}: made for another request or other versions; update them with: gpuinstall lock"
         project.reporter.warn(text)
     status: Status = "partial" if result.fit.plan.status == "partial" else "success"
     return Outcome(result.to_dict(), lambda screen: show_installed(screen, result, os.environ), status)

@@ -32,7 +32,7 @@ def check_not_a_path(python: str | None) -> None:
     if is_path(python):
         raise UsageError(
             "python-is-a-path",
-            f"--python {python} names the interpreter of an environment that is there",
+            f"--python {python} is the interpreter of an existing environment",
             hint=f"gpuinstall install --into --python {quoted(python or '')}   puts torch into it\n"
             "gpuinstall install --python 3.12   makes an environment of that Python",
         )
@@ -42,7 +42,7 @@ def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
     named = quoted((python or "") if is_path(python) else str(interpreter(venv)))
     hint = f"{named} -m pip install ipykernel, then {named} -m ipykernel install --user --name NAME"
-    return UsageError("jupyter-elsewhere", "--jupyter is for the environments that gpuinstall makes", hint=hint)
+    return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
 
 
 def put_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> Outcome:
@@ -59,7 +59,7 @@ def find_interpreter(python: str | None, venv: Path) -> Path:
     if is_path(python):
         program = shutil.which(python or "")
         if program is None:
-            raise UsageError("python-missing", f"there is no interpreter {python}", hint="check the path")
+            raise UsageError("python-missing", f"no such interpreter: {python}", hint="check the path")
         return Path(program).absolute()
     folder = venv.absolute()
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
@@ -76,7 +76,7 @@ def show(terminal: Terminal, result: IntoResult) -> None:
     where = display_path(environment.prefix)
     terminal.field("Environment", f"{where} · torch {torch} · Python {environment.version}")
     if result.verdict is None:
-        terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was")
+        terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was changed")
         return
     terminal.field("Proof", str(result.verdict["status"]))
     spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"

@@ -29,20 +29,20 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
     venv = display_path(result.paths.venv)
     terminal.field("Proof", _proof(result))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    kept = ", as it was" if result.lock_change == "unchanged" else ""
+    kept = ", unchanged" if result.lock_change == "unchanged" else ""
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")
     if result.bytes:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
         size = readable(result.previous.bytes)
-        terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; back: gpuinstall install --rollback")
+        terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; undo: gpuinstall install --rollback")
     if kernel_folder(result.paths.venv).exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
     for name in (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")):
         if name and Path(name).resolve() != result.paths.venv:
             terminal.field("Untouched", f"the active environment {name}")
     fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""
-    spent = "nothing had changed" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
+    spent = "already up to date" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
     terminal.field("Ready", f"{ready(result.paths.venv)}   {spent}")
 
 
@@ -56,20 +56,20 @@ def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
     if terminal.verbose:
         for words in dry_run.commands:
             terminal.line(joined(words))
-    terminal.field("Dry run", "nothing was changed" if priced.bill else "the environment holds what is asked for")
+    terminal.field("Dry run", "nothing was changed" if priced.bill else "already up to date")
 
 
 def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
     """Name the devices that no kernel ran on, whatever form the result has."""
     if unproven := [device for device in result.verdict.get("devices", ()) if device["status"] == "unproven"]:
         names = ", ".join(device["name"] for device in unproven)
-        reporter.warn(f"unproven: {names}; where the GPUs are, gpuinstall verify proves it")
+        reporter.warn(f"unproven: {names}; run gpuinstall verify where the GPUs are")
 
 
 def show_rolled_back(terminal: Terminal, paths: EnvironmentPaths, marker: Marker) -> None:
     """Say what is in force again."""
     terminal.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
-    terminal.field("Lock", f"{marker.lock}, as it was then")
+    terminal.field("Lock", f"{marker.lock}, restored")
     terminal.field("Undo", "gpuinstall install --rollback")
     terminal.field("Ready", ready(paths.venv))
 

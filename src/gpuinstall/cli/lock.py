@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@click.command("lock", help="Write pylock.<target>.toml for each kind of machine: those that lie here, or this one.")
+@click.command("lock", help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.")
 @options.request_options
 @options.only
 @click.option(
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 @options.machine_words
 @click.option("--cover", is_flag=True, help='Make the fewest that serve a range: --gpu "RTX 30" --driver ">=470".')
 @click.option("--all-supported", is_flag=True, help="With --cover: every GPU that is known, under every driver.")
-@click.option("--per-target", type=click.Choice(["newest"]), help="Give each target its own newest torch.")
-@click.option("--check", is_flag=True, help="Say whether the locks are fresh; exit 6 where they are not.")
+@click.option("--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch.")
+@click.option("--check", is_flag=True, help="Check that the locks are up to date; exit 6 if not.")
 @options.upgrade
 @options.upgrade_package
-@click.option("--prune", is_flag=True, help="Remove the locks here that are for none of the targets.")
+@click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
-@click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Fetch every file of the locks.")
+@click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Download every file of the locks.")
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("lock")
 def command(
@@ -114,7 +114,7 @@ def _write(options: LockOptions, session: Session) -> Outcome:
         if options.prune:
             path.unlink()
         else:
-            session.reporter.warn(f"{path.name} is for no target that was named; gpuinstall lock --prune removes it")
+            session.reporter.warn(f"{path.name} is for none of the targets; gpuinstall lock --prune removes it")
     data = {
         "locks": [written.to_dict() for written in made],
         "differences": [difference.to_dict() for difference in apart],
@@ -209,7 +209,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
         for source in written.private:
             private.setdefault(source, []).append(name)
     for source, names in private.items():
-        terminal.warn(f"{', '.join(names)}: only who can reach {source} can install from it")
+        terminal.warn(f"{', '.join(names)}: can be installed only where {source} is reachable")
     for row in apart:
         terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
 
@@ -229,4 +229,4 @@ def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
     for change in changes:
         terminal.line(str(change))
     if not changes:
-        terminal.line("the two locks hold the same")
+        terminal.line("the two locks are identical")

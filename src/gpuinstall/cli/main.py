@@ -22,28 +22,28 @@ from gpuinstall.files import keep_temporary_files_apart
 from gpuinstall.shell import joined, quoted
 
 COMMANDS = {
-    "install": "Get PyTorch and what you name, built for your GPUs, proven on them.",
-    "remove": "Take packages out again, with what only they needed.",
+    "install": "Install PyTorch and other packages, built for your GPUs and proven on them.",
+    "remove": "Remove packages, and what only they needed.",
     "run": "Run a command in the environment, without activating it.",
-    "doctor": "Find out what is wrong with this machine and its PyTorch, and what to do first.",
-    "explain": "Find the cause of an error message that you paste.",
+    "doctor": "Find what is wrong with this machine and its PyTorch, and how to fix it.",
+    "explain": "Find the cause of an error message.",
     "verify": "Prove that a PyTorch works on every GPU here, whoever installed it.",
-    "probe": "See your GPUs, driver and system as gpuinstall sees them.",
-    "plan": "See which build you would get, and why; nothing is changed.",
-    "table": "See which PyTorch runs on which GPU with which driver.",
-    "extensions": "See which prebuilt flash-attn and its like load here, and why not the others.",
-    "page": "Write a page that answers the same for anyone, in a browser.",
-    "lock": "Write down the exact files for each kind of machine of your team.",
-    "sync": "Get exactly what a lock says, the one that fits this machine.",
-    "export": "Hand a lock to other tools: pip, conda, uv projects, Docker.",
-    "shellenv": "Let plain uv and pip in this shell keep to the same build.",
-    "hook": "Let plain uv and pip take builds that run here, everywhere or in one folder.",
-    "env": "See the environments that gpuinstall made, and remove them.",
-    "fleet": "Do the same on every node of a cluster, by Slurm or Ray.",
-    "node": "Take one step of a fleet's work on this node.",
-    "catalog": "See which builds are known, and read unknown ones from their wheels.",
-    "self": "Find gpuinstall itself, bring it up to date, remove it.",
-    "completion": "Let TAB complete commands, GPUs and builds in your shell.",
+    "probe": "Show your GPUs, driver and system.",
+    "plan": "Show which build you would get, and why; change nothing.",
+    "table": "Show which PyTorch runs on which GPU and driver.",
+    "extensions": "Show which prebuilt files of flash-attn and others load here.",
+    "page": "Write an HTML page that shows which PyTorch runs on which GPU.",
+    "lock": "Lock the exact files for each kind of machine.",
+    "sync": "Install exactly the lock that fits this machine.",
+    "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
+    "shellenv": "Make plain uv and pip in this shell keep the same build.",
+    "hook": "Make plain uv and pip install builds that run here, everywhere or in one folder.",
+    "env": "List and remove the environments made by gpuinstall.",
+    "fleet": "Install and verify on every node of a cluster, through Slurm or Ray.",
+    "node": "Run one step of a fleet on this node.",
+    "catalog": "Show the known builds, and read unknown ones from their wheels.",
+    "self": "Show, update or remove gpuinstall itself.",
+    "completion": "Set up TAB completion in your shell.",
 }
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
@@ -73,7 +73,7 @@ class Commands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             meant = suggestion(args[0])
             hint = f"gpuinstall {joined([meant, *args[1:]])}" if meant else "gpuinstall help"
-            raise UsageError("usage", f"there is no command {args[0]!r}", hint=hint)
+            raise UsageError("usage", f"no such command: {args[0]!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -113,8 +113,8 @@ def run(arguments: list[str]) -> int:
             return _fail(arguments, lack)
         if "--verbose" in arguments or "-v" in arguments:
             raise
-        message = f"a fault of gpuinstall: {type(error).__name__}: {error}"
-        hint = f"{_named(arguments)} --verbose shows where; please report it"
+        message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
+        hint = "the same with --verbose   # shows where; please report it"
         return _fail(arguments, InternalError("internal", message, hint=hint))
 
 
@@ -166,7 +166,7 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     ):
         return [command, *rest]
     lines = f"bootstrap.py {joined([command, *rest])}", f"bootstrap.py {joined(['install', *arguments])}"
-    hint = f"{lines[0]}   for the command\n{lines[1]}   for a package of that name"
+    hint = f"{lines[0]}   # the command\n{lines[1]}   # a package of that name"
     raise UsageError("command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint)
 
 
@@ -210,9 +210,9 @@ def _missing_folder(error: Exception) -> UsageError | None:
         Path.cwd()
         Path.home()
     except FileNotFoundError:
-        return UsageError("folder-missing", "the working folder was removed", hint="cd")
+        return UsageError("folder-missing", "the working folder no longer exists", hint="cd")
     except RuntimeError:
-        message, hint = "the system knows no home folder of this user", "export HOME=/path/to/folder"
+        message, hint = "this user has no home folder", "export HOME=/path/to/folder"
         return UsageError("home-missing", message, hint=hint) if isinstance(error, RuntimeError) else None
     return None
 
@@ -220,16 +220,16 @@ def _missing_folder(error: Exception) -> UsageError | None:
 def _exhausted(error: Exception) -> InstallationError | None:
     """What of the machine a command ran out of, or may have no more of: no fault of ours; None where it is neither."""
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        message = "there is no memory left, or this shell may take no more of it"
+        message = "out of memory, or at this shell's memory limit"
         return InstallationError("no-memory", message, hint="free -h; ulimit -v; ulimit -u")
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EFBIG:
-        message = "this shell may write no file as large as is needed"
+        message = "a file is larger than this shell's limit allows"
         return InstallationError("file-limit", message, hint="ulimit -f unlimited")
     where = getattr(error, "filename", None) or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
     if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
         hint = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
-        return InstallationError("no-space", f"there is no space left for {where}", hint=hint)
+        return InstallationError("no-space", f"no space left for {where}", hint=hint)
     return None
 
 

@@ -24,20 +24,24 @@ if TYPE_CHECKING:
 PROLOG_S = 1.5
 
 _run_dir = click.option(
-    "--run-dir", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The folder that all nodes share."
+    "--run-dir",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The folder of the run, on every node.",
 )
-_run = click.option("--run", metavar="ID", help="The run that this belongs to: what is in the folder has to be its.")
-_attempt = click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="Which attempt this is.")
-_node = click.option("--node", metavar="NAME", help="The name of this node; default the engine's or the host's.")
-_root = click.option("--root", metavar="DIR", type=click.Path(path_type=Path), help="Where environments lie.")
+_run = click.option("--run", metavar="ID", help="The id of the run; the folder must belong to it.")
+_attempt = click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="The number of the attempt.")
+_node = click.option("--node", metavar="NAME", help="This node's name (default: the engine's or the host's).")
+_root = click.option("--root", metavar="DIR", type=click.Path(path_type=Path), help="The folder of environments.")
 
 
-@click.group("node", help="Take one step of a fleet's work on this node: survey, install, verify.")
+@click.group("node", help="Run one step of a fleet on this node: survey, install or verify.")
 def command() -> None:
     """Work on one node."""
 
 
-@command.command("survey", help="Say what this node is.")
+@command.command("survey", help="Show what this node is.")
 @_run_dir
 @_run
 @_attempt
@@ -52,14 +56,14 @@ def survey(terminal: Terminal, *, run_dir: Path, run: str | None, attempt: int, 
     )
 
 
-@command.command("install", help="Install the lock that the plan has for this node.")
+@command.command("install", help="Install this node's lock of the plan.")
 @_run_dir
 @_run
 @_attempt
 @_node
 @_root
-@click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments are.")
-@click.option("--build", is_flag=True, help="Build what other nodes take (shared, image).")
+@click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments go.")
+@click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared, image).")
 @framed("node")
 def install(
     terminal: Terminal,
@@ -86,15 +90,15 @@ def install(
 
 
 @command.command("verify", help="Run kernels on every GPU of this node.")
-@click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder that all nodes share.")
+@click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the run, on every node.")
 @_run
 @_attempt
 @_node
 @_root
-@click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
-@click.option("--together", type=click.IntRange(1), metavar="N", help="Take part in a try of several nodes.")
-@click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always end with 0.")
-@click.option("--may-drain", is_flag=True, help="With --prolog: end with 1 where a kernel is known to fail here.")
+@click.option("--deep", is_flag=True, help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.")
+@click.option("--together", type=click.IntRange(1), metavar="N", help="Take part in a test of several nodes.")
+@click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0.")
+@click.option("--may-drain", is_flag=True, help="With --prolog: exit 1 if a kernel failed in the last proof.")
 @framed("node")
 def verify(
     terminal: Terminal,
@@ -113,7 +117,7 @@ def verify(
     if prolog:
         return _prolog(this_node(os.environ, node), root, may_drain=may_drain)
     if run_dir is None:
-        raise click.UsageError("--run-dir is missing")
+        raise click.UsageError("--run-dir is required")
 
     def work(folder: RunFolder, name: NodeName) -> Mapping[str, Any]:
         from gpuinstall.fleet.node import verify
@@ -163,8 +167,6 @@ def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PROLOG_S)
-    good, message = (
-        answers[0] if answers else (True, f"no answer within {PROLOG_S} s: nothing is said against the node")
-    )
+    good, message = answers[0] if answers else (True, f"no answer within {PROLOG_S} s; the node is not blamed")
     data = {"node": node, "good": good, "message": message}
     return Outcome(data, lambda screen: screen.field("Prolog", message), exit_code=1 if may_drain and not good else 0)

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
     from gpuinstall.reporter import Reporter
 
-upgrade = click.option("--upgrade", is_flag=True, help="Take the newest versions of what is asked for.")
+upgrade = click.option("--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions.")
 upgrade_package = click.option(
-    "--upgrade-package", "packages", multiple=True, metavar="P", help="Let only this package move."
+    "--upgrade-package", "packages", multiple=True, metavar="P", help="Upgrade only this package."
 )
-only = click.option("--only", is_flag=True, help="Ask for this alone; what else was asked for goes.")
+only = click.option("--only", is_flag=True, help="Request only these packages; drop the earlier requests.")
 venv = click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment; default .venv."
+    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment (default: .venv)."
 )
-offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Ask no server for anything.")
+offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network.")
 code_check = click.option(
-    "--code-check/--no-code-check", default=True, help="Take only packages that have code for the GPUs (they are read)."
+    "--code-check/--no-code-check", default=True, help="Take only packages with code for the GPUs (reads wheels)."
 )
 only_binary = click.option(
-    "--only-binary", is_flag=True, envvar="GPUINSTALL_ONLY_BINARY", help="Take wheels alone: run no package's own code."
+    "--only-binary", is_flag=True, envvar="GPUINSTALL_ONLY_BINARY", help="Use wheels only; run no package's build code."
 )
 parallel = click.option(
-    "--parallel/--no-parallel", default=True, help="Fetch a large file in four parts at once, or by one connection."
+    "--parallel/--no-parallel", default=True, help="Download a large file over four connections, or over one."
 )
 torch_index = click.option(
-    "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base of PyTorch's index."
+    "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base URL of PyTorch's index."
 )
 extension_sources = click.option(
     "--extension-source",
@@ -75,17 +75,17 @@ _MACHINE_WORDS = (
         help='Plan for a GPU by its name, such as "RTX 5090".',
     ),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
-    click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its system (linux)."),
+    click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its operating system (linux)."),
     click.option(
-        "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its processor (x86_64, or the GPU's own)."
+        "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its architecture (x86_64, or the GPU's own)."
     ),
-    click.option("--glibc", metavar="X.Y", help="Its C library (unknown: 2.28 for programs)."),
+    click.option("--glibc", metavar="X.Y", help="Its glibc (2.28)."),
 )
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
     click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
-    click.option("-e", "--editable", "editables", multiple=True, metavar="DIR", help="Use a project where it lies."),
-    click.option("-c", "--constraint", "constraints", multiple=True, metavar="FILE", help="Allow only these versions."),
+    click.option("-e", "--editable", "editables", multiple=True, metavar="DIR", help="Install a project as editable."),
+    click.option("-c", "--constraint", "constraints", multiple=True, metavar="FILE", help="Constrain versions."),
     click.option("--group", "groups", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."),
     click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
     click.option(
@@ -93,9 +93,9 @@ _REQUEST = (
         envvar="GPUINSTALL_BACKEND",
         metavar="TAG",
         shell_complete=values.backends,
-        help="Force a build: cu126 (for CUDA 12.6), cpu, …",
+        help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
-    click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID; visible: this process's."),
+    click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
     torch_index,
 )
 
@@ -185,7 +185,7 @@ def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
     """Read another machine than this one, where one is named; raise UsageError where it is malformed."""
     details = selected.driver or selected.os or selected.arch or selected.glibc
     if selected.machine is not None and (selected.gpu or details):
-        raise UsageError("machine-twice", "--machine describes a machine, and so do --gpu, --driver, --os and --arch")
+        raise UsageError("machine-twice", "--machine cannot be combined with --gpu, --driver, --os and --arch")
     if selected.machine is not None:
         return read_machine_file(selected.machine, reporter)
     if selected.gpu:
@@ -193,7 +193,7 @@ def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
 
         return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch, selected.glibc)
     if details:
-        raise UsageError("gpu-missing", "--driver, --os and --arch describe the machine that --gpu names")
+        raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
     return None
 
 
@@ -214,7 +214,7 @@ def read_machine_document(name: str) -> Machine:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
-        message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes a right one)"
+        message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes one)"
         raise UsageError("machine-malformed", message) from None
 
 

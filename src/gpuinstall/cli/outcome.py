@@ -23,13 +23,11 @@ Status = Literal["success", "partial", "error"]
 
 VERSION = 1
 _OUTPUT_OPTIONS = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else there."),
-    click.option("--json-events", is_flag=True, help="Print what happens as JSON lines, the document as the last."),
-    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print errors alone."),
-    click.option("-v", "--verbose", is_flag=True, help="Print the commands that are run."),
-    click.option(
-        "--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Draw live progress bars."
-    ),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+    click.option("--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."),
+    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print only errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Print the commands that run."),
+    click.option("--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Show progress bars."),
     click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 NAME = "index.html"
 
 
-@click.command("page", help="Write a page that says which PyTorch runs on which GPU: one file, to open or to host.")
+@click.command("page", help="Write one HTML file that shows which PyTorch runs on which GPU.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
-    help="The folder to write it into.",
+    help="The folder to write it to.",
 )
 @framed("page")
 def command(terminal: Terminal, output: Path) -> Outcome:
@@ -32,7 +32,7 @@ def command(terminal: Terminal, output: Path) -> Outcome:
     from gpuinstall.files import write_atomically
     from gpuinstall.page import selector_page
 
-    terminal.wait("asking for every kind of GPU under every driver: a minute")
+    terminal.wait("planning for every kind of GPU and driver; this takes a minute")
     text = selector_page(load_catalog())
     place = output / NAME
     write_atomically(place, text)

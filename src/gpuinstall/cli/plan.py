@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 
 
-@click.command("plan", help="Choose the build for a machine, with reasons; change nothing.")
+@click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
 @options.request_options
 @options.machine_options
-@click.option("--all", "everything", is_flag=True, help="Show every build that was passed over, and why.")
+@click.option("--all", "everything", is_flag=True, help="Show every rejected build, and why.")
 @click.option(
     "--why",
     metavar="TAG",
     shell_complete=values.backends,
-    help="Say why a backend, a torch version or a build was passed over.",
+    help="Explain why a backend, a torch version or a build was rejected.",
 )
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @options.sourcing("code_check", "only_binary", "extension_sources", "build_extensions")
@@ -87,7 +87,7 @@ def show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> Non
     if plan.rejected:
         names = (row.build.backend for row in plan.rejected if row.code not in NOT_THERE)
         rest = "".join(f", --why {name} one of them" for name in islice(names, 1))
-        terminal.prose(f"  more   --all shows the {len(plan.rejected)} builds passed over{rest}", 9)
+        terminal.prose(f"  more   --all shows the {len(plan.rejected)} rejected builds{rest}", 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
 
@@ -106,7 +106,7 @@ def _show_title(title: str, machine: str, terminal: Terminal) -> None:
 def show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
     """Print every build that was passed over, as a table, then the refusal if it is one."""
     if plan.choice:
-        terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were passed over")
+        terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected")
     if plan.rejected:
         from rich.table import Table
 
@@ -119,7 +119,7 @@ def show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) ->
 
 
 def answer(question: str, plan: Plan | Refusal) -> str:
-    """Say why a backend, a torch version or a build was passed over."""
+    """Explain why a backend, a torch version or a build was rejected."""
     name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())  # torch==2.13.*+CU130 is 2.13+cu130
     if plan.choice and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
@@ -128,10 +128,10 @@ def answer(question: str, plan: Plan | Refusal) -> str:
         best = next((rejection for rejection in rejected if rejection.code not in NOT_THERE), rejected[0])
         return f"not torch {best.build.name}: {best.message}"
     if plan.choice is None:
-        return f"nothing is chosen: {plan.reasons[0].message}"
+        return f"no build was chosen: {plan.reasons[0].message}"
     if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
-        return "the CPU build is taken where there is no GPU to use, or with --backend cpu"
-    return f"there is no build {question} for this platform"
+        return "the CPU build is for machines without a usable GPU, or --backend cpu"
+    return f"no such build for this platform: {question}"
 
 
 def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:

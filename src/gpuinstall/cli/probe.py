@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine
 
 
-@click.command("probe", help="Say what this machine is, where each fact was found, what is wrong with it.")
-@click.option("--record", type=click.Path(path_type=Path), metavar="DIR", help="Write down all that is read, into DIR.")
+@click.command("probe", help="Show this machine's GPUs and driver, where each fact comes from, and any problem.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="DIR", help="Record everything that is read in DIR.")
 @click.option("--machine", metavar="FILE", help="Read a Machine document (- is stdin) or a recorded machine's folder.")
 @framed("probe")
 def command(terminal: Terminal, record: Path | None, machine: str | None) -> Outcome:
     """Probe."""
     if record is not None and machine is not None:
-        raise UsageError("usage", "--record writes down this machine: leave --machine out")
+        raise UsageError("usage", "--record records this machine and cannot be combined with --machine")
     from gpuinstall.probe import read_machine, record_machine
 
     if record is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
 
 
-@click.command("remove", help="Take packages out of the environment, with what only they needed.")
+@click.command("remove", help="Remove packages from the environment, and what only they needed.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @options.torch_index
 @options.venv

@@ -86,7 +86,7 @@ def _check_fitness(project: Project) -> None:
         message = f"{venv} does not fit this machine: {judged.reason.message}"
         raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
     if machine.gpus and marker.verdict.get("status") == "unproven":
-        project.reporter.warn("no kernel has run in this environment on a GPU yet; gpuinstall sync runs them")
+        project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
 
 
 def start(words: list[str], paths: EnvironmentPaths) -> NoReturn:

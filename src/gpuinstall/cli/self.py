@@ -33,7 +33,7 @@ _OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinst
 _OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
 
 
-@click.group("self", help="Say where gpuinstall itself is, bring it up to date, remove it.")
+@click.group("self", help="Show, update or remove gpuinstall itself.")
 def command() -> None:
     """Manage the tool."""
 
@@ -56,7 +56,7 @@ def path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     return Outcome({"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show)
 
 
-@command.command("update", help="Bring gpuinstall up to date, from its clone.")
+@command.command("update", help="Update gpuinstall from its clone.")
 @framed("self")
 def update(terminal: Terminal) -> Outcome:
     """Update the tool."""
@@ -79,7 +79,7 @@ def update(terminal: Terminal) -> Outcome:
     return Outcome({"clone": str(clone), "version": version}, lambda _screen: None)
 
 
-@command.command("uninstall", help="Remove gpuinstall; environments and locks stay.")
+@command.command("uninstall", help="Remove gpuinstall; keep environments and locks.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:

@@ -26,9 +26,9 @@ UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 
 
-@click.command("shellenv", help='Print what plain uv has to know: eval "$(gpuinstall shellenv)".')
+@click.command("shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".')
 @options.venv
-@click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell that evaluates it (sh).")
+@click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell to write for (sh).")
 @options.torch_index
 @framed("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
@@ -74,11 +74,11 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     reasons = []
     if sources.named:
         command = f"uv pip install --index {sources.torch_index}/{backend}"
-        reasons.append(f"UV_TORCH_BACKEND means the official index, and yours is another: {command}")
+        reasons.append(f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}")
     elif backend not in UV_TAGS:
-        reasons.append(f"uv does not know {backend}, so UV_TORCH_BACKEND is not printed")
+        reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
     if _closed(sources):
-        reasons.append(f"{sources.default_index} wants a password, so UV_DEFAULT_INDEX is not printed")
+        reasons.append(f"{sources.default_index} requires a password, so UV_DEFAULT_INDEX is not printed")
     for name, value in (("UV_DEFAULT_INDEX", sources.default_index), ("SSL_CERT_FILE", sources.certificates)):
         if value and (setting := _chooser(value, sources)):
             reasons.append(f"{name} is not printed: not you chose {setting.value}, but {setting.file}")

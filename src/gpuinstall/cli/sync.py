@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
 
 
-@click.command("sync", help="Pick the lock that fits this machine and install exactly that.")
+@click.command("sync", help="Install exactly the lock that fits this machine.")
 @options.machine_options
 @options.venv
 @click.option(
     "--target",
     metavar="T",
     shell_complete=values.targets,
-    help="The lock to install where the machine cannot say: cu126, cpu, …",
+    help="The lock to install: cu126, cpu, … (default: the one that fits).",
 )
-@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the files from this folder.")
+@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the wheels from this folder.")
 @install_options.dry_run
 @install_options.replacing
 @install_options.verify
@@ -75,7 +75,7 @@ def command(
             raise LockError(
                 "lock-does-not-fit",
                 f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}",
-                hint="gpuinstall sync   picks the one that fits",
+                hint="gpuinstall sync   # installs the one that fits",
             )
         target = str(named) if named else None
         wanted = InstallOptions(
@@ -89,7 +89,7 @@ def command(
         refresh(project)
         declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
     if unlike := declared.unlike(result.fit.lock):
-        terminal.warn(f"{unlike}; gpuinstall lock makes all again")
+        terminal.warn(f"{unlike}; gpuinstall lock updates it")
     rejected = [misfit.to_dict() for misfit in result.misfits]
     data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
     return Outcome(data, lambda screen: show_installed(screen, result, os.environ))

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 
 
-@click.command("table", help="Show which build runs where: NVIDIA's GPUs by driver branch, other makers' by chip.")
+@click.command("table", help="Show which build runs where: NVIDIA GPUs by driver branch, others by chip.")
 @click.option("--gpu", multiple=True, metavar="NAME", shell_complete=values.gpus, help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
-@click.option("--os", type=click.Choice(["linux", "windows"]), help="The system (linux).")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The processor (x86_64, or the GPU's own).")
+@click.option("--os", type=click.Choice(["linux", "windows"]), help="The operating system (linux).")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The architecture (x86_64, or the GPU's own).")
 @framed("table")
 def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Outcome:
     """Show the table."""
@@ -49,7 +49,7 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     gpus = tuple(map(gpu_in_words, gpu))
     others = tuple(card for card in gpus if card.architecture)
     if others and len(others) < len(gpus):
-        raise UsageError("gpu-of-several-makers", "a table is of one maker's GPUs", hint="ask for each maker's alone")
+        raise UsageError("gpu-of-several-makers", "a table is for one maker's GPUs", hint="Ask for one maker at a time")
     if others:  # their builds ask for no driver, so that they have other columns
         table = support_by_chip(catalog, *platform, others)
     else:
@@ -91,7 +91,7 @@ def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: s
     shown = [row for row in others if row.build != NOTHING]
     if shown:
         terminal.line()
-        terminal.prose("Other makers' GPUs ask for no driver; none of these builds was proven on a card yet")
+        terminal.prose("Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet")
         builds = tuple(row.build.replace("+", " ") for row in shown)
         _show_lines((tuple(map(_called, shown)), builds, tuple(SYSTEMS[row.os] for row in shown)), terminal)
     if remarks := "; ".join(_remarks(table, shown)):
@@ -121,7 +121,7 @@ def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
     if NOTHING in shown:
         yield f"{NOTHING} nothing runs"
     if ANY_DRIVER in table.drivers:
-        yield "not proven on a card yet"
+        yield "not proven on a GPU yet"
 
 
 def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator[list[Column]]:

@@ -95,7 +95,7 @@ class Terminal:
         except BrokenPipeError:
             pass
         except OSError as error:
-            raise OutputError("output", f"the result cannot be written: {error.strerror}") from None
+            raise OutputError("output", f"the output cannot be written: {error.strerror}") from None
 
     def prose(self, text: str, indent: int = 0) -> None:
         """Write what is to be read and not to be copied: broken between words where a terminal is too narrow."""

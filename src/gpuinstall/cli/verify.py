@@ -96,7 +96,7 @@ def show_bench(terminal: Terminal, bench: Bench) -> None:
 def show_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
     """Write what changed since an earlier run, the slower in red."""
     names = ", ".join(device.name for device in earlier.devices)
-    other = "" if changes else ": it measured nothing that was measured now"
+    other = "" if changes else ": the two runs have no measurement in common"
     terminal.line()
     terminal.field("Against", f"{names}, torch {earlier.torch}{other}")
     for change in changes:
@@ -115,13 +115,13 @@ def _line(measurement: Measurement) -> str:
 
 
 @click.command("verify")
-@click.option("--python", metavar="PATH", help="The interpreter of the environment: any, ours or not.")
+@click.option("--python", metavar="PATH", help="The interpreter of any environment.")
 @options.venv
-@click.option("--deep", is_flag=True, help="Check attention, FP8, sparsity, solvers, graphs, the compiler, NCCL too.")
-@click.option("--require-gpu", is_flag=True, help="Fail where no kernel ran on a GPU: for CI, for nodes.")
-@click.option("--bench", is_flag=True, help="Measure how fast it is, beside what the card is published to reach.")
+@click.option("--deep", is_flag=True, help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.")
+@click.option("--require-gpu", is_flag=True, help="Fail if no kernel ran on a GPU (for CI and cluster nodes).")
+@click.option("--bench", is_flag=True, help="Measure speed, beside the GPU's published figures.")
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
-@click.option("--save", metavar="FILE", help="With --bench: write the run for a later --against.")
+@click.option("--save", metavar="FILE", help="With --bench: save the run for a later --against.")
 @framed("verify")
 def command(
     terminal: Terminal,
@@ -142,11 +142,11 @@ def command(
     from gpuinstall.verify.bench import bench_environment
 
     if (against or save) and not bench:
-        raise UsageError("usage", "--against and --save belong to --bench", hint="gpuinstall verify --bench")
+        raise UsageError("usage", "--against and --save require --bench", hint="gpuinstall verify --bench")
     earlier = _read_bench(Path(against)) if against else None
     if save and (not Path(save).absolute().parent.is_dir() or Path(save).is_dir()):
         # Refused before the minutes of measuring that could not be written after them.
-        raise UsageError("file-unwritable", f"{save} cannot be written: its folder is missing, or it is one")
+        raise UsageError("file-unwritable", f"{save} is not a writable file")
     target = _interpreter(python, Path(venv))
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
@@ -184,7 +184,7 @@ def _interpreter(python: str | None, venv: Path) -> Path:
     if python:
         program = shutil.which(python)
         if program is None:
-            raise UsageError("python-missing", f"there is no interpreter {python}", hint="gpuinstall verify --venv DIR")
+            raise UsageError("python-missing", f"no such interpreter: {python}", hint="gpuinstall verify --venv DIR")
         return Path(program).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
@@ -247,4 +247,4 @@ def _read_bench(path: Path) -> Bench:
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise UsageError("bench-malformed", f"{path} is not a JSON file written by --save") from None
+        raise UsageError("bench-malformed", f"{path} is not a file written by --save") from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_BUILD_FITS = 3
 NO_SOURCE_ANSWERS = 4
 ONLY_REPAIR_HELPS = 8
-CPU_INSTEAD = "for the CPU build instead: --backend cpu"
+CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
 
 _LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
 

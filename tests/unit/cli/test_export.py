@@ -111,7 +111,7 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
     captured = capsys.readouterr()
     assert "torch @ file:///wheels/" in captured.out
     assert captured.err == (
-        "warning: torch in pylock.cu126.toml: from a folder, so that what is written serves this machine alone\n"
+        "warning: torch in pylock.cu126.toml is in a local folder: the export works on this machine only\n"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_value_that_gives_way_is_said(folder: Path, capsys: pytest.CaptureFixt
     theirs = '[tool.uv.sources]\ntorch = { index = "theirs" }\n'
     (folder / "pyproject.toml").write_text(PROJECT + theirs, encoding="utf-8")
     assert run(["export", "uv"]) == 0
-    assert "stays above as a comment" in capsys.readouterr().err
+    assert "are kept above as comments" in capsys.readouterr().err
     assert run(["export", "uv", "--remove"]) == 0
     assert "warning" not in capsys.readouterr().err
 

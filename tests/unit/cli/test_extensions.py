@@ -47,5 +47,5 @@ def test_without_a_name_the_known_ones_are_listed_and_nobody_is_asked(capsys: py
     assert run(["extensions"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert "flash-attn                 astral; from compute capability 8.0" in lines
-    assert "flash-attn-4               no prebuilt files; from compute capability 9.0" in lines
+    assert "flash-attn                 astral; needs compute capability 8.0" in lines
+    assert "flash-attn-4               no prebuilt files; needs compute capability 9.0" in lines

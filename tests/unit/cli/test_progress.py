@@ -120,7 +120,7 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
         "the environment holds packages that its lock does not, and they would be lost",
         why="they were installed by hand and would be lost with the environment that is replaced",
         hint="gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request\n"
-        "Nothing was downloaded. For the CPU build instead: gpuinstall install --backend cpu",
+        "For a machine whose driver cannot be updated: gpuinstall install --backend cpu",
     )
     with screen(60) as (stream, drawn):
         Terminal(err=stream).fault(error)
@@ -132,7 +132,7 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
         "        the environment that is replaced",
         "  do    gpuinstall install --replace cowsay --venv a/long/path",
         "        # takes them into the request",
-        "        Nothing was downloaded. For the CPU build instead:",
+        "        For a machine whose driver cannot be updated:",
         "        gpuinstall install --backend cpu",
         "warning: a warning that is longer than what a terminal of",
         "         sixty columns takes in",

@@ -53,7 +53,7 @@ class IntelRules(Rules):
     kind = "xpu"
     software = "XPU"
     architecture_source = "Level Zero"
-    not_proven = "builds for Intel's GPUs are not proven on a card yet: verify decides (please send probe --record)"
+    not_proven = "builds for Intel's GPUs are not proven on a GPU yet: verify decides (please send probe --record)"
 
     @property
     def driver(self) -> str:

@@ -17,7 +17,7 @@ if sys.version_info < (3, 8):  # noqa: UP036  the runner names the version
 def _absolute(entry: str) -> str:
     try:
         return os.path.abspath(entry)
-    except OSError:  # the working folder was removed
+    except OSError:  # the working folder no longer exists
         return entry
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # What a user may set for uv that changes where and how fast, never what is installed.
 _KEPT = (
     "UV_CACHE_DIR",
+    "UV_COMPILE_BYTECODE",
     "UV_CONCURRENT_",
     "UV_HTTP_",
     "UV_INDEX_",

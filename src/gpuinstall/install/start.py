@@ -54,7 +54,7 @@ def environment_to_start(project: Project, options: StartOptions) -> Environment
     if unproven and _is_made(fit, project):
         machine = preflighted(machine, situation.here, situation.request.request, reporter)
         fit = _fit(replace(situation, request=replace(situation.request, machine=machine)), options)
-    for warning in fit.plan.warnings:
+    for warning in fit.plan.warnings if fit.plan.status != "cpu" else ():
         reporter.warn(warning.message)
     paths, verdict = _paths(fit, project), None
     if not _is_made(fit, project):

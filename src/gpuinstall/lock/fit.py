@@ -110,11 +110,11 @@ def read_locks(folder: Path) -> list[Lock]:
 
 
 def best(judged: Iterable[Fit | Misfit]) -> Fit | None:
-    """Of the locks that run, the one with the newest torch and then the newest toolkit; without a GPU a CPU build."""
+    """Of the locks that run, one for every GPU first, then the newest torch and toolkit; without a GPU a CPU build."""
 
-    def preference(fit: Fit) -> tuple[bool, Version, tuple[int, int]]:
-        build = fit.choice.build
-        return fit.plan.status != "cpu" or build.backend == CPU, build.torch, build.toolkit or (0, 0)
+    def preference(fit: Fit) -> tuple[bool, bool, Version, tuple[int, int]]:
+        build, status = fit.choice.build, fit.plan.status
+        return status != "cpu" or build.backend == CPU, status != "partial", build.torch, build.toolkit or (0, 0)
 
     return max((verdict for verdict in judged if isinstance(verdict, Fit)), key=preference, default=None)
 

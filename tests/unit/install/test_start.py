@@ -1,0 +1,73 @@
+"""Every machine on record against the locks of ``lock --cover --all-supported``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.fleet.fleet_plan import plan_fleet
+from gpuinstall.fleet.span import classes_in
+from gpuinstall.install.start import StartOptions, environment_to_start
+from gpuinstall.lock.target import Target
+from gpuinstall.plan import choose
+from gpuinstall.probe import read_recording
+from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
+from tests.unit.export.locks import lock, wheel
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.build import Build
+    from gpuinstall.machine import Machine
+
+RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["the fewest", "each driver's newest"])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], str]:
+    """A folder with a lock for each build of the cover, from driver 525 on."""
+    catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")
+    classes = classes_in((), ">=525", "x86_64", catalog)
+    groups = plan_fleet(classes, Request(), catalog, newest=request.param).groups
+    python = groups[0].python
+    for group in groups:
+        build = group.build
+        tags = f"cp{python.replace('.', '')}-cp{python.replace('.', '')}-manylinux_2_28_x86_64"
+        held = lock(
+            str(Target(build.backend.tag)), wheel("torch", f"{build.torch}+{build.backend}", tags), python=python
+        )
+        (folder / held.name).write_text(held.text, encoding="utf-8")
+    return folder, [group.build for group in groups], python
+
+
+def entered(folder: Path, machine: Machine) -> str:
+    """The target whose environment is to be there, or the refusal."""
+    settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
+    with open_project(folder, settings) as project, pytest.raises(GpuInstallError) as raised:
+        environment_to_start(project, StartOptions(proof=False))
+    error = raised.value
+    if error.code == "environment-missing":
+        return str(error.hint).split()[3]
+    assert error.exit_code in {3, 8}
+    assert error.hint or error.why
+    return "refused"
+
+
+def test_each_recorded_machine_has_the_torch_that_sync_installs_or_the_refusal(
+    image: tuple[Path, list[Build], str],
+) -> None:
+    folder, builds, python = image
+    differing, taken = {}, []
+    for recording in RECORDED:
+        machine = read_recording(recording)
+        plan = choose(machine, Request(python=python), load_catalog().only(*builds))
+        expected = plan.choice.build.backend.tag if plan.choice and plan.status != "cpu" else "refused"
+        taken.append(entered(folder, machine))
+        if taken[-1] != expected:
+            differing[recording.name] = (taken[-1], expected)
+    assert differing == {}
+    assert "refused" in taken
+    assert len(set(taken)) > 1

@@ -152,6 +152,18 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
     assert "--build-extensions # with nvcc of CUDA 12.6, a C++ compiler" in said
 
 
+def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
+    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
+) -> None:
+    good = library(tmp_path, FROM_2_10, needs=CU12)
+    extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
+    extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.13", good, version="2.4.0b1")
+    assert (
+        workshop.document("lock", "mamba-ssm", *RTX_3090, exit_code=3)["errors"][0]["code"] == "no-prebuilt-extension"
+    )
+    assert workshop.run("lock", "mamba-ssm==2.4.0b1", *RTX_3090).ok
+
+
 def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> None:
     for names in (["pyg-lib"], ["pyg-lib", "--build-extensions"]):
         error = workshop.document("lock", *names, *RTX_3090, exit_code=3)["errors"][0]

@@ -17,6 +17,7 @@ from tests.lab.native import readelf
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.wheels import TorchNeeds
     from tests.integration.test_wheels_by_range import Index
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
@@ -99,12 +100,11 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
     opened = index.wheel(wheel.package, wheel.version, wheel.platform)
     needs = read_needs(opened)
     torch = needs.torch
-    said = {"stable": f">={torch.oldest}", "ordinary": " ".join(torch.fits or ()), "none": "-", "unknown": "?"}
     with capsys.disabled():
         cost = f"{opened.bytes_read / 1e6:6.2f} MB {opened.requests:3} requests {time.monotonic() - started:5.1f} s"
         sys.stdout.write(f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}")
 
-    assert (said[torch.kind], needs.cuda, needs.glibc) == (wheel.torch, wheel.cuda, wheel.glibc)
+    assert (spoken(torch), needs.cuda, needs.glibc) == (wheel.torch, wheel.cuda, wheel.glibc)
     pins = [found for text in opened.metadata().get_all("Requires-Dist", ()) if (found := _pin(str(text)))]
     assert all(torch.verdict(pin) is not False for pin in pins)
 
@@ -134,6 +134,12 @@ def test_the_libraries_needed_are_those_that_readelf_names_of_the_whole_file(
             assert beginning.undefined() == whole.undefined(), name
         compared += 1
     assert compared
+
+
+def spoken(torch: TorchNeeds) -> str:
+    """Which torch a wheel fits, as the table above writes it."""
+    said = {"stable": f">={torch.oldest}", "ordinary": " ".join(torch.fits or ()), "none": "-", "unknown": "?"}
+    return said[torch.kind]
 
 
 def _pin(text: str) -> str | None:

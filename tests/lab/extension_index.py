@@ -7,8 +7,11 @@ Channels are the tags of PyTorch's backends; ``/simple/v1+html/`` has the same a
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import zipfile
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -62,12 +65,14 @@ class ExtensionIndex:
         if parts[0] == "artifacts":
             wheels = {_digest(data): data for files in self.files.values() for data in files.values()}
             data = wheels.get(parts[1])
-            return NOT_FOUND if data is None or path.endswith(".metadata") else Answer(body=data)
+            if data is None:
+                return NOT_FOUND
+            return Answer(body=_metadata(data) if path.endswith(".metadata") else data)
         files = self.files.get((parts[-2], parts[-1]))
         if files is None:
             return NOT_FOUND
         if "v1+html" in parts:
-            links = [f'<a href="{_address(*file)}#sha256={_digest(file[1])}">x</a>' for file in files.items()]
+            links = [_link(*file) for file in files.items()]
             return Answer(body="".join(links).encode(), content_type="application/vnd.pypi.simple.v1+html")
         page = {"meta": {"api-version": "1.4"}, "name": parts[-1], "files": [_entry(*file) for file in files.items()]}
         return Answer(body=json.dumps(page).encode(), content_type="application/vnd.pypi.simple.v1+json")
@@ -78,13 +83,36 @@ class ExtensionIndex:
 
 
 def _entry(name: str, data: bytes) -> dict[str, object]:
-    url, digest = _address(name, data), _digest(data)
-    return {"filename": name, "url": url, "hashes": {"sha256": digest}, "size": len(data), "requires-python": ">=3.9"}
+    return {
+        "core-metadata": {"sha256": _digest(_metadata(data))},
+        "filename": name,
+        "hashes": {"sha256": _digest(data)},
+        "requires-python": ">=3.9",
+        "size": len(data),
+        "upload-time": "2026-08-19T10:00:00Z",
+        "url": _address(name, data),
+    }
+
+
+def _link(name: str, data: bytes) -> str:
+    metadata = f'data-core-metadata="sha256={_digest(_metadata(data))}"'
+    return f'<a href="{_address(name, data)}#sha256={_digest(data)}" {metadata}>{name}</a><br>'
+
+
+@cache
+def _metadata(data: bytes) -> bytes:
+    """The METADATA of a wheel; nothing where it is none any more."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as wheel:
+            return wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")))
+    except zipfile.BadZipFile:
+        return b""
 
 
 def _address(name: str, data: bytes) -> str:
     return f"/artifacts/{_digest(data)}/{quote(name)}"
 
 
+@cache
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

@@ -75,8 +75,10 @@ def choose_prebuilt(
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
             session.reporter.warn(f"{host} cannot be reached: what it has of {extension.name} is not known")
+        released = any(not file.wheel.version.is_prerelease for file in listing.files)
+        final = released and not (asked and asked.specifier and asked.specifier.prereleases)
         for file in listing.files:
-            if asked is None or asked.allows(file.wheel.version):
+            if (asked is None or asked.allows(file.wheel.version)) and not (final and file.wheel.version.is_prerelease):
                 sha256 = file.wheel.sha256 or here.locked.get(file.wheel.filename)
                 yield file._replace(wheel=replace(file.wheel, sha256=sha256))
 

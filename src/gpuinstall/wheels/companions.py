@@ -73,7 +73,11 @@ class Members:
 
     def is_spare(self, package: str, library: str) -> bool:
         """Say whether a package does without a library: an optional part, or the one of another CUDA."""
-        return self.has_runtimes_apart(package) or bool(self.optional.search(library))
+        return self.has_runtimes_apart(package) or self.is_optional(package, library)
+
+    def is_optional(self, package: str, library: str) -> bool:
+        """Say whether a library is a part that a package does without, and not what the package is named after."""
+        return bool(self.optional.search(library)) and not self.optional.search(package.replace("-", "_"))
 
     def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
         """Find the libraries that answer for a package; more than one where each is for another CUDA."""
@@ -112,7 +116,7 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
     if found := members.answering(package, wheel.members):
         member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
         return _code(wheel, member) if member else CompanionCode()
-    for name in _largest(wheel, members.optional):
+    for name in _largest(wheel, package):
         if (code := _code(wheel, name, _MOST)).architectures:
             return code
     return CompanionCode()
@@ -135,9 +139,9 @@ def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCo
     return CompanionCode(name, found.architectures, told, frozenset(opened))
 
 
-def _largest(wheel: WheelReader, optional: re.Pattern[str]) -> list[str]:
+def _largest(wheel: WheelReader, package: str) -> list[str]:
     found = (member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name))
-    needed = (member for member in found if not optional.search(member.name))
+    needed = (member for member in found if not load_members().is_optional(package, member.name))
     return [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]
 
 

@@ -20,6 +20,7 @@ from gpuinstall.sources import read_sources
 from gpuinstall.vendors import rules_for
 from gpuinstall.web import Client
 from gpuinstall.words import machine_in_words
+from tests.lab.astral import astral_index
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import fatbin
@@ -46,7 +47,11 @@ def index() -> Iterator[ExtensionIndex]:
 
 
 def choice(
-    index: ExtensionIndex, folder: Path, machine: tuple[str, str] = RTX_3090, name: str = "flash-attn"
+    index: ExtensionIndex,
+    folder: Path,
+    machine: tuple[str, str] = RTX_3090,
+    name: str = "flash-attn",
+    form: str = "",
 ) -> ExtensionChoice:
     """Choose as the command does, with the stand-in in Astral's place."""
     here = surroundings(machine)
@@ -54,18 +59,18 @@ def choice(
     places = [(minor_of(build), build.backend.tag) for build in here.builds]
     with Client(sources.certificates, logins={}) as client:
         reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
-        files = list_files(extension(index, name), places, sources, client).files
+        files = list_files(extension(index, name, form), places, sources, client).files
         return choose_extension(
-            extension(index, name),
+            extension(index, name, form),
             files,
             here,
             lambda file, build: reader.companion(file.wheel, build.backend, "linux-x86_64"),
         )
 
 
-def extension(index: ExtensionIndex, name: str) -> Extension:
+def extension(index: ExtensionIndex, name: str, form: str = "") -> Extension:
     row = load_extensions().rows[name]
-    astral = load_extensions().sources["astral"]._replace(url=f"{index.url}/simple/{{backend}}/{{name}}/")
+    astral = load_extensions().sources["astral"]._replace(url=f"{index.url}/simple/{form}{{backend}}/{{name}}/")
     return row._replace(sources=(astral,))
 
 
@@ -155,6 +160,34 @@ def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
     assert message in reasons(found)[code]
 
 
+def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pip_takes_too(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    good, local = library(tmp_path, FROM_2_10), "cu.12.6.torch.2.12"
+    for version in ("0.18.1", "0.18.2", "0.18.3"):
+        index.add("cu126", "deepspeed", local, good, version=version, named=f"{version}+unknown")
+    whole = index.add("cu126", "deepspeed", local, good, version="0.17.6")
+
+    found = choice(index, tmp_path, name="deepspeed")
+
+    assert found.fit
+    assert found.fit.file.wheel.filename == whole
+    assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
+
+
+@pytest.mark.parametrize("form", ["", "v1+json/", "v1+html/"])
+def test_the_page_is_read_in_each_of_its_forms(index: ExtensionIndex, tmp_path: Path, form: str) -> None:
+    canonical = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
+    dense = index.add("cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10))
+
+    found = choice(index, tmp_path, form=form)
+
+    assert found.fit
+    assert found.fit.file.wheel.filename in {canonical, dense}
+    assert found.fit.file.wheel.sha256
+    assert found.fit.file.wheel.metadata_sha256
+
+
 def test_what_names_say_rejects_without_a_request(index: ExtensionIndex, tmp_path: Path) -> None:
     good = library(tmp_path, FROM_2_10)
     for name, local, tag in (
@@ -226,6 +259,32 @@ def test_nothing_else_is_asked_for_a_bound_name(index: ExtensionIndex, tmp_path:
     assert all(address.startswith("/simple/cu") and address.endswith("/flash-attn/") for address in index.addresses)
     for name in ("flash-attn", "flash-attn-3", "flash-attn-4", "pyg-lib", "detectron2"):
         assert "default" not in {source.id for source in load_extensions().rows[name].sources}
+
+
+DOCUMENTED = {
+    ("flash-attn-3", "H100", "580.95.05"): "3.0.0b1+cu.13.0.torch.2.12 2.12.1+cu130",
+    ("flash-attn-3", "RTX 5090", "580.95.05"): "no-code",  # sm_90a alone, and no PTX
+    ("sageattention", "GTX 1080", "580.95.05"): "no-code",
+    ("sageattention", "V100", "535"): "2.2.0+cu.12.6.torch.2.12 2.12.1+cu126",
+    ("sageattention", "RTX 5090", "570.86.15"): "2.2.0+cu.12.8.torch.2.11 2.11.0+cu128",
+    ("pyg-lib", "T4", "580.95.05"): "0.9.0+cu.13.0.torch.2.14 2.14.1+cu130",
+}
+
+
+@pytest.mark.parametrize("wanted", DOCUMENTED, ids=" ".join)
+def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code_or_none(
+    tmp_path: Path, wanted: tuple[str, str, str]
+) -> None:
+    name, *machine = wanted
+    index = astral_index(tmp_path, [name])
+    host = index.host()
+    index.url = host.url
+
+    found = choice(index, tmp_path, (machine[0], machine[1]), name)
+
+    host.close()
+    fit = found.fit and f"{found.fit.file.wheel.version} {found.fit.build.name}"
+    assert DOCUMENTED[wanted] == (fit or found.closest[0].reason.code)
 
 
 @pytest.mark.parametrize(

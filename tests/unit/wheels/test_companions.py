@@ -136,3 +136,12 @@ def test_every_row_has_its_evidence() -> None:
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
     assert len(load_members().rows) == len(table["members"])
+
+
+def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it() -> None:
+    files = {"flash_attn_3/_C.so": filler(5000) + fatbin((2, 90, A)) * 3}
+
+    assert _code(files, "flash-attn-3") == ("flash_attn_3/_C.so", ("sm_90a",))
+    assert _code(files, "vllm") == (None, ())
+    assert not load_members().is_spare("flash-attn-3", "flash_attn_3/_C.so")
+    assert load_members().is_spare("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")

@@ -1,0 +1,157 @@
+"""Extensions compiled here against torch's own headers: read before the download, and linked on the disk alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels import WheelReader, read_needs
+from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+from tests.lab.environments import cpu_torch, packages
+from tests.lab.native import GONE, native_library
+from tests.unit.wheels.made import Bytes, archive
+from tests.unit.wheels.test_needs import FROM_2_9, STABLE, UNTIL_2_8
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.wheels import TorchNeeds
+
+CPU = ("libtorch.so", "libtorch_cpu.so", "libc10.so")
+ORDINARY = """
+#include <ATen/ATen.h>
+#include <c10/util/Logging.h>
+#include <torch/library.h>
+at::Tensor flat(const at::Tensor& x) {
+  TORCH_CHECK(x.sym_numel().sym_ne(0).expect_true(__FILE__, __LINE__), "it is empty");
+  return x.view_symint({x.sym_numel()});
+}
+TORCH_LIBRARY(example, m) { m.def("flat(Tensor x) -> Tensor", &flat); }
+"""
+STABLE_CODE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/csrc/stable/ops.h>
+using torch::stable::Tensor;
+Tensor same(Tensor x) { return torch::stable::empty_like(x); }
+void boxed(StableIValue* stack, uint64_t, uint64_t) { stack[0] = from(same(to<Tensor>(stack[0]))); }
+STABLE_TORCH_LIBRARY(example, m) { m.def("same(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(example, CPU, m) { m.impl("same", &boxed); }
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with the real torch 2.13.0 for the CPU."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for entry in packages(cpu_torch(tmp_path_factory, offline=True)).iterdir():
+        (site / entry.name).symlink_to(entry)
+    return site
+
+
+def put(site: Path, library: Path) -> Path:
+    """Install a library as a package of its own."""
+    (site / "example").mkdir()
+    (site / "example" / "_C.so").write_bytes(library.read_bytes())
+    (site / "example-1.0.dist-info").mkdir()
+    (site / "example-1.0.dist-info" / "RECORD").write_text("example/_C.so,,\n")
+    return site
+
+
+def on_disk(site: Path) -> list[tuple[str, str]]:
+    """What the check of a staged environment says of the package, with the reader of wheels switched off."""
+    found = link_faults(read_libraries(site), system_libraries(), (2, 35))
+    return [(fault.code, fault.what) for fault in found if fault.library.package == "example"]
+
+
+def before(library: Path) -> TorchNeeds:
+    """What is read of it in its wheel, before the download."""
+    return read_needs(WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))).torch
+
+
+LIES: dict[str, tuple[dict[str, object], str]] = {
+    "another minor": ({"undefined": [FROM_2_9, UNTIL_2_8]}, "missing-symbol"),
+    "no minor at all": ({"undefined": [GONE]}, "missing-symbol"),
+    "a newer stable interface": ({"undefined": [STABLE, "torch_that_will_come"]}, "missing-symbol"),
+    "a newer glibc": ({"undefined": [FROM_2_9], "glibc": "2.99"}, "glibc-too-old"),
+    "another CUDA": ({"undefined": [FROM_2_9], "needs": [*CPU, "libcudart.so.11.0"]}, "missing-library"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_name_hides_is_found_on_the_disk_alone(site: Path, tmp_path: Path, lie: str) -> None:
+    how, code = LIES[lie]
+    library = native_library(tmp_path / "_C.so", **{"needs": CPU, **how})  # type: ignore[arg-type]
+
+    assert code in {found for found, _ in on_disk(put(site, library))}
+
+
+def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site: Path, tmp_path: Path) -> None:
+    put(site, native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU))
+    started = time.monotonic()
+
+    assert on_disk(site) == []
+
+    assert time.monotonic() - started < 2
+
+
+def compiled(folder: Path, include: Path, code: str = ORDINARY) -> Path:
+    """Compile against torch's headers, with its symbols left open."""
+    library = folder / "_C.so"
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w", f"-I{include}", f"-I{include}/torch/csrc/api/include"]
+    stub = native_library(folder / "stub" / "libtorch.so", soname="libtorch.so")
+    words = ["g++", *flags, "-x", "c++", "-", "-o", str(library), "-x", "none", "-Wl,--no-as-needed", str(stub)]
+    subprocess.run(words, input=code, text=True, check=True)
+    return library
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")])
+def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
+    site: Path, tmp_path: Path, code: str, kind: str
+) -> None:
+    library = compiled(tmp_path, site / "torch" / "include", code)
+
+    needs = before(library)
+
+    assert needs.kind == kind
+    assert needs.verdict("2.13")
+    assert on_disk(put(site, library)) == []
+
+
+def headers(folder: Path, version: str) -> Path:
+    """The headers of a release, which its wheel for macOS has too, in 60 to 90 MB."""
+    words = ["download", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", "3.12", f"torch=={version}"]
+    platform = ["--platform", "macosx_11_0_arm64", "--platform", "macosx_14_0_arm64", "-d", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *words, *platform], check=True)
+    with zipfile.ZipFile(next(folder.glob("torch-*.whl"))) as wheel:
+        wheel.extractall(folder, _headers(wheel))
+    return folder / "torch" / "include"
+
+
+def _headers(wheel: zipfile.ZipFile) -> Iterator[str]:
+    return (name for name in wheel.namelist() if name.startswith("torch/include/"))
+
+
+@pytest.mark.heavy
+@pytest.mark.network
+@pytest.mark.parametrize("version", ["2.8.0", "2.10.0", "2.12.1", "2.14.1"])
+def test_what_is_compiled_for_a_minor_is_told_from_the_others_and_refused_on_the_disk_of_another(
+    site: Path, tmp_path: Path, version: str
+) -> None:
+    library = compiled(tmp_path, headers(tmp_path / "headers", version))
+    minor = version.rpartition(".")[0]
+
+    needs = before(library)
+    sys.stdout.write(f"\ncompiled for {minor}: fits {needs.fits}, lacks in 2.13 {needs.missing.get('2.13')}\n")
+
+    assert needs.kind == "ordinary"
+    assert needs.verdict(minor)
+    assert bool(on_disk(put(site, library))) is (needs.verdict("2.13") is False)

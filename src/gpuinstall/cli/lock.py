@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @options.upgrade_package
 @click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
+@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock what a script's metadata say.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Download every file of the locks.")
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("lock")
@@ -66,6 +67,7 @@ def command(
     packages: tuple[str, ...],
     prune: bool,
     diff: tuple[str, str] | None,
+    script: Path | None,
     download: Path | None,
     sourcing: dict[str, Any],
 ) -> Outcome:
@@ -77,9 +79,17 @@ def command(
     from gpuinstall.plan.requirement import normalised
     from gpuinstall.project import lock_requests, open_project
 
+    folder = Path.cwd()
+    if script:
+        from gpuinstall.install.scripts import Script, read_script
+
+        alone = read_script(script, request.requirements) or Script(script, (), None)
+        folder, only = alone.locks, True
+        folder.mkdir(exist_ok=True)
+        request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
     settings = options.read_settings(request, options.MachineOptions(), terminal)
     settings = replace(settings, only=only, dependencies=True, **sourcing)
-    folder, meant = Path.cwd(), [options.read_machine_file(name, terminal) for name in machines]
+    meant = [options.read_machine_file(name, terminal) for name in machines]
     if cover != bool(described.gpu or all_supported) and (cover or all_supported):
         raise UsageError("range-missing", "--cover takes --gpu (and --driver), or --all-supported, and they take it")
     meant += [options.read_selected_machine(described, terminal)] if any(described) and not cover else []

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.outcome import Outcome
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install.scripts import Script
     from gpuinstall.project import Project
 
 
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
 @click.option("--install", "missing", is_flag=True, help="With --any: install the one that is not there.")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: from these files.")
 @click.option("--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU on the CPU.")
+@click.option("--with", "extra", multiple=True, metavar="REQ", help="With a script: what it needs beside its metadata.")
 @options.sourcing("torch_index", "offline")
 @framed("run")
 def command(
     terminal: Terminal,
     words: tuple[str, ...],
     *,
+    extra: tuple[str, ...],
     venv: str,
     several: bool,
     proof: bool,
@@ -52,6 +55,11 @@ def command(
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Run a command."""
+    if words[0].endswith(".py") and Path(words[0]).is_file() and not several:
+        from gpuinstall.install.scripts import read_script
+
+        if script := read_script(Path(words[0]), extra):
+            start(["python", *words], _environment_of(script, terminal, sourcing))
     chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
     folder = Path(venv).absolute().parent if several else Path.cwd()
     with open_project(folder, chosen, terminal) as project:
@@ -60,10 +68,32 @@ def command(
 
             paths = environment_to_start(project, StartOptions(proof, missing, allow_cpu))
         else:
+            from gpuinstall.cli.hook import refresh
+
             paths = project.paths
             _check_fitness(project)
             refresh(project)
     start(list(words), paths)
+
+
+def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]) -> EnvironmentPaths:
+    """The proven environment of a script's request: the one that is there, where it fits this machine."""
+    paths = script.paths
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    os.utime(paths.folder)
+    script.bring_locks()
+    settings = Settings(Request(script.requirements, script.python), only=True, venv=paths.venv, **sourcing)
+    with open_project(paths.folder, settings, terminal) as project:
+        try:
+            _check_fitness(project)
+        except (UsageError, LockError):
+            from gpuinstall.install.install import install
+            from gpuinstall.install.options import InstallOptions
+            from gpuinstall.install.scripts import remove_unused_scripts
+
+            install(project, InstallOptions(keep=False))
+            remove_unused_scripts(paths, terminal)
+    return paths
 
 
 def _check_fitness(project: Project) -> None:
@@ -74,7 +104,6 @@ def _check_fitness(project: Project) -> None:
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.fit import Misfit, fit
-    from gpuinstall.request import Request
 
     venv, existing = project.paths.venv, inspect_environment(project.paths)
     marker = existing.marker

@@ -1,0 +1,83 @@
+"""Scripts with inline metadata (PEP 723): what one asks for, and its environment, one for each request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.environments.records import remembered
+from gpuinstall.errors import UsageError
+from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_path, write_atomically
+from gpuinstall.install.previous import remove
+from gpuinstall.lock.fit import locks_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpuinstall.reporter import Reporter
+
+KEPT_SCRIPTS = 8
+"""How many environments of scripts stay, those used last: each may hold 7 GB."""
+_BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")  # as PEP 723 has it
+
+
+class Script(NamedTuple):
+    """A script and all that it requires; ``python`` is a specifier."""
+
+    file: Path
+    requirements: tuple[str, ...]
+    python: str | None
+
+    @property
+    def locks(self) -> Path:
+        """The folder of its locks, beside it."""
+        return self.file.with_name(f"{self.file.name}.locks")
+
+    @property
+    def paths(self) -> EnvironmentPaths:
+        """Its environment: the same one for the same request and the same file."""
+        words = "\0".join((str(self.file.resolve()), *sorted(self.requirements), self.python or ""))
+        name = f"{self.file.stem}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+        return EnvironmentPaths.at(_folder() / name / ".venv")
+
+    def bring_locks(self) -> None:
+        """Copy the locks that lie beside it to its environment, where they are judged like any others."""
+        for lock in locks_in(self.locks):
+            write_atomically(self.paths.folder / lock.name, read_document(lock, self.locks))
+
+
+def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
+    """Read what a script requires, with ``extra``; None where it says nothing of it and there is none.
+
+    Raise UsageError where its metadata are malformed.
+    """
+    try:
+        blocks = list(_BLOCK.finditer(read_document(file)))
+        table = parse_toml(re.sub(r"(?m)^# ?", "", blocks[0]["toml"])) if blocks else {}
+    except (OSError, ValueError) as error:
+        raise _malformed(file, getattr(error, "strerror", None) or str(error)) from None
+    requirements, python = table.get("dependencies", []), table.get("requires-python")
+    if len(blocks) > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
+        raise _malformed(file, "it has one block, with a list of dependencies and a requires-python")
+    return Script(file, (*map(str, requirements), *extra), python) if blocks or extra else None
+
+
+def _malformed(file: Path, reason: str) -> UsageError:
+    return UsageError("script-malformed", f"{file}: its inline metadata cannot be read: {reason}")
+
+
+def remove_unused_scripts(current: EnvironmentPaths, reporter: Reporter) -> None:
+    """Remove the environments of scripts that were used longest ago, beyond the few that stay."""
+    made = [EnvironmentPaths(venv) for venv in remembered() if venv.parent.parent == _folder()]
+    made.sort(key=lambda paths: (paths == current, paths.folder.stat().st_mtime), reverse=True)
+    for paths in made[KEPT_SCRIPTS:]:
+        remove(paths, 0, reporter, previous_only=False, anything=True)
+        remove_path(paths.folder)
+        reporter.step("Removed", f"{paths.folder.name}, a script's environment that was not used for long")
+
+
+def _folder() -> Path:
+    return own_cache_folder() / "scripts"

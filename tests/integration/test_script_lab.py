@@ -1,0 +1,86 @@
+"""A script with inline metadata: ``run`` makes or finds the proven environment of exactly what it requires."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.install import scripts
+from tests.integration.test_install_lab import RTX_4090
+from tests.integration.test_run_lab import RTX_5090
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+METADATA = f'# /// script\n# requires-python = "=={PYTHON}.*"\n# dependencies = [\n#   "torch<2.14",\n# ]\n# ///\n'
+CODE = "import sys, torch\nprint(torch.__version__, sys.argv[1:], sys.prefix)\n"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    (tmp_path / "project").mkdir()
+    play(RTX_4090)
+    workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    (workshop.folder / "train.py").write_text(METADATA + CODE)
+    return workshop
+
+
+def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_time(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    first = workshop.run("run", "train.py", "--epochs", "3")
+    torch, arguments, prefix = first.out.rstrip("\n").split(" ", 1)[0], first.out, Path(first.out.split()[-1])
+    assert (first.status, torch) == (0, "2.13.0+cu126"), first.err
+    assert "['--epochs', '3']" in arguments
+    assert prefix.is_relative_to(workshop.caches / "xdg" / "gpuinstall" / "scripts")
+    assert workshop.entries() == {"train.py"}, "nothing comes into the folder"
+
+    stand_in.forget()
+    second = workshop.run("run", "train.py")
+    assert (second.status, second.err, second.out.split()[0]) == (0, "", torch)
+    assert stand_in.log == [], "and no server is asked"
+
+    listed = workshop.document("env", "list")["data"]["environments"]
+    assert [row["path"] for row in listed] == [str(prefix)]
+    play(RTX_5090)
+    assert "+cu130" in workshop.run("run", "train.py").out, "another card: another build, and a proof"
+    workshop.document("env", "remove", "--venv", str(prefix), "--yes")
+    assert workshop.document("env", "list")["data"]["environments"] == []
+
+
+def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) -> None:
+    (workshop.folder / "plain.py").write_text(CODE + "import cowsay\n")
+    assert workshop.run("run", "plain.py").status == 2, "it says nothing of what it needs"
+    done = workshop.run("run", "--with", "torch==2.13.0", "--with", "cowsay", "plain.py")
+    assert (done.status, done.out.split()[0]) == (0, "2.13.0+cu126"), done.err
+    (workshop.folder / "broken.py").write_text("# /// script\n# dependencies = torch\n# ///\n")
+    assert "broken.py: its inline metadata cannot be read" in workshop.run("run", "broken.py").err
+
+
+def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> None:
+    locked = workshop.document("lock", "--script", "train.py", "--target", "cu126", "--target", "cpu")["data"]["locks"]
+    assert {Path(lock["path"]).parent.name for lock in locked} == {"train.py.locks"}
+    assert {lock["torch"] for lock in locked} == {"2.13.0+cu126", "2.13.0+cpu"}
+    lock = workshop.folder / "train.py.locks" / "pylock.cu126.toml"
+    before = lock.read_bytes()
+    done = workshop.run("run", "train.py")
+    assert done.status == 0, done.err
+    assert lock.read_bytes() == before
+    assert (Path(done.out.split()[-1]).parent / lock.name).read_bytes() == before
+
+
+@pytest.mark.heavy
+def test_the_environments_that_were_used_longest_ago_go(workshop: Workshop) -> None:
+    for number in range(scripts.KEPT_SCRIPTS + 1):
+        file = workshop.folder / f"script{number}.py"
+        file.write_text(METADATA + CODE)
+        assert workshop.run("run", file.name).status == 0
+    names = {Path(row["path"]).parent.name for row in workshop.document("env", "list")["data"]["environments"]}
+    assert len(names) == scripts.KEPT_SCRIPTS
+    assert not [name for name in names if name.startswith("script0-")]

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from bench.row import Row, in_seconds, milliseconds
 from gpuinstall import Request, load_catalog
-from gpuinstall.fleet.classes import classify
+from gpuinstall.fleet.classes import node_classes
 from gpuinstall.fleet.documents import LockGroup, NodeRecord, Sha256, WrittenPlan
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
-from gpuinstall.fleet.page import page
 from gpuinstall.fleet.reconcile import LOST, OK
-from gpuinstall.fleet.report import build_report
+from gpuinstall.fleet.report import build_report, report_page
 from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.words import machine_in_words
 
@@ -37,13 +36,13 @@ def rows() -> Iterator[Row]:
     """Measure a plan of 100 000 nodes in 40 classes, its report as a page, and the reading of a node's record."""
     before = _megabytes()
     start = time.process_time()
-    plan = plan_fleet(classify(_surveyed())[0], Request(), load_catalog())
+    plan = plan_fleet(node_classes(_surveyed())[0], Request(), load_catalog())
     took, took_mb = time.process_time() - start, _megabytes() - before
     name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
     yield Row(name, in_seconds(took), f"{took_mb:.0f} MB", "", f"< {PLAN_S:.0f} s", took < PLAN_S)
     yield Row("fleet plan: memory", f"{took_mb:.0f} MB", "", "", f"< {PLAN_MB} MB", took_mb < PLAN_MB)
     start = time.process_time()
-    text = page(_reported(plan), "bench")
+    text = report_page(_reported(plan), "bench")
     took = time.process_time() - start
     size = f"{len(text) / 1e6:.1f} MB"
     yield Row("fleet report: the same, as a page", in_seconds(took), size, "", f"< {REPORT_S:.0f} s", took < REPORT_S)

@@ -11,8 +11,7 @@ from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
 from gpuinstall.facts.container import read_container, read_wsl
 from gpuinstall.facts.host import PLATFORM, is_told, read_folders, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
-from gpuinstall.facts.record import recorder
-from gpuinstall.facts.source import Recording, Source, ThisMachine
+from gpuinstall.facts.source import Recording, Source, ThisMachine, recorder
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Environment, Machine

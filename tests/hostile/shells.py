@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.cli.shells import activation, assignments, on_path
-from gpuinstall.doctor.contents import EnvironmentContents
 from gpuinstall.doctor.damage import leftovers
-from gpuinstall.doctor.evidence import DoctorEvidence
+from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.fleet.hostlist import expand
 from gpuinstall.fleet.reconcile import NodeState

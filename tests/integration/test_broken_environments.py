@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.contents import read_contents
+from gpuinstall.doctor.evidence import read_contents
 from gpuinstall.doctor.repair import read_repair
 from gpuinstall.sources import read_sources
 from tests.frozen import frozen_catalog

@@ -62,10 +62,10 @@ def overlay() -> None:
     if not os.environ.get(FOLDER):
         return
     from gpuinstall import probe
-    from gpuinstall.facts import record
+    from gpuinstall.facts import source
     from gpuinstall.vendors.amd import prober
 
-    vars(probe)["ThisMachine"] = vars(record)["ThisMachine"] = Overlaid
+    vars(probe)["ThisMachine"] = vars(source)["ThisMachine"] = Overlaid
     if _played().access(prober.KFD):
         prober.kfd_version = lambda path=prober.KFD: KFD_VERSION  # noqa: ARG005
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.machine import Driver, Environment, Machine
 from gpuinstall.page import selector_page
+from gpuinstall.page.answers import Table
 from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
-from gpuinstall.page.table import Table
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.lab.shared import once

@@ -122,16 +122,11 @@ ENTRANCES = {"command", "main"}
 
 # Public names that still have another meaning elsewhere, by the room that renames its own. This only shrinks.
 TWICE = {
-    "cli": "AT_ONCE COMMANDS EVERY_S KEPT NAME SYSTEMS dockerfile document dry_run install keep listed "
-    "put_into run shortened show show_changes show_plan survey uv verify",
-    "doctor": "ARM COMPANIONS CUDA_LIBRARY TORCH ordered",
+    "cli": "AT_ONCE COMMANDS EVERY_S dockerfile dry_run put_into run show uv verify",
     "environments": "SCHEMA",
     "export": "SYSTEMS",
-    "fleet": "ATTEMPTS SCHEMA SECONDS classify environment_of install read_report summary verify",
-    "install": "SCHEMA SECONDS install install_into repair",
-    "learned": "AT_ONCE Reader Served",
-    "lock": "AT_ONCE",
-    "verify": "ARCHITECTURES CPU SCHEMA SECONDS TORCH",
+    "install": "SCHEMA install install_into repair",
+    "lock": "AT_ONCE Served",
 }
 # Modules that still name each other's types in a circle. This only shrinks.
 CIRCLES = [

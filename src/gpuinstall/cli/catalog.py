@@ -42,7 +42,7 @@ def command() -> None:
 @_platform
 @_backend
 @framed("catalog")
-def listed(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
+def list_builds(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
     """List builds."""
     catalog, store = load_catalog(), learned_store()
     rows = [_shipped(build) for build in _builds(catalog, platform, backend)]

@@ -55,7 +55,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
         examination.to_dict() | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
-        lambda screen: show(screen, examination, report),
+        lambda screen: show_examination(screen, examination, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults if code),
@@ -92,7 +92,7 @@ def _repair(
     return results
 
 
-def show(terminal: Terminal, examination: Examination, report: str | None) -> None:
+def show_examination(terminal: Terminal, examination: Examination, report: str | None) -> None:
     """Print the examination for a person; the last line is the first thing to do."""
     from gpuinstall.cli.probe import machine_line
 

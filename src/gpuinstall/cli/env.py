@@ -26,7 +26,7 @@ def command() -> None:
 
 @command.command("list", help="List your environments and those of this folder.")
 @framed("env")
-def listed(_terminal: Terminal) -> Outcome:
+def list_environments(_terminal: Terminal) -> Outcome:
     """List environments."""
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths

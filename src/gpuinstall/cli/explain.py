@@ -47,10 +47,10 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     others = lookalikes(transcript)
     advice = advised(transcript, causes)
     code = _code_beside_torch(source.text, origin, venv)
-    data = document(source, causes, others, advice) | ({"code": code} if code else {})
+    data = explanation(source, causes, others, advice) | ({"code": code} if code else {})
 
     def shown(screen: Terminal) -> None:
-        show(screen, list(_headed(source, causes)), others, advice, words)
+        show_causes(screen, list(_headed(source, causes)), others, advice, words)
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
             screen.line()
@@ -61,7 +61,7 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     return Outcome(data, shown)
 
 
-def document(
+def explanation(
     source: ExplainedText,
     causes: tuple[RecognisedCause, ...],
     others: tuple[tuple[Lookalike, str], ...],
@@ -81,7 +81,7 @@ def document(
     return data
 
 
-def show(
+def show_causes(
     terminal: Terminal,
     causes: Sequence[tuple[str, RecognisedCause]],
     others: tuple[tuple[Lookalike, str], ...],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.fleet_view import StepView, show_plan, show_report
+from gpuinstall.cli.fleet_view import StepView, show_fleet_plan, show_report
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import SomeNodesError, UsageError
 from gpuinstall.fleet.hostlist import expand
@@ -55,7 +55,7 @@ def command() -> None:
 @_run_dir
 @_resume
 @framed("fleet")
-def survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path, resume: bool) -> Outcome:
+def fleet_survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path, resume: bool) -> Outcome:
     """Survey."""
     fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
     fleet.survey()
@@ -80,7 +80,7 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
     exit_code = (SomeNodesError.exit_code if document["locks"] else 8) if uncovered else 0
     errors = _errors(f"not planned: {uncovered}" if uncovered else None, run_dir)
     return Outcome(
-        document, lambda screen: show_plan(screen, document), "error" if errors else "success", exit_code, errors
+        document, lambda screen: show_fleet_plan(screen, document), "error" if errors else "success", exit_code, errors
     )
 
 
@@ -90,7 +90,7 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
 @_root
 @options.offline
 @framed("fleet")
-def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
+def fleet_install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
     """Install."""
     fleet = _opened(terminal, run_dir, root)
     with _project(terminal, options.RequestOptions(), offline=offline) as project:
@@ -105,7 +105,7 @@ def install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str |
 @_deep
 @_alone
 @framed("fleet")
-def verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
+def fleet_verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
     """Verify."""
     fleet = _opened(terminal, run_dir, root)
     fleet.verify(["--deep"] if deep else [], alone=alone)
@@ -132,12 +132,11 @@ def report(
 ) -> Outcome:
     """Report."""
     from gpuinstall.files import write_text
-    from gpuinstall.fleet.page import page
-    from gpuinstall.fleet.report import metrics, read_report, scontrol_lines
+    from gpuinstall.fleet.report import metrics, read_report, report_page, scontrol_lines
 
     fleet = read_report(RunFolder.at(run_dir, terminal))
     if html:
-        write_text(html, page(fleet, run_dir.name))
+        write_text(html, report_page(fleet, run_dir.name))
     if openmetrics:
         write_text(openmetrics, metrics(fleet))
     if hosts is not None:
@@ -180,7 +179,7 @@ def up(
     fleet.survey()
     with _project(terminal, request, offline=offline) as project:
         session = project.session
-        show_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
+        show_fleet_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
         fleet.fetch(session)
     fleet.install(mode)
     fleet.verify(["--deep"] if deep else [], alone=alone)

@@ -6,11 +6,13 @@ import json
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.cli.options import bundled
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.fleet.node import NodeOrder
 from gpuinstall.fleet.run_folder import RunFolder, this_node
@@ -23,17 +25,43 @@ if TYPE_CHECKING:
 
 PROLOG_S = 1.5
 
-_run_dir = click.option(
-    "--run-dir",
-    required=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="The folder of the run, on every node.",
+_STEP = (
+    click.option(
+        "--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the run, on every node."
+    ),
+    click.option("--run", metavar="ID", help="The id of the run; the folder must belong to it."),
+    click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="The number of the attempt."),
+    click.option("--node", metavar="NAME", help="This node's name (default: the engine's or the host's)."),
 )
-_run = click.option("--run", metavar="ID", help="The id of the run; the folder must belong to it.")
-_attempt = click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="The number of the attempt.")
-_node = click.option("--node", metavar="NAME", help="This node's name (default: the engine's or the host's).")
 _root = click.option("--root", metavar="DIR", type=click.Path(path_type=Path), help="The folder of environments.")
+
+
+class StepOptions(NamedTuple):
+    """Which step is taken, by which node, of which run."""
+
+    run_dir: Path | None
+    run: str | None
+    attempt: int
+    node: str | None
+
+    def take(self, name: str, terminal: Terminal, work: Callable[[RunFolder, NodeName], Mapping[str, Any]]) -> Outcome:
+        """Take a step; what is printed for a person is the record too, in one line."""
+        if self.run_dir is None:
+            raise click.UsageError("--run-dir is required")
+        folder, node = RunFolder.at(self.run_dir, terminal), this_node(os.environ, self.node)
+        record = NodeOrder(folder, name, node, self.run, self.attempt).carry_out(lambda: work(folder, node))
+        error = {"code": record.code, "message": record.message, "hint": record.hint}
+        failed = record.status == "failed"
+        return Outcome(
+            record.to_dict(),
+            lambda screen: screen.line(json.dumps(record.to_dict())),
+            "error" if failed else "success",
+            record.exit_code,
+            (error,) if failed else (),
+        )
+
+
+_step = partial(bundled, name="step", kind=StepOptions, fields=StepOptions._fields, decorators=_STEP)
 
 
 @click.group("node", help="Run one step of a fleet on this node: survey, install or verify.")
@@ -42,71 +70,47 @@ def command() -> None:
 
 
 @command.command("survey", help="Show what this node is.")
-@_run_dir
-@_run
-@_attempt
-@_node
+@_step
 @framed("node")
-def survey(terminal: Terminal, *, run_dir: Path, run: str | None, attempt: int, node: str | None) -> Outcome:
+def node_survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
     """Survey this node."""
-    from gpuinstall.fleet import node as work
+    from gpuinstall.fleet import node
 
-    return _taken(
-        _order(terminal, "survey", run_dir, node=node, run=run, attempt=attempt), lambda *_: work.survey(terminal)
-    )
+    return step.take("survey", terminal, lambda *_: node.survey_node(terminal))
 
 
 @command.command("install", help="Install this node's lock of the plan.")
-@_run_dir
-@_run
-@_attempt
-@_node
+@_step
 @_root
 @click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments go.")
 @click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared, image).")
 @framed("node")
-def install(
-    terminal: Terminal,
-    *,
-    run_dir: Path,
-    run: str | None,
-    attempt: int,
-    node: str | None,
-    root: Path | None,
-    mode: Any,
-    build: bool,
-) -> Outcome:
+def node_install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
     """Install on this node."""
 
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
         from gpuinstall.fleet.environment import Placing
-        from gpuinstall.fleet.node import install, read_scratch
+        from gpuinstall.fleet.node import install_node, read_scratch
 
         own = folder.place("environments") if mode == "shared" else read_scratch(os.environ).path
         placing = Placing((root or own).absolute(), mode, build or mode == "node")
-        return install(folder, name, placing, terminal)
+        return install_node(folder, name, placing, terminal)
 
-    return _taken(_order(terminal, "install", run_dir, node=node, run=run, attempt=attempt), work)
+    return step.take("install", terminal, work)
 
 
 @command.command("verify", help="Run kernels on every GPU of this node.")
-@click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the run, on every node.")
-@_run
-@_attempt
-@_node
+@_step
 @_root
 @click.option("--deep", is_flag=True, help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.")
 @click.option("--together", type=click.IntRange(1), metavar="N", help="Take part in a test of several nodes.")
 @click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0.")
 @click.option("--may-drain", is_flag=True, help="With --prolog: exit 1 if a kernel failed in the last proof.")
 @framed("node")
-def verify(
+def node_verify(
     terminal: Terminal,
     *,
-    run_dir: Path | None,
-    run: str | None,
-    attempt: int,
-    node: str | None,
+    step: StepOptions,
     root: Path | None,
     deep: bool,
     together: int | None,
@@ -115,40 +119,17 @@ def verify(
 ) -> Outcome:
     """Verify this node."""
     if prolog:
-        return _prolog(this_node(os.environ, node), root, may_drain=may_drain)
-    if run_dir is None:
-        raise click.UsageError("--run-dir is required")
+        return _prolog(this_node(os.environ, step.node), root, may_drain=may_drain)
 
     def work(folder: RunFolder, name: NodeName) -> Mapping[str, Any]:
-        from gpuinstall.fleet.node import verify
+        from gpuinstall.fleet.node import verify_node
         from gpuinstall.fleet.together import take_part
 
         if together:
             return take_part(folder, name, together, root)
-        return verify(folder, name, root, terminal, deep=deep)
+        return verify_node(folder, name, root, terminal, deep=deep)
 
-    step = f"together-{together}" if together else "verify"
-    return _taken(_order(terminal, step, run_dir, node=node, run=run, attempt=attempt), work)
-
-
-def _order(
-    terminal: Terminal, step: str, run_dir: Path, *, node: str | None, run: str | None, attempt: int
-) -> NodeOrder:
-    return NodeOrder(RunFolder.at(run_dir, terminal), step, this_node(os.environ, node), run, attempt)
-
-
-def _taken(order: NodeOrder, work: Callable[[RunFolder, NodeName], Mapping[str, Any]]) -> Outcome:
-    """Take a step; what is printed for a person is the record too, in one line."""
-    record = order.carry_out(lambda: work(order.folder, order.node))
-    error = {"code": record.code, "message": record.message, "hint": record.hint}
-    failed = record.status == "failed"
-    return Outcome(
-        record.to_dict(),
-        lambda screen: screen.line(json.dumps(record.to_dict())),
-        "error" if failed else "success",
-        record.exit_code,
-        (error,) if failed else (),
-    )
+    return step.take(f"together-{together}" if together else "verify", terminal, work)
 
 
 def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
@@ -157,12 +138,12 @@ def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
 
     def ask() -> None:
         from gpuinstall.environments.environment import fingerprint
-        from gpuinstall.fleet import proof
+        from gpuinstall.fleet.environment import newest_proof, prolog_answer
         from gpuinstall.fleet.node import read_scratch
         from gpuinstall.probe import read_machine
 
         place = root or read_scratch(os.environ).path
-        answers.append(proof.prolog_answer(proof.newest(place, node), fingerprint(read_machine()), time.time()))
+        answers.append(prolog_answer(newest_proof(place, node), fingerprint(read_machine()), time.time()))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -143,22 +143,22 @@ class RequestOptions(NamedTuple):
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: MachineOptions."""
-    return _bundled(function, "machine", MachineOptions, MachineOptions._fields, (_MACHINE_FILE, *_MACHINE_WORDS))
+    return bundled(function, "machine", MachineOptions, MachineOptions._fields, (_MACHINE_FILE, *_MACHINE_WORDS))
 
 
 def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--gpu … --driver …`` alone as one argument, ``described``: MachineOptions."""
-    return _bundled(function, "described", MachineOptions, MachineOptions._fields, _MACHINE_WORDS)
+    return bundled(function, "described", MachineOptions, MachineOptions._fields, _MACHINE_WORDS)
 
 
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command REQ, ``-r``, ``-e``, ``-c``, ``--group``, ``--python``, … as one argument, ``request``."""
-    return _bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST)
+    return bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST)
 
 
 def sourcing(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command those of the options that say where packages come from, for Settings, as ``sourcing``."""
-    return lambda function: _bundled(function, "sourcing", dict, names, tuple(map(_SOURCING.__getitem__, names)))
+    return lambda function: bundled(function, "sourcing", dict, names, tuple(map(_SOURCING.__getitem__, names)))
 
 
 def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
@@ -218,19 +218,20 @@ def read_machine_document(name: str) -> Machine:
         raise UsageError("machine-malformed", message) from None
 
 
-def _bundled(
+def bundled(
     function: Callable[..., Any],
     name: str,
-    kind: type[MachineOptions | RequestOptions | dict[str, Any]],
+    kind: Callable[..., Any],
     fields: tuple[str, ...],
     decorators: tuple[Callable[..., Any], ...],
 ) -> Callable[..., Any]:
+    """Give a command several options as one argument, the ``fields`` of a ``kind``."""
 
     @functools.wraps(function)
-    def bundled(*args: Any, **kwargs: Any) -> Any:
+    def with_options(*args: Any, **kwargs: Any) -> Any:
         packed = kind(**{key: kwargs.pop(key) for key in fields if key in kwargs})
         return function(*args, **kwargs, **{name: packed})
 
     for decorate in reversed(decorators):
-        bundled = decorate(bundled)
-    return bundled
+        with_options = decorate(with_options)
+    return with_options

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Column = tuple[str, ...]
 
-SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 
 
 @click.command("table", help="Show which build runs where: NVIDIA GPUs by driver branch, others by chip.")
@@ -70,15 +70,15 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
         ],
     }
     names = [row.kind for row in table.rows] if gpu else [named(row.kind) for row in table.rows]
-    return Outcome(data, lambda screen: show(table, names, every, catalog.date, screen))
+    return Outcome(data, lambda screen: show_table(table, names, every, catalog.date, screen))
 
 
-def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal) -> None:
+def show_table(table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal) -> None:
     """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other.
 
     Of the ``others``, those that something runs on come below it.
     """
-    terminal.prose(f"Newest PyTorch by GPU and driver: {SYSTEMS[table.os]} {table.arch}, as of {date}")
+    terminal.prose(f"Newest PyTorch by GPU and driver: {_SYSTEMS[table.os]} {table.arch}, as of {date}")
     head = ("GPU \\ driver", *names)
     cells = [
         (driver, *(row.builds[number].replace("+", " ") for row in table.rows))
@@ -93,7 +93,7 @@ def show(table: Support, names: Sequence[str], others: Sequence[OfChip], date: s
         terminal.line()
         terminal.prose("Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet")
         builds = tuple(row.build.replace("+", " ") for row in shown)
-        _show_lines((tuple(map(_called, shown)), builds, tuple(SYSTEMS[row.os] for row in shown)), terminal)
+        _show_lines((tuple(map(_called, shown)), builds, tuple(_SYSTEMS[row.os] for row in shown)), terminal)
     if remarks := "; ".join(_remarks(table, shown)):
         terminal.line()
         terminal.prose(remarks)

@@ -93,7 +93,7 @@ def show_bench(terminal: Terminal, bench: Bench) -> None:
             terminal.line(f"  {name:<24} left out: {reason}")
 
 
-def show_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
+def show_bench_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
     """Write what changed since an earlier run, the slower in red."""
     names = ", ".join(device.name for device in earlier.devices)
     other = "" if changes else ": the two runs have no measurement in common"
@@ -234,7 +234,7 @@ def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
         outcome.show(terminal)
         show_bench(terminal, run)
         if earlier:
-            show_changes(terminal, changes, earlier)
+            show_bench_changes(terminal, changes, earlier)
 
     return outcome._replace(data=data, show=show)
 

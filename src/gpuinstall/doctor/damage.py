@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.advice import Advice
-from gpuinstall.doctor.contents import processor_of
+from gpuinstall.doctor.evidence import processor_of
 from gpuinstall.finding import Finding
 from gpuinstall.plan.requirement import marker_holds
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.evidence import DoctorEvidence
     from gpuinstall.environments.packages import InstalledPackage
 
-TORCH = "torch"
-ARM = {"arm64": "aarch64"}
-COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
+_TORCH = "torch"
+_ARM = {"arm64": "aarch64"}
+_COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
 _OF_PYTHON = re.compile(r"\.(?:cpython-|cp)(3)(\d+)")
 
@@ -58,7 +58,7 @@ def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
 
 def made_for_elsewhere(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages whose compiled files are for another Python or another processor."""
-    python, arch = evidence.contents.python, ARM.get(evidence.machine.arch, evidence.machine.arch)
+    python, arch = evidence.contents.python, _ARM.get(evidence.machine.arch, evidence.machine.arch)
     for package in _packages(evidence):
         paths = [file.path for file in package.files]
         pythons = {f"{match[1]}.{match[2]}" for path in paths if (match := _OF_PYTHON.search(path))}
@@ -86,7 +86,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
     for name, requirement in _requirements(evidence):
         required = canonicalize_name(requirement.name)
         there = packages.get(required)
-        elsewhere = required == TORCH and not (there and name in COMPANIONS)
+        elsewhere = required == _TORCH and not (there and name in _COMPANIONS)
         if not (elsewhere or (there and requirement.specifier.contains(there.version, prereleases=True))):
             unmet.append((required, name, requirement))
     for required, rows in groupby(sorted(unmet, key=lambda row: row[0]), key=lambda row: row[0]):
@@ -94,9 +94,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
         there = packages.get(required)
         state = f"{there.version} is installed" if there else "it is not installed"
         message = f"{name} {packages[name].version} requires {required}{requirement.specifier}, and {state}"
-        if required == TORCH:
-            entry, why = COMPANIONS[name], "it is compiled for that torch"
-            fixes = (evidence.install(TORCH, name, note="both out of one resolution"),)
+        if required == _TORCH:
+            entry, why = _COMPANIONS[name], "it is compiled for that torch"
+            fixes = (evidence.install(_TORCH, name, note="both out of one resolution"),)
             yield Finding(f"{name}-mismatch", message, entry, why, fixes=fixes, where="environment")
         else:
             why = "something removed or changed it after the installation"
@@ -116,14 +116,14 @@ def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
 def _packages(evidence: DoctorEvidence) -> Iterator[InstalledPackage]:
     """The packages of the family, and all that they require, directly or not."""
     packages = evidence.contents.by_name
-    names = {TORCH, *evidence.catalog.family} | {canonicalize_name(row.name) for _, row in _requirements(evidence)}
+    names = {_TORCH, *evidence.catalog.family} | {canonicalize_name(row.name) for _, row in _requirements(evidence)}
     yield from (packages[name] for name in sorted(names & packages.keys()))
 
 
 def _requirements(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
     """Follow what the family requires, directly or not: each requirement with the name of the package that has it."""
     packages, python = evidence.contents.by_name, evidence.contents.python or "3.12"
-    waiting = [(name, frozenset[str]()) for name in sorted({TORCH, *evidence.catalog.family}) if name in packages]
+    waiting = [(name, frozenset[str]()) for name in sorted({_TORCH, *evidence.catalog.family}) if name in packages]
     followed = set(waiting)
     while waiting:
         name, extras = waiting.pop()

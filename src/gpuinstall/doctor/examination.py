@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.advice import OURS, Advice
-from gpuinstall.doctor import damage, environment, project, shell
-from gpuinstall.doctor.contents import read_contents
-from gpuinstall.doctor.evidence import DoctorEvidence, read_project, read_shell
+from gpuinstall.doctor import damage, environment, project
+from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair, repair_steps
 from gpuinstall.environments.advice import advice_words, renewing_arguments
 from gpuinstall.environments.environment import read_origin
@@ -49,11 +48,11 @@ CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
     environment.libraries_apart,
     environment.executable_stack,
     environment.extensions_differ,
-    shell.library_path,
-    shell.python_path,
-    shell.python_home,
-    shell.overrides,
-    shell.toolkit_differs,
+    environment.library_path,
+    environment.python_path,
+    environment.python_home,
+    environment.overrides,
+    environment.toolkit_differs,
     project.uv_undoes_build,
     project.stale_locks,
     project.locks_apart,
@@ -136,7 +135,7 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
         message, fix = f"there is no environment at {venv}", Advice(OURS, ("install", "--venv", str(venv)))
         findings = (*findings, Finding("environment-missing", message, fixes=(fix,), where="environment"))
     findings = (*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings))
-    return Examination(machine, proof, examined, ordered(findings), len(evidence.project.locks))
+    return Examination(machine, proof, examined, by_urgency(findings), len(evidence.project.locks))
 
 
 def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
@@ -174,7 +173,7 @@ def merge_failures(findings: Iterable[Finding], failed: tuple[Finding, ...]) -> 
     return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
 
 
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
     once = {(finding.where, finding.code, finding.message): finding for finding in findings}
     return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.record import own_words, scrubbed
+from gpuinstall.facts.source import own_words, scrubbed
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:

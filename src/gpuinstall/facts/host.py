@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuinstall.facts.source import Source, json_or_none
+from gpuinstall.facts.source import Source, home_folder, json_or_none
 from gpuinstall.failures.problems import distribution_keys
 
 GIB = 1 << 30
@@ -41,14 +41,6 @@ def parse_folders(text: str) -> dict[str, Folder]:
         for name, entry in entries
         if isinstance(entry, dict) and isinstance(entry.get("free"), int)
     }
-
-
-def home_folder() -> Path:
-    """Name the user's folder; the root of the file system for a user whom the system does not know."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")
 
 
 class Capacity(NamedTuple):

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.host import home_folder
-from gpuinstall.facts.source import Source, json_or_none
+from gpuinstall.facts.source import Source, home_folder, json_or_none
 from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ class NodeClass:
         return " · ".join(filter(None, (self.gpus, version, platform if platform != "linux x86_64" else None)))
 
 
-def classify(surveyed: Iterable[tuple[NodeName, Any]]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
+def node_classes(surveyed: Iterable[tuple[NodeName, Any]]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
     """Put nodes, each with its Machine document, into classes, the largest first; those that have none are apart.
 
     Only one machine of each class is read as a whole.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.errors import GpuInstallError
 
 E = TypeVar("E", "LockGroup", "UnservedNodes")
-SCHEMA = "gpuinstall.run/1"
+RUN_SCHEMA = "gpuinstall.run/1"
 NODE_SCHEMA = "gpuinstall.node/1"
 NodeOutcome = Literal["started", "ok", "failed"]
 MALFORMED = "record-malformed"
@@ -59,7 +59,7 @@ class FleetRun:
     def read(cls, document: object) -> FleetRun:
         """Read the document; raise MalformedError."""
         fields = Fields(document)
-        fields.required("schema", (SCHEMA,))
+        fields.required("schema", (RUN_SCHEMA,))
         notes = fields.fields("hints") or Fields({})
         hints = {node_name(node): notes.text(node) or "" for node in notes.body}
         names = fields.each_parsed("nodes", node_name)
@@ -68,7 +68,7 @@ class FleetRun:
     def to_dict(self) -> dict[str, Any]:
         """Write the document."""
         hints = {node: hint for node, hint in self.hints.items() if hint}
-        return {"schema": SCHEMA, "id": self.id, "engine": self.engine, "nodes": self.nodes, "hints": hints}
+        return {"schema": RUN_SCHEMA, "id": self.id, "engine": self.engine, "nodes": self.nodes, "hints": hints}
 
 
 @dataclass(frozen=True)

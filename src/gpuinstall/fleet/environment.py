@@ -1,22 +1,27 @@
 """A lock's environment on a node, in one of three ways: its own, a shared one, or one unpacked from an image.
 
 The folder of an environment has the name of its lock's digest, so that what is there already is not made again. An
-image lies where others may write: it is unpacked where its digest is the plan's, and below its own folder alone.
-"""
+image lies where others may write: it is unpacked where its digest is the plan's, and below its own folder alone. The
+last proof of an environment lies beside it: what a prolog asks in a moment."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tarfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.files import remove_path, unwritable, write_atomically
+from gpuinstall.fields import Fields
+from gpuinstall.files import read_json, remove_path, unwritable, write_atomically
+from gpuinstall.fleet.documents import LockGroup, word
 from gpuinstall.folders import extract, own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
@@ -25,13 +30,15 @@ from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.verdict import VerdictStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.fleet.documents import LockGroup
+    from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.reporter import Reporter
+
 
 Mode = Literal["node", "shared", "image"]
 _SQUASH = ("-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd", "-processors", "4")
@@ -164,3 +171,56 @@ def _run(*command: str) -> None:
         last = (done.err.strip() or done.out.strip() or "without a word").splitlines()[-1]
         code = "no-space" if "No space left" in done.err else "image-failed"
         raise InstallationError(code, f"{command[0]} ended with status {done.status}: {last}", hint="df -h")
+
+
+PROOF_SCHEMA = "gpuinstall.proof/1"
+FRESH_S = 30 * 86400.0
+"""How old a proof may be before a prolog mentions it."""
+
+
+@dataclass(frozen=True)
+class LastProof:
+    """The fingerprint of the machine that was proven, what came of it, and when, in seconds since 1970."""
+
+    machine: str
+    status: str
+    at: float
+
+
+def keep_proof(place: Path, node: NodeName, machine: str, status: str) -> None:
+    """Write a proof beside an environment; where that cannot be, the record of the step still says it."""
+    with suppress(InstallationError):
+        document = {"schema": PROOF_SCHEMA, **asdict(LastProof(machine, status, time.time()))}
+        write_atomically(_proof_file(place, node), json.dumps(document) + "\n")
+
+
+def newest_proof(root: Path, node: NodeName) -> LastProof | None:
+    """The last proof of any environment below ``root`` on a node; None where there is none."""
+    proofs = [proof for place in root.glob("*") if (proof := _read_proof(_proof_file(place, node)))]
+    return max(proofs, key=lambda proof: proof.at, default=None)
+
+
+def prolog_answer(proof: LastProof | None, machine: str, now: float) -> tuple[bool, str]:
+    """Say whether a node is known to be bad, and what is known; what is not known speaks for the node."""
+    if proof is None:
+        return True, "no proof yet"
+    if proof.machine != machine:
+        return True, "the driver or the GPUs have changed since the last proof: gpuinstall node verify"
+    days = (now - proof.at) / 86400
+    if proof.status == "failed":
+        return False, f"a kernel failed here {days:.1f} days ago: gpuinstall node verify says which"
+    old = "; it is old: gpuinstall node verify" if now - proof.at > FRESH_S else ""
+    return True, f"{proof.status} {days:.1f} days ago{old}"
+
+
+def _read_proof(path: Path) -> LastProof | None:
+    with suppress(OSError, ValueError):
+        fields = Fields(read_json(path))
+        fields.required("schema", (PROOF_SCHEMA,))
+        status = fields.required("status", get_args(VerdictStatus))
+        return LastProof(fields.needed("machine", word), status, fields.quantity("at") or 0.0)
+    return None
+
+
+def _proof_file(place: Path, node: NodeName) -> Path:
+    return place / "proofs" / f"{node}.json"

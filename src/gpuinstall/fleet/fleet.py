@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json
-from gpuinstall.fleet.classes import classify
+from gpuinstall.fleet.classes import node_classes
 from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord
 from gpuinstall.fleet.engines import Engine, open_engine, own_program
 from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 PLAN_SCHEMA = "gpuinstall.fleet-plan/1"
-SECONDS = {"survey": 180.0, "install": 7200.0, "verify": 3600.0, "together": 180.0}
-ATTEMPTS = 3
+STEP_SECONDS = {"survey": 180.0, "install": 7200.0, "verify": 3600.0, "together": 180.0}
+STEP_ATTEMPTS = 3
 BUILDERS = 3
 _POLL_S = 0.5
 
@@ -80,7 +80,7 @@ class Fleet:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""
         records = self.folder.records("survey", sorted(self.run.nodes))
         surveyed = ((record.node, record.data.get("machine")) for record in records if record.status == "ok")
-        classes, malformed = classify(surveyed)
+        classes, malformed = node_classes(surveyed)
         plan = plan_fleet(classes, request, catalog)
         groups = make_locks(plan, request, catalog, self.folder, session)
         document = plan.to_dict()
@@ -137,7 +137,7 @@ class Fleet:
     def take(self, step: str, nodes: Sequence[NodeName], options: Sequence[str] = ()) -> dict[NodeName, NodeState]:
         """Have nodes take a step, those alone that have not; what another time may help is tried again, twice."""
         todo = self._unfinished(step, nodes)
-        for _ in range(ATTEMPTS):
+        for _ in range(STEP_ATTEMPTS):
             if not todo:
                 break
             attempt = 1 + max((record.attempt for record in self.folder.records(step, todo)), default=0)
@@ -154,7 +154,7 @@ class Fleet:
         words += self.root if step != "survey" else ()
         command = [*own_program(), "node", "verify" if together else step, *words, *options]
         with self._watched(step, nodes):
-            printed = self.engine.run(command, nodes, SECONDS[part], together=together)
+            printed = self.engine.run(command, nodes, STEP_SECONDS[part], together=together)
         silent = set(nodes).difference(record.node for record in self.folder.records(step, nodes))
         for record in _records_in(printed, self.run.id, step):
             if record.node in silent:

@@ -17,9 +17,8 @@ from gpuinstall.environments.environment import fingerprint, read_origin
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import GpuInstallError, LockError, UsageError, VerificationError
 from gpuinstall.files import own_cache_folder
-from gpuinstall.fleet import proof
 from gpuinstall.fleet.documents import LockGroup, NodeRecord
-from gpuinstall.fleet.environment import Placing, install_group, own_environment
+from gpuinstall.fleet.environment import Placing, install_group, keep_proof, own_environment
 from gpuinstall.probe import read_machine
 from gpuinstall.shell import quoted
 from gpuinstall.verify import Verdict, verify_environment
@@ -92,7 +91,7 @@ class NodeOrder:
         return identity
 
 
-def survey(reporter: Reporter) -> dict[str, Any]:
+def survey_node(reporter: Reporter) -> dict[str, Any]:
     """What this node is, and what an installation needs to know of it beside its GPUs."""
     scratch = read_scratch(os.environ)
     return {
@@ -103,27 +102,27 @@ def survey(reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def install(folder: RunFolder, node: NodeName, placing: Placing, reporter: Reporter) -> dict[str, Any]:
+def install_node(folder: RunFolder, node: NodeName, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Install the lock that the plan has for this node; raise what installing raises."""
     group = group_of(folder, node)
     done = install_group(group, folder, placing, reporter)
-    proof.keep(placing.place(group), node, fingerprint(read_machine()), done["verdict"])
+    keep_proof(placing.place(group), node, fingerprint(read_machine()), done["verdict"])
     return {"lock": group.name, "sha256": group.sha256, **done}
 
 
-def verify(
+def verify_node(
     folder: RunFolder, node: NodeName, root: Path | None, reporter: Reporter, *, deep: bool = False
 ) -> dict[str, Any]:
     """Run the kernels on every GPU of this node; raise VerificationError where one fails."""
     group = group_of(folder, node)
-    venv = environment_of(folder, group, node, root)
+    venv = group_environment(folder, group, node, root)
     machine = read_machine(reporter)
     origin = read_origin(venv, machine)
     verdict = verify_environment(
         interpreter(venv), machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
     )
-    data = {"lock": group.name, "sha256": group.sha256, "environment": str(venv), "verdict": summary(verdict)}
-    proof.keep(venv.parent, node, fingerprint(machine), verdict.status)
+    data = {"lock": group.name, "sha256": group.sha256, "environment": str(venv), "verdict": verdict_summary(verdict)}
+    keep_proof(venv.parent, node, fingerprint(machine), verdict.status)
     if verdict.status == "failed":
         device = next(device for device in verdict.devices if device.status == "failed")
         fault = device.faults[0]
@@ -132,7 +131,7 @@ def verify(
     return data
 
 
-def summary(verdict: Verdict) -> dict[str, Any]:
+def verdict_summary(verdict: Verdict) -> dict[str, Any]:
     """Say what became of each device; the checks only of one that failed."""
     devices = [
         {
@@ -154,7 +153,7 @@ def group_of(folder: RunFolder, node: NodeName) -> LockGroup:
     raise UsageError("node-not-planned", f"the plan has no lock for {node}", hint="gpuinstall fleet report says why")
 
 
-def environment_of(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
+def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
     """Where a node's environment lies, as its installation said; raise UsageError where there was none.
 
     Others may have written the record: the place is one that this node itself would have chosen for the plan's lock.

@@ -16,7 +16,7 @@ from gpuinstall.errors import UsageError, VerificationError
 from gpuinstall.facts.children import time_limit
 from gpuinstall.fields import Fields, MalformedError
 from gpuinstall.fleet.hostlist import NodeName, node_name
-from gpuinstall.fleet.node import environment_of, group_of
+from gpuinstall.fleet.node import group_environment, group_of
 from gpuinstall.fleet.search import GroupResult, JobGroup, Nodes, result_of, search
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.fleet.documents import LockGroup, NodeRecord
     from gpuinstall.fleet.run_folder import RunFolder
 
-SECONDS = 6.0
+ALL_REDUCE_S = 6.0
 """How long one all-reduce may take."""
 PATIENCE = 90.0
 """How long the start of Python, torch and the meeting of all may take."""
@@ -73,12 +73,12 @@ def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None)
         "devices": attempt.devices[node],
         "backend": attempt.backend,
         "bytes": _BYTES[attempt.backend],
-        "seconds": SECONDS,
+        "seconds": ALL_REDUCE_S,
         "patience": PATIENCE,
         "address": str((folder.place(step) / "address").absolute()),
     }
-    python = interpreter(environment_of(folder, group_of(folder, node), node, root))
-    limit = PATIENCE + SECONDS + time_limit(attempt.devices[node])
+    python = interpreter(group_environment(folder, group_of(folder, node), node, root))
+    limit = PATIENCE + ALL_REDUCE_S + time_limit(attempt.devices[node])
     done = process.run([python, "-I", COLLECTIVE, json.dumps(words)], seconds=limit)
     try:
         return {"ranks": json.loads(done.out.splitlines()[-1])}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RELEASES = 3
 """How many new releases of torch to read, the newest first, before taking what is known."""
-AT_ONCE = 4
+_AT_ONCE = 4
 TRIED = 3
 """How many of the newest releases of a companion to ask whether they are for a torch."""
 
@@ -84,7 +84,7 @@ def _wanted(plan: Plan | Refusal) -> list[Build]:
     newest = max((build.torch for build in readable), default=None)
     if newest is None or (plan.choice and plan.choice.build.torch > newest):
         return []
-    return [build for build in readable if build.torch == newest][:AT_ONCE]
+    return [build for build in readable if build.torch == newest][:_AT_ONCE]
 
 
 def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build], LearnedRow | None]) -> Catalog:
@@ -100,7 +100,7 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
     unread = tuple(builds)
     if not unread:
         return catalog
-    answers = dict(zip(map(id, unread), side_by_side(answer, unread, AT_ONCE), strict=True))
+    answers = dict(zip(map(id, unread), side_by_side(answer, unread, _AT_ONCE), strict=True))
     return replace(catalog, builds=tuple(answers.get(id(build), build) for build in catalog.builds))
 
 

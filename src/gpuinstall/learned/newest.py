@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.learned.reader import Reader
     from gpuinstall.learned.row import LearnedRow
 
-AT_ONCE = 4
+_AT_ONCE = 4
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ def _torches(requirement: Asked, place: Place, catalog: Catalog, reader: Reader)
     allowed = (build for build in listed if requirement.allows(build.torch))
     builds = [build for build in allowed if place.backend in {None, build.backend}]
     newest = max((build.torch for build in builds), default=None)
-    return side_by_side(reader.torch, (build for build in builds if build.torch == newest), AT_ONCE)
+    return side_by_side(reader.torch, (build for build in builds if build.torch == newest), _AT_ONCE)
 
 
 def _companions(requirement: Asked, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu
     from gpuinstall.wheels.needs import TorchKind
 
-    Served = Iterable[tuple[Rules, Gpu]]
+    RulesOfGpus = Iterable[tuple[Rules, Gpu]]
 
 _LISTS = ("architectures", "requires", "pythons", "needs", "opens", "torch_judged")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
@@ -142,13 +142,13 @@ def as_build(row: LearnedRow, build: Build) -> Build:
     return replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
 
 
-def without_code(row: LearnedRow, build: Build, gpus: Served) -> list[tuple[Rules, Gpu]]:
+def without_code(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> list[tuple[Rules, Gpu]]:
     """The GPUs that a package with GPU code has none for."""
     made = as_build(row, build)
     return [(rules, gpu) for rules, gpu in gpus if row.architectures and not isinstance(rules.code(made, gpu), Code)]
 
 
-def misfit(row: LearnedRow, build: Build, gpus: Served) -> str | None:
+def misfit(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
     """Say why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
     served, made = tuple(gpus), as_build(row, build)
     if without := without_code(row, build, served):

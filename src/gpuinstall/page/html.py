@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.gpu_names import FORM
 from gpuinstall.catalog.gpus import load_gpus, name_tables
-from gpuinstall.page.answers import Answers
+from gpuinstall.page.answers import Answers, Table
 from gpuinstall.page.classes import PLATFORMS, Kind, Platform, kinds_of_gpus
-from gpuinstall.page.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, device_targets, read_health
 from gpuinstall.verify.interpreter import inspect_interpreter
-from gpuinstall.verify.kernel_run import SECONDS, KernelReport, KernelRun
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
 
-SCHEMA = "gpuinstall.bench/1"
+BENCH_SCHEMA = "gpuinstall.bench/1"
 NOISE = 0.05
 LESS_IS_BETTER = frozenset({"launch"})
 PRODUCTS = ("float32", "tf32", "float16", "bfloat16", "fp8")
@@ -72,7 +72,7 @@ class Bench:
     def to_dict(self) -> dict[str, Any]:
         """Write the document."""
         return {
-            "schema": SCHEMA,
+            "schema": BENCH_SCHEMA,
             "torch": self.torch,
             "devices": [
                 {
@@ -88,8 +88,8 @@ class Bench:
     @classmethod
     def from_dict(cls, document: object) -> Bench:
         """Read the document of an earlier run; raise UsageError where it is none."""
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise UsageError("bench-malformed", f"the earlier run is not a {SCHEMA!r} document")
+        if not isinstance(document, dict) or document.get("schema") != BENCH_SCHEMA:
+            raise UsageError("bench-malformed", f"the earlier run is not a {BENCH_SCHEMA!r} document")
         try:
             return cls(document["torch"], tuple(map(_device, document["devices"])))
         except (KeyError, OverflowError, TypeError, ValueError) as error:
@@ -133,7 +133,7 @@ def bench_environment(
     reporter = reporter or SilentReporter()
     interpreter = inspect_interpreter(python)
     for_cpu = for_cpu or interpreter.tested.backend == CPU or not machine.gpus
-    run = KernelRun(python, interpreter.flags, "bench", SECONDS["bench"])
+    run = KernelRun(python, interpreter.flags, "bench", KERNEL_SECONDS["bench"])
     kind = interpreter.tested.kind
     targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=kind, gpus=None, environ=os.environ)
     health = read_health(targets)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.vendors.probers import PROBERS
-from gpuinstall.verify.verdict import CPU, NO_GPU
+from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class DeviceTarget:
         return self.gpu is not None and self.unproven is None
 
 
-CPU_TARGET = DeviceTarget(0, CPU, "cpu")
+CPU_TARGET = DeviceTarget(0, THE_CPU, "cpu")
 
 
 def device_targets(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.kernel_run import KernelReport
 
 
-ARCHITECTURES = "architectures"
+_ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
 NUMPY_ADVICE = "Original error was:"
 NO_KERNEL = "no kernel image"
@@ -199,11 +199,11 @@ def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, pr
     if isinstance(code, Code):
         known = gpu.compute_capability
         chip = f"compute capability {known}" if known else gpu.architecture
-        return CheckResult(ARCHITECTURES, "passed", message=f"{chip} runs {code.name}")
+        return CheckResult(_ARCHITECTURES, "passed", message=f"{chip} runs {code.name}")
     message = f"the build has {code.message}"
     if not report.failed:
-        return CheckResult(ARCHITECTURES, "passed", message=message)
-    return proof.failed(ARCHITECTURES, message, _no_code_cause(target, report, proof))
+        return CheckResult(_ARCHITECTURES, "passed", message=message)
+    return proof.failed(_ARCHITECTURES, message, _no_code_cause(target, report, proof))
 
 
 CONFIRMED = "catalogue"

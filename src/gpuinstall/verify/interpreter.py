@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOOK = KERNELS / "look.py"
-SECONDS = 60.0
+LOOK_S = 60.0
 OLDEST_PYTHON = (3, 8)
 LOADED = """
 import sys, torch
@@ -126,7 +126,7 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
     if not (imported and interpreter.plain.shadowing):
         return None
     # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
-    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=SECONDS).out.split()
+    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=LOOK_S).out.split()
     taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
     if path := next(taken, None):
         message = "a program started in this folder that imports torch would import another module too"
@@ -149,7 +149,7 @@ def _in_the_way(path: str, message: str) -> Finding:
 
 def _look(argv: Sequence[str | Path]) -> FoundTorch:
     try:
-        done = process.run(argv, seconds=SECONDS)
+        done = process.run(argv, seconds=LOOK_S)
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
@@ -158,12 +158,12 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         toolkit = answer.get("toolkit")
         return FoundTorch(**answer | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
     except (StopIteration, TypeError):
-        raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, SECONDS)) from None
+        raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, LOOK_S)) from None
 
 
 def _too_old(python: str | Path) -> str | None:
     """Say that an interpreter is older than the kernels can be."""
-    done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=SECONDS)
+    done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=LOOK_S)
     version = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
     if version is None or (int(version[1]), int(version[2])) >= OLDEST_PYTHON:
         return None

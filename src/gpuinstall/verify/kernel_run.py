@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KERNELS = Path(__file__).parent / "kernels"
 LAUNCH = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; sys.path.pop(0); main()"
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
-SECONDS = {"quick": 180.0, "deep": 900.0, "bench": 1200.0}
+KERNEL_SECONDS = {"quick": 180.0, "deep": 900.0, "bench": 1200.0}
 GRACE = 15.0
 
 TIMEOUT = "Timeout ("
@@ -93,7 +93,7 @@ class KernelRun:
 
         commands = [(self.argv(target), {**environ, **target.environment}) for target in targets]
         ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None, each_line=hear)
-        return [replace(read_report(finished, self.seconds), program=self.program) for finished in ended]
+        return [replace(read_kernel_report(finished, self.seconds), program=self.program) for finished in ended]
 
     def argv(self, target: DeviceTarget) -> list[str]:
         """Give the child's command line."""
@@ -109,7 +109,7 @@ class KernelRun:
         return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def read_report(finished: Finished, seconds: float) -> KernelReport:
+def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
     lines = list(filter(None, map(json_object, finished.out.splitlines())))
     records = [

@@ -27,7 +27,7 @@ from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target,
 from gpuinstall.verify.diagnosis import ProofContext, build_of, check_results, confirm, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
-from gpuinstall.verify.kernel_run import SECONDS, KernelReport, KernelRun
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpuinstall.vendors.prober import GpuHealth
 
 
-TORCH = "torch"
+_TORCH = "torch"
 _MODULE = re.compile(r"(\w+)/__init__\.py")
 
 
@@ -49,7 +49,7 @@ def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
 
     ``folders`` are those on an interpreter's path. Nothing is imported: the records of the installations are read.
     """
-    known = (load_catalog().family | {row.package for row in PROGRAMS}) - {TORCH}
+    known = (load_catalog().family | {row.package for row in PROGRAMS}) - {_TORCH}
     modules = set[str]()
     for package in read_packages(Path(folder) for folder in folders):
         by_row = {module for module, row in load_rows().items() if re.fullmatch(row["packages"], package.name)}
@@ -81,7 +81,7 @@ def prove_programs(
         if not report.failed
     }
     modules = installed_programs(proof.torch.path) if tried else ()
-    seconds = min(run.seconds, SECONDS["quick"])
+    seconds = min(run.seconds, KERNEL_SECONDS["quick"])
     # Two processors for each child.
     at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
     proven = list(devices)
@@ -97,7 +97,7 @@ def prove_programs(
 def _is_extension(package: InstalledPackage) -> bool:
     """Say whether a package has compiled code and requires torch, extras left aside."""
     return any(file.path.lower().endswith((".so", ".pyd")) for file in package.files) and any(
-        canonicalize_name(requirement.name) == TORCH and "extra" not in str(requirement.marker)
+        canonicalize_name(requirement.name) == _TORCH and "extra" not in str(requirement.marker)
         for requirement in package.requires
     )
 
@@ -144,7 +144,7 @@ def verify_environment(
         devices = _refused([wrong_build(target, proof) for target in targets], proof)
         return Verdict(_tested(torch, ()), tuple(devices))
     work = "deep" if deep else "quick"
-    run = KernelRun(python, interpreter.flags, work, seconds or SECONDS[work])
+    run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
     reports = _run_kernels(run, targets, reporter)
     imported = all(report.architectures is not None for report in reports)
     if torch.torch and not imported:

@@ -11,9 +11,9 @@ from gpuinstall.finding import CheckResult, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA = "gpuinstall.verdict/1"
+VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
-CPU = "CPU"
+THE_CPU = "CPU"
 NO_GPU = "no usable GPU"
 
 VerdictStatus = Literal["passed", "failed", "unproven"]
@@ -38,7 +38,7 @@ class Device:
     @property
     def label(self) -> str:
         """The device in a few letters: a GPU by its index, the CPU by its name."""
-        return self.name if self.name in {CPU, NO_GPU} else f"GPU {self.index}"
+        return self.name if self.name in {THE_CPU, NO_GPU} else f"GPU {self.index}"
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -94,7 +94,7 @@ class Verdict:
     @property
     def proves_gpus(self) -> bool:
         """Say whether kernels passed on a GPU."""
-        return any(device.status == "passed" and device.label != CPU for device in self.devices)
+        return any(device.status == "passed" and device.label != THE_CPU for device in self.devices)
 
     @property
     def refused(self) -> bool:
@@ -113,7 +113,7 @@ class Verdict:
             for device in self.devices
         ]
         return {
-            "schema": SCHEMA,
+            "schema": VERDICT_SCHEMA,
             "status": self.status,
             "environment": asdict(self.environment) | {"architectures": list(self.environment.architectures)},
             "devices": devices,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
-    Reader = Callable[[Generator[bytes, None, None]], tuple[str, ...]]
+    _Scan = Callable[[Generator[bytes, None, None]], tuple[str, ...]]
 
 _VERSION = "torch/version.py"
 _PYTHON = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
@@ -26,7 +26,7 @@ def _read_architectures(pieces: Generator[bytes, None, None]) -> tuple[str, ...]
     return read_fatbins(pieces).architectures
 
 
-_WITNESSES: tuple[tuple[str, tuple[str, ...], Reader], ...] = (
+_WITNESSES: tuple[tuple[str, tuple[str, ...], _Scan], ...] = (
     ("flags", _PYTHON, read_flags),
     ("gencode", _CUDA, read_gencode),
     ("fatbins", _CUDA, _read_architectures),

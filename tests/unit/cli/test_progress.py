@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import progress
 from gpuinstall.cli.progress import Tally, short
-from gpuinstall.cli.table import show
+from gpuinstall.cli.table import show_table
 from gpuinstall.cli.terminal import Terminal, folded
 from gpuinstall.errors import UsageError
 from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
@@ -83,7 +83,7 @@ def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     shown = condensed(served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))))
     names = [named(row.kind) for row in shown.rows]
     with screen(width) as (stream, drawn):
-        show(shown, names, (), catalog.date, Terminal(out=stream))
+        show_table(shown, names, (), catalog.date, Terminal(out=stream))
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= width
     text = " ".join(lines)
@@ -94,7 +94,7 @@ def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     assert [line.split("  ")[0] for line in table[1 : 1 + len(names)]] == names
     assert "RTX 40 (8.9)" in names
     piped = StringIO()
-    show(shown, names, (), catalog.date, Terminal(out=piped))
+    show_table(shown, names, (), catalog.date, Terminal(out=piped))
     assert len(piped.getvalue().splitlines()) == 4 + len(shown.rows)
 
 

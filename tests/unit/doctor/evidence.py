@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.contents import EnvironmentContents
-from gpuinstall.doctor.evidence import DoctorEvidence, ProjectFolder, read_shell
+from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents, ProjectFolder, read_shell
 from gpuinstall.doctor.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.machine import Machine

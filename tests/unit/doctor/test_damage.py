@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.requirements import Requirement
 
-from gpuinstall.doctor.contents import read_contents
+from gpuinstall.doctor.evidence import read_contents
 from gpuinstall.doctor.repair import RepairSource, read_repair, repair_steps, run_repairs
 from gpuinstall.environments.advice import advice_words, renewing_arguments
 from gpuinstall.environments.environment import Marker

@@ -13,7 +13,7 @@ from tests.unit.doctor.evidence import found as found_in
 from tests.unit.doctor.evidence import holding
 
 if TYPE_CHECKING:
-    from gpuinstall.doctor.contents import EnvironmentContents
+    from gpuinstall.doctor.evidence import EnvironmentContents
 
 PASCAL = Machine(
     "linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.contents import EnvironmentContents, asks_for_executable_stack, read_contents
 from gpuinstall.doctor.environment import extensions_differ, libraries_apart
+from gpuinstall.doctor.evidence import EnvironmentContents, asks_for_executable_stack, read_contents
 from tests.unit.doctor.evidence import doctor_evidence
 
 if TYPE_CHECKING:

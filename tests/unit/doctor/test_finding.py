@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuinstall.doctor.examination import Examination, merge_failures, ordered
+from gpuinstall.doctor.examination import Examination, by_urgency, merge_failures
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.vendors.prober import Preflight
@@ -21,11 +21,11 @@ def exit_code(findings: list[Finding], machine: Machine) -> int:
 
 
 def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
-    assert ordered([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (MACHINE, ENVIRONMENT, NOTE, PROJECT)
+    assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (MACHINE, ENVIRONMENT, NOTE, PROJECT)
 
 
 def test_a_finding_is_said_once() -> None:
-    assert ordered([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
+    assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
 
 
 def test_the_exit_status_is_the_machines_before_the_environments() -> None:

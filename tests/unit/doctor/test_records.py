@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.advice import Advice
-from gpuinstall.doctor.contents import read_contents
-from gpuinstall.doctor.evidence import ProjectFolder
+from gpuinstall.doctor.evidence import ProjectFolder, read_contents
 from gpuinstall.doctor.examination import unproven_devices
 from gpuinstall.doctor.project import changed_by_hand, locks_apart
 from gpuinstall.environments.environment import Marker

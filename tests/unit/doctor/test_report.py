@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.doctor.report import without_secrets
-from gpuinstall.facts.record import own_words, scrubbed
+from gpuinstall.facts.source import own_words, scrubbed
 
 
 @pytest.mark.parametrize(

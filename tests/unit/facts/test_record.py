@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.facts.record import Recorder, private_words, scrubbed
-from gpuinstall.facts.source import Recording, recorded_name
+from gpuinstall.facts.source import Recorder, Recording, private_words, recorded_name, scrubbed
 
 if TYPE_CHECKING:
     from pathlib import Path

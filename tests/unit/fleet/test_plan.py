@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.fleet.classes import NodeClass, classify
+from gpuinstall.fleet.classes import NodeClass, node_classes
 from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.fleet_plan import FleetPlan, driver_updates, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
@@ -34,7 +34,7 @@ def document(gpu: str, driver: str, count: int = 8) -> dict[str, Any]:
 
 def fleet(*kinds: tuple[str, str], each: int = 2) -> tuple[NodeClass, ...]:
     names = iter(expand("n[1-999]"))
-    return classify((next(names), document(*kind)) for kind in kinds for _ in range(each))[0]
+    return node_classes((next(names), document(*kind)) for kind in kinds for _ in range(each))[0]
 
 
 def planned(*kinds: tuple[str, str], asked: str = "torch") -> FleetPlan:
@@ -50,7 +50,7 @@ def test_nodes_that_a_choice_cannot_tell_apart_are_one_class() -> None:
     one, other = document(*H100), document(*H100)
     other["gpus"][0]["uuid"] = "GPU-another"
     fewer = document(*H100, count=7)
-    classes, malformed = classify(zip(expand("n[1-3]"), (one, other, fewer), strict=True))
+    classes, malformed = node_classes(zip(expand("n[1-3]"), (one, other, fewer), strict=True))
 
     assert [kind.nodes for kind in classes] == [("n1", "n2"), ("n3",)]
     assert malformed == ()
@@ -65,7 +65,7 @@ def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
         for number, chip in enumerate(("gfx1100", "gfx1151", "gfx1100"))
     ]
 
-    assert [(kind.gpus, kind.nodes) for kind in classify(documents)[0]] == [
+    assert [(kind.gpus, kind.nodes) for kind in node_classes(documents)[0]] == [
         ("1 × AMD Radeon Graphics (gfx1100)", ("n0", "n2")),
         ("1 × AMD Radeon Graphics (gfx1151)", ("n1",)),
     ]
@@ -75,7 +75,7 @@ def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
     "machine", [None, 7, [], {}, {"driver": 5}, {"gpus": 1}, {"pythons": [3]}, {"schema": []}, {"os": {"a": 1}}]
 )
 def test_a_machine_that_is_none_is_that_of_its_node_alone(machine: Any) -> None:
-    classes, (malformed,) = classify([(NodeName("n1"), document(*H100)), (NodeName("n2"), machine)])
+    classes, (malformed,) = node_classes([(NodeName("n1"), document(*H100)), (NodeName("n2"), machine)])
 
     assert [kind.nodes for kind in classes] == [("n1",)]
     assert (malformed.nodes, malformed.code) == (("n2",), "machine-malformed")
@@ -87,7 +87,7 @@ def test_each_maker_has_a_lock_of_one_torch_and_its_chips_share_it() -> None:
         (NodeName(f"n{number}"), machine_in_words((card,), driver).to_dict())
         for number, (card, driver) in enumerate(cards)
     ]
-    plan = plan_fleet(classify(documents)[0], Request(("torch",)), frozen_catalog())
+    plan = plan_fleet(node_classes(documents)[0], Request(("torch",)), frozen_catalog())
 
     assert locks(plan) == {"2.14.1+cu130": "n0", "2.14.1+rocm7.2": "n1,n2", "2.14.1+xpu": "n3"}
     assert plan.uncovered == ()
@@ -189,7 +189,7 @@ def many(count: int) -> Iterator[tuple[NodeName, dict[str, Any]]]:
 def test_the_cost_of_a_plan_grows_no_faster_than_its_nodes() -> None:
     def seconds(count: int) -> float:
         start = time.process_time()
-        plan_fleet(classify(many(count))[0], Request(), frozen_catalog())
+        plan_fleet(node_classes(many(count))[0], Request(), frozen_catalog())
         return time.process_time() - start
 
     seconds(40)

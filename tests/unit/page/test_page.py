@@ -12,8 +12,8 @@ import pytest
 
 from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.page import selector_page
+from gpuinstall.page.answers import packed, unpack_numbers
 from gpuinstall.page.classes import PLATFORMS
-from gpuinstall.page.table import packed, unpack_numbers
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.machine import Machine
+    from gpuinstall.page.answers import Answer, Table
     from gpuinstall.page.classes import Platform
-    from gpuinstall.page.table import Answer, Table
     from gpuinstall.plan import Plan, Refusal
 
 LARGEST = 400_000

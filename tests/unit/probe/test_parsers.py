@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.facts import bus, children, container, host, pythons
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia import chips, libraries, linux, notes, smi
+from gpuinstall.vendors.nvidia import evidence, libraries, linux, notes, smi
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "fabric log": (linux.parse_fabric_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
-    "device tree": (chips.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
-    "tegra release": (chips.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
+    "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
+    "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "gpu information": (linux.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
     "folders": (host.parse_folders, '{"cache": {"free": 7, "writable": true}}'),

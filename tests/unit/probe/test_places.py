@@ -10,8 +10,7 @@ import pytest
 from gpuinstall.facts.bus import normal_address, parse_adapters, read_pci
 from gpuinstall.facts.container import read_wsl
 from gpuinstall.probe import read_machine
-from gpuinstall.vendors.nvidia.chips import read_jetson
-from gpuinstall.vendors.nvidia.evidence import BusCard
+from gpuinstall.vendors.nvidia.evidence import BusCard, read_jetson
 from gpuinstall.vendors.nvidia.linux import LentByWindows, read_lent_by_windows
 from gpuinstall.versions import DriverVersion
 from tests.lab.recorded import PCI, card, libcuda, no_libcuda, no_nvml, nvml, platform, recording

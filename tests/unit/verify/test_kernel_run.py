@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.finding import CheckResult
 from gpuinstall.process import Finished
-from gpuinstall.verify.kernel_run import read_report
+from gpuinstall.verify.kernel_run import read_kernel_report
 
 BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
 
@@ -19,7 +19,7 @@ def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Fini
 
 
 def test_a_child_that_ends_well_is_its_lines() -> None:
-    found = read_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
+    found = read_kernel_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
     assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert found.architecture == "sm_89"
@@ -43,21 +43,21 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
 def test_the_check_that_has_no_end_is_the_one_it_died_in(
     status: int | None, err: str, message: str, hung: bool
 ) -> None:
-    found = read_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
+    found = read_kernel_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
     assert found.records[-1] == CheckResult("convolution", "failed", 0.0, message, evidence=err)
     assert found.hung is hung
 
 
 def test_a_child_that_never_spoke_did_not_start() -> None:
-    assert read_report(ended(status=-9), 180).records[0].name == "start"
+    assert read_kernel_report(ended(status=-9), 180).records[0].name == "start"
 
 
 def test_a_child_that_dies_after_its_last_check_did_not_exit() -> None:
-    assert read_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
+    assert read_kernel_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
 
 
 def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
-    found = read_report(
+    found = read_kernel_report(
         ended(BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}), 180
     )
     assert found.unproven == "busy"
@@ -67,10 +67,10 @@ def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
 def test_a_last_line_that_was_cut_is_left_out() -> None:
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
     cut = Finished(whole.argv, -9, whole.out + '{"name": "sort", "sta', "")
-    assert [record.name for record in read_report(cut, 180).records] == ["import", "sort"]
+    assert [record.name for record in read_kernel_report(cut, 180).records] == ["import", "sort"]
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
 def test_every_end_can_be_said(status: int | None, err: str) -> None:
-    found = read_report(ended(BEGIN, status=status, err=err), 180)
+    found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed is (status != 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
-from gpuinstall.vendors.nvidia.chips import drivers
+from gpuinstall.vendors.nvidia.evidence import drivers
 from gpuinstall.vendors.nvidia.libraries import _MIB, NvmlGpu
 
 if TYPE_CHECKING:

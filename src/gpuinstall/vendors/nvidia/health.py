@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.facts.source import json_or_none
 from gpuinstall.finding import CheckResult
+from gpuinstall.vendors.nvidia.libraries import nvml_command
 from gpuinstall.vendors.prober import GpuHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # NVML's clock event reasons that mean trouble: nvml.h, nvmlClocksEventReason*
 SLOWED = {
@@ -31,11 +28,9 @@ LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
 
 def nvml_health(gpus: int) -> dict[int, GpuHealth]:
     """Ask NVML about every card, by index; empty where NVML does not answer. ``gpus`` decides how long it may take."""
-    spec = importlib.util.find_spec("pynvml")
-    folder = str(Path(spec.origin).parent) if spec and spec.origin else ""
-    argv = [sys.executable, "-I", str(Path(__file__).with_name("health_child.py")), folder]
-    (done,) = run_children([(argv, os.environ)], time_limit(gpus), waiting=lambda: None)
-    return {card["index"]: judge_health(card) for card in _answers(done.out)}
+    (done,) = run_children([(nvml_command("health"), os.environ)], time_limit(gpus), waiting=lambda: None)
+    answers = (answer for answer in map(json_or_none, done.out.splitlines()) if isinstance(answer, dict))
+    return {card["index"]: judge_health(card) for card in answers if "index" in card and "error" not in card}
 
 
 def judge_health(card: Mapping[str, Any]) -> GpuHealth:
@@ -43,15 +38,6 @@ def judge_health(card: Mapping[str, Any]) -> GpuHealth:
     lane = LANE.get(card.get("generation") or 0)
     rate = lane * card["width"] if lane and card.get("width") else None
     return GpuHealth((_memory(card), _clocks(card), _link(card)), rate)
-
-
-def _answers(text: str) -> Iterator[dict[str, Any]]:
-    """Read the lines that the child wrote, past what the library or a start-up file of the user's printed."""
-    for line in text.splitlines():
-        with suppress(ValueError):
-            answer = json.loads(line)
-            if isinstance(answer, dict) and "index" in answer:
-                yield answer
 
 
 def _memory(card: Mapping[str, Any]) -> CheckResult:

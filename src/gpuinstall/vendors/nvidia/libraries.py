@@ -196,12 +196,16 @@ class NvmlFacts:
         return self.init == 0 and self.fault is None
 
 
-def ask_nvml(source: Source, gpus: int) -> NvmlFacts:
-    """Ask NVML, which has time for so many cards; the child has NVIDIA's binding and nothing else of site-packages."""
+def nvml_command(*words: str) -> list[str]:
+    """Start the child isolated from Python's own variables, site and user packages, with NVIDIA's binding alone."""
     binding = find_spec("pynvml")
     folder = Path(binding.origin).parent if binding and binding.origin else Path()
-    command = [sys.executable, "-I", "-S", str(_NVML_CHILD), str(folder)]
-    finished = ask_child(source, "nvml.txt", "NVML", gpus, (command, child_environment(os.environ)))
+    return [sys.executable, "-I", "-S", str(_NVML_CHILD), str(folder), *words]
+
+
+def ask_nvml(source: Source, gpus: int) -> NvmlFacts:
+    """Ask NVML, which has time for so many cards."""
+    finished = ask_child(source, "nvml.txt", "NVML", gpus, (nvml_command(), child_environment(os.environ)))
     return parse_nvml(finished) if finished else NvmlFacts()
 
 

@@ -1,7 +1,8 @@
 """A program of its own that asks NVML through NVIDIA's binding, prints a line for each answer, and may die of it.
 
-Its one argument is the folder that holds ``pynvml``. Each line is JSON, written before the next question is asked:
-a hang or a crash leaves what was known, and shows which card it happened at::
+Its first argument is the folder that holds ``pynvml``; ``health`` behind it asks how each card fares instead. Each
+line is JSON, written before the next question is asked: a hang or a crash leaves what was known, and shows which card
+it happened at::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
     {"driver": "580.95.05", "cuda": 13000, "count": 2}
@@ -78,10 +79,10 @@ def initialized() -> bool:
     return status == 0
 
 
-def card(index: int) -> dict[str, Any]:
+def card(index: int, describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
     """Describe one card, or say why NVML refuses to."""
     try:
-        return {"index": index, **described(nvml.nvmlDeviceGetHandleByIndex(index))}
+        return {"index": index, **describe(nvml.nvmlDeviceGetHandleByIndex(index))}
     except nvml.NVMLError as error:
         return {"index": index, "error": error.value}
 
@@ -105,6 +106,20 @@ def described(handle: Any) -> dict[str, Any]:
         "virtualization": asked(nvml.nvmlDeviceGetVirtualizationMode, handle),
         "licensed": licensed(handle),
     }
+
+
+def health(handle: Any) -> dict[str, Any]:
+    """Ask one card how it fares: what it does not answer stops no other question."""
+    questions: dict[str, tuple[Any, ...]] = {
+        "uncorrected": (nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
+        "pages_pending": (nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle),
+        "rows": (nvml.nvmlDeviceGetRemappedRows, handle),
+        "slowed": (nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+        "width": (nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        "generation": (nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "widest": (nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+    }
+    return {fact: asked(*question, refusals=()) for fact, question in questions.items()}
 
 
 def slices(handle: Any) -> list[dict[str, Any]]:
@@ -146,15 +161,16 @@ def text(value: Any) -> str:
 
 
 def main() -> None:
-    """Ask NVML for everything."""
+    """Ask NVML for everything that a choice needs, or for the cards' health."""
     os.dup2(2, 1)
+    describe = health if "health" in sys.argv[2:] else described
     if initialized():
         count = asked(nvml.nvmlDeviceGetCount) or 0
         driver, cuda = asked(nvml.nvmlSystemGetDriverVersion), asked(nvml.nvmlSystemGetCudaDriverVersion)
         say(driver=driver, cuda=cuda, count=count)
         for index in range(count):
             say(ask=index)
-            say(**card(index))
+            say(**card(index, describe))
     say(end=True)
 
 

@@ -16,7 +16,7 @@ from gpuinstall.failures import problems
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_problems
 from gpuinstall.vendors import vendor_of
-from gpuinstall.vendors.nvidia.chips import drivers
+from gpuinstall.vendors.nvidia.evidence import drivers
 from gpuinstall.vendors.nvidia.libraries import child_environment, is_compat, is_visible, job_devices, libcuda_command
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome, format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion

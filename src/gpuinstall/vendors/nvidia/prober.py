@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 from gpuinstall.facts.bus import OTHER_BRIDGE
 from gpuinstall.facts.steps import Step
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
-from gpuinstall.vendors.nvidia.chips import read_jetson
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
-from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, read_toolkit_variables, usable_on_bus
+from gpuinstall.vendors.nvidia.evidence import (
+    NVIDIA_ON_PCI,
+    NvidiaEvidence,
+    read_jetson,
+    read_toolkit_variables,
+    usable_on_bus,
+)
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.health import nvml_health
 from gpuinstall.vendors.nvidia.libraries import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from gpuinstall.facts.record import scrubbed
+from gpuinstall.facts.source import scrubbed
 from gpuinstall.machine import Machine
 from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine

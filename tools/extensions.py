@@ -22,6 +22,7 @@ from tests.lab.astral import PROJECTS, astral_index
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.lock.prebuilt import MIRROR, choose_prebuilt, extension_row
 from gpuinstall.lock.request import LockRequest
@@ -116,6 +117,8 @@ def chosen(name: str, gpu: str, driver: str, session: Session) -> str:
         return f"torch {fit.build.name}: {fit.file.wheel.version}, {fit.file.source.id}"
     if choice.refusal:
         return f"refused: {choice.refusal.message}"
+    if (known := known_builds().get(name)) and not known.compiles:
+        return f"torch {request.choice.build.name}: its sdist, which compiles nothing"
     closest = next(iter(choice.closest), None)
     return (
         f"refused: {closest.file.wheel.version} {closest.reason.message}" if closest else "refused: no file is listed"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel
@@ -99,6 +100,25 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(work
     assert workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])") == "MAX_JOBS=3"
     assert all(f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS)
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
+
+
+def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(workshop: Workshop) -> None:
+    workshop = with_nvcc(workshop, "12.4")
+
+    def built(torch: str, jobs: str, venv: str) -> str:
+        variables = {**workshop.variables, "MAX_JOBS": jobs, "GPUINSTALL_VENV": venv}
+        other = Workshop(workshop.folder, workshop.caches, variables)
+        done = other.run("install", "--only", f"torch=={torch}", "flash-attn", "--backend", "cu126")
+        assert done.status == 0, done.err
+        said = process.run([workshop.folder / venv / "bin" / "python", "-c", "import flash_attn as f; print(f.SAID)"])
+        return said.out
+
+    first = built("2.14.1", "3", "one/.venv")
+    assert "MAX_JOBS=3\n" in first
+    assert "TORCH_CUDA_ARCH_LIST=8.0\nFLASH_ATTN_CUDA_ARCHS=80\n" in first
+    assert built("2.14.1", "5", "two/.venv") == first
+    assert "MAX_JOBS=5\n" in built("2.13.0", "5", "three/.venv")
+    assert built("2.14.1", "7", "four/.venv") == first
 
 
 def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:

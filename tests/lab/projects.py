@@ -34,7 +34,8 @@ def _wheel(folder, files):
 
 
 def build_wheel(folder, settings=None, metadata=None):
-    said = "\\n".join(f"{{key}}={{os.environ.get(key)}}" for key in ("MAX_JOBS", "CUDA_HOME", "FORCE_CUDA"))
+    keys = "MAX_JOBS", "CUDA_HOME", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST", "FLASH_ATTN_CUDA_ARCHS"
+    said = "\\n".join(f"{{key}}={{os.environ.get(key)}}" for key in keys)
     return _wheel(folder, {{NAME.replace("-", "_") + ".py": f"SAID = {{said!r}}\\n"}})
 
 

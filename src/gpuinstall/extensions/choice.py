@@ -93,7 +93,7 @@ class ExtensionChoice(NamedTuple):
     @property
     def closest(self) -> list[ExtensionRejection]:
         """The files for this platform that were passed over, those that came closest first, of each reason one."""
-        rows = sorted(self.rejected, key=lambda row: _STAGES.index(row.reason.code), reverse=True)
+        rows = sorted(self.rejected, key=lambda row: (_STAGES.index(row.reason.code), row.build.torch), reverse=True)
         reasons = {row.reason.message: row for row in reversed(rows) if row.reason.code != _STAGES[0]}
         return list(reversed(reasons.values()))
 

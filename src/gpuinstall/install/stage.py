@@ -70,7 +70,7 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     missing, wheels = priced.bill.missing if priced.bill else {}, project.settings.wheels
     transfer = Transfer(fit.lock, fit.choice, paths.private_lock, paths.folder, missing, priced.heads, wheels=wheels)
     try:
-        write_atomically(paths.build_settings, sync_settings(builds))
+        write_atomically(paths.build_settings, sync_settings(builds, site))
         return transfer.run(command, building)
     finally:
         paths.private_lock.unlink(missing_ok=True)

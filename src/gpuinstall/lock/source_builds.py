@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 SDIST = "its sdist"
+ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
+"""The variable by which torch's builder is told what to compile for."""
 NO_WHEEL = "has no wheel that serves here, and only wheels are wanted (--only-binary)"
 WITH_SOURCES = "ask for another version of it, or let its own code run: leave out --only-binary"
 
@@ -74,6 +76,14 @@ class BuildSite:
         from gpuinstall.vendors.toolchains import TOOLCHAINS
 
         return TOOLCHAINS.get(self.backend.kind)
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The compute capabilities to compile for: those that the user names, or those of the GPUs that are here."""
+        if named := self.environ.get(ARCHITECTURES):
+            return tuple(named.split(";"))
+        capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability}
+        return tuple(map(str, sorted(capabilities)))
 
     def compiler(self) -> Compiler | None:
         """The compiler for its GPUs: one that is installed with them, or the machine's."""
@@ -133,10 +143,16 @@ def this_site(backend: str, versions: Mapping[str, str], machine: Machine, envir
     return BuildSite(Backend.parse(backend), versions, machine, environ, read_capacity())
 
 
-def sync_settings(builds: Iterable[SourceBuild]) -> str:
-    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is."""
+def sync_settings(builds: Iterable[SourceBuild], site: BuildSite) -> str:
+    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is.
+
+    uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
+    was compiled beside another); so they name torch and what is compiled for.
+    """
     names = [build.package for build in builds if build.known and build.known.imports_torch]
-    return tomli_w.dumps({"pip": {"no-build-isolation-package": names}}) if names else ""
+    said = {"GPUINSTALL_BUILT_FOR": " ".join((site.versions.get("torch", ""), *site.architectures))}
+    settings = {"extra-build-variables": dict.fromkeys(names, said), "pip": {"no-build-isolation-package": names}}
+    return tomli_w.dumps(settings) if names else ""
 
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages: str) -> dict[str, str]:
@@ -145,7 +161,10 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
     chain = site.toolchain
     if not known:
         return {}
-    own = {name: value for each in known if chain for name, value in each.environment.items()}
+    majors = ";".join(dict.fromkeys(f"{name.partition('.')[0]}0" for name in site.architectures))
+    own = {ARCHITECTURES: ";".join(site.architectures)} if chain and majors else {}
+    for name, value in ((name, value) for each in known if chain for name, value in each.environment.items()):
+        own |= {name: value.format(majors=majors)} if majors or "{" not in value else {}
     home = chain.home_in(site_packages, site.versions) if chain else None
     found = dict(chain.settings(home)) if chain and home else {}
     return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}

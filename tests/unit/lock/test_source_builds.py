@@ -141,10 +141,10 @@ def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
     ]
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(tmp_path: Path) -> None:
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site: BuildSite, tmp_path: Path) -> None:
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
-    assert tomli.loads(sync_settings(builds))["pip"]["no-build-isolation-package"] == ["flash-attn"]
-    assert sync_settings(source_builds({"packages": [WHEEL]})) == ""
+    assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == ["flash-attn"]
+    assert sync_settings(source_builds({"packages": [WHEEL]}), site) == ""
     assert "ninja" in build_tools({"packages": [FLASH]})
     assert build_tools({"packages": [WHEEL]}) == ()
     settings = tomli.loads(resolver_settings({"torch"}, tmp_path))

@@ -101,7 +101,6 @@ def lock(
     settings = Settings(
         request,
         only=bool(request.requirements),
-        dependencies=True,
         torch_index=torch_index,
         only_binary=only_binary,
         offline=offline,

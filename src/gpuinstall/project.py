@@ -21,7 +21,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import PROJECT, RequirementsFile
+from gpuinstall.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.config import Config
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
@@ -49,8 +50,8 @@ class Settings:
 
     ``request`` and ``files``, requirements files by their names, are added to what the folder asks for; with ``only``
     they are all of it, and with ``anew`` the backend of the environment is forgotten too. ``without`` are packages to
-    take out. ``dependencies`` lets the project's own count from the first time on. ``machine`` is another than this
-    one, ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
+    take out. ``declared`` lets the files of the folder say what it asks for. ``machine`` is another than this one,
+    ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
     source. ``parallel`` lets a large file come in several parts at once.
     ``extension_sources`` are further pages of prebuilt extensions, ``build_extensions`` lets those without a file be
     compiled.
@@ -61,7 +62,7 @@ class Settings:
     only: bool = False
     anew: bool = False
     without: tuple[str, ...] = ()
-    dependencies: bool = False
+    declared: bool = True
     machine: Machine | None = None
     venv: Path | None = None
     wheels: Path | None = None
@@ -164,14 +165,21 @@ class Project:
 
         return read_own_lock(self.paths.venv)
 
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
+        from gpuinstall.lock.declaration import Declaration, read_declaration
+
+        return read_declaration(self.folder, self.config.requirements) if self.settings.declared else Declaration()
+
     def read_folder_request(self, *, quiet: bool = False) -> FolderRequest:
         """Read what the folder asks for now, and add what the caller does.
 
-        The project's own dependencies count where nothing else is declared and they are to count, or did before; not
-        where the project itself is asked for, which brings them. ``quiet`` says nothing of files that have changed.
+        A project that is asked for by hand brings its dependencies. ``quiet`` says nothing of the folder's files.
         """
+        from gpuinstall.lock.declaration import Declaration
         from gpuinstall.lock.folder_request import FolderRequest, recorded_request
-        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, read_dependencies, spelled
+        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, spelled
 
         folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
         placed = {name: lines for name, lines in self.settings.files.items() if has_place(name, folder)}
@@ -181,17 +189,23 @@ class Project:
         read = lines_of(placed, folder)
         if self.settings.only:
             return FolderRequest().adding(by_hand, read).following(recorded)
-        unread = {name: recorded.files[name] for name in recorded.files.keys() - read}
-        for change in () if quiet else changed_inputs(unread, folder):
-            self.reporter.warn(f"the lock is not of today's files: {change.message} (-r reads a file again)")
-        count = self.settings.dependencies or PROJECT in recorded.files
-        brought = _names_itself((*recorded.requirements, *by_hand.requirements), folder)
-        dependencies = read_dependencies(folder, self.catalog.family) if count and not brought else ()
-        declared = recorded.declaring(self.config.requirements or dependencies).adding(by_hand, read)
-        declared = declared.without(self.settings.without) if self.settings.without else declared
+        before = {line for lines in recorded.files.values() for line in lines}
+        kept = (text for text in recorded.requirements if text not in before)
+        brought = _names_itself((*kept, *by_hand.requirements), folder)
+        declared = Declaration() if brought and self.declaration.package else self.declaration
+        reporter = SilentReporter() if quiet else self.reporter
+        if declared.whole.requirements:
+            reporter.step("Project", str(declared))
+        if declared.listed.options:
+            reporter.warn(f"{declared.file}: {declared.listed.unread}")
+        unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
+        for change in changed_inputs(unread, folder):
+            reporter.warn(f"the lock is not of today's files: {change.message} (-r reads a file again)")
+        asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
+        asked = asked.without(self.settings.without) if self.settings.without else asked
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
-        self.sources.admit(tuple(self._addresses(declared, own)), SilentReporter() if quiet else self.reporter)
-        return declared.following(recorded)
+        self.sources.admit(tuple(self._addresses(asked, own)), reporter)
+        return asked.following(recorded)
 
     def _addresses(self, declared: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:
         """The addresses outside the folder that its files take packages from, and that are not the caller's ``own``."""
@@ -208,16 +222,18 @@ class Project:
 
     @property
     def request(self) -> Request:
-        """What the caller names, or what the project is configured for, or torch; what was recorded does not count."""
+        """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
         named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
-        return self.request_for(functools.reduce(operator.or_, self.settings.files.values(), named))
+        listed = functools.reduce(operator.or_, self.settings.files.values(), named)
+        return self.request_for(listed if listed.requirements else self.declaration.listed | listed)
 
     def request_for(self, listed: RequirementsFile) -> Request:
         """The request for what is ``listed``, by the settings of the caller and of the project.
 
         Raise UsageError for a path of this machine that is not there.
         """
-        requirements = listed.requirements or self.config.requirements or ("torch",)
+        configured = self.config.requirements if self.settings.declared else None
+        requirements = listed.requirements or configured or ("torch",)
         for requirement in map(parse_requirement, requirements):
             path = requirement.url if requirement.name != "torch" and not requirement.is_remote else None
             if path and not (self.folder / Path(path).expanduser()).exists():  # torch by a path is refused later

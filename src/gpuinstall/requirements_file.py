@@ -1,27 +1,40 @@
-"""Requirements files as far as they say what is wanted: requirements, constraints, comments, and further files."""
+"""Files as far as they say what is wanted: requirements, constraints, further files; conda's pip part."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 PROJECT = "pyproject.toml"
 _ELSEWHERE = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
 
 
 class RequirementsFile(NamedTuple):
-    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder."""
+    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
+
+    ``options`` are pip's in it, which are not read; ``conda`` is what conda brings, as conda writes it.
+    """
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    conda: tuple[str, ...] = ()
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Both together."""
-        return RequirementsFile(self.requirements + other.requirements, self.constraints + other.constraints)
+        return RequirementsFile(*(one + another for one, another in zip(self, other, strict=True)))
+
+    @property
+    def unread(self) -> str:
+        """What is not read of it, for people."""
+        return f"{', '.join(dict.fromkeys(self.options))} is not read here: {_ELSEWHERE}"
 
 
 def group_path(group: str) -> str:
@@ -35,50 +48,53 @@ def split_group(name: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (name, "")
 
 
-def read_inputs(name: str) -> RequirementsFile:
-    """Read a requirements file, or a dependency group of a project; raise UsageError where it is malformed."""
-    file, group = split_group(name)
-    return RequirementsFile(_read_group(Path(file), group)) if group else read_requirements(Path(file))
-
-
 def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> RequirementsFile:
     """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more."""
     if "\0" in str(path):
         raise UsageError("requirements-unreadable", "a requirements file is named that no system can have")
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
+    return _parse_lines(read_listed(path).replace("\\\n", " ").splitlines(), path, (*inside, path.resolve()))
+
+
+def read_conda(path: Path) -> RequirementsFile:
+    """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda."""
+    inside, pip, lines, conda = False, -1, list[str](), list[str]()
+    for line in read_listed(path).splitlines():
+        item = re.match(r"( *)- +(.+?)\s*(?: #.*)?$", line)
+        if item and inside:
+            depth, entry = len(item[1]), item[2].strip("'\"")
+            pip = depth if entry == "pip:" else pip if depth > pip else -1
+            if entry != "pip:":
+                (conda if pip < 0 else lines).append(entry)
+        elif re.match(r"[\w-]+:", line):
+            inside, pip = line.startswith("dependencies:"), -1
+    return _parse_lines(lines, path, ()) | RequirementsFile(conda=tuple(conda))
+
+
+def read_listed(path: Path, folder: Path | None = None) -> str:
+    """Read a file that says what is wanted; raise UsageError where it cannot be, or a link leads out of ``folder``."""
     try:
-        lines = read_document(path).replace("\\\n", " ").splitlines()
+        return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
-    contents, files = RequirementsFile(), (*inside, path.resolve())
+
+
+def _parse_lines(lines: Iterable[str], path: Path, files: tuple[Path, ...]) -> RequirementsFile:
+    """Read the lines of the file at ``path``; ``files`` are those that led to it, itself among them."""
+    contents = RequirementsFile()
     for line in (line.partition(" #")[0].strip() for line in lines):
         if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
             contents |= read_requirements(path.parent / further[1], files)
         elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
             constraining = read_requirements(path.parent / further[1], files)
-            contents |= RequirementsFile((), constraining.requirements + constraining.constraints)
+            contents |= constraining._replace(
+                requirements=(), constraints=constraining.requirements + constraining.constraints
+            )
         elif line and not line.startswith("#"):
-            if option := re.search(r"(?:^|\s)(--?[a-z][\w-]*)", re.sub(r"^(-e|--editable)[\s=]", "", line)):
-                message = f"{path}: the option {option[1]} is not read here"
-                raise UsageError("requirements-option", message, hint=_ELSEWHERE)
-            contents |= RequirementsFile((line,))
+            place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
+            plain, *options = re.split(r"(?:^|\s+)(--?[a-z][\w-]*)", place)
+            wanted = (plain if place == line else f"-e {plain}",) if plain else ()
+            contents |= RequirementsFile(wanted, (), tuple(options[::2]))
     return contents
-
-
-def _read_group(path: Path, group: str) -> tuple[str, ...]:
-    import tomli
-    from packaging.dependency_groups import resolve_dependency_groups
-    from packaging.errors import ExceptionGroup
-
-    try:
-        groups = tomli.loads(path.read_text("utf-8-sig")).get("dependency-groups", {})
-        return tuple(map(str, resolve_dependency_groups(groups, group)))
-    except OSError as error:
-        raise UsageError("requirements-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except ExceptionGroup as error:
-        reason = "; ".join(str(reason) for reason in error.exceptions)
-        raise UsageError("group-unknown", f"{path} has no usable dependency group {group!r}: {reason}") from None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError("group-unknown", f"{path} has no usable dependency group {group!r}: {error}") from None

@@ -17,15 +17,14 @@ from gpuinstall.errors import GpuInstallError
 from gpuinstall.failures.classify import classify
 from gpuinstall.files import parse_json, parse_toml
 from gpuinstall.lock.check import faults
+from gpuinstall.lock.declaration import parse_project, read_inputs
 from gpuinstall.lock.fit import fit
-from gpuinstall.lock.inputs import parse_dependencies
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.machine import Machine
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import read_inputs
 from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
@@ -122,7 +121,7 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
             (*toml, KeyError, TypeError, AttributeError),
         ),
         "a project": (
-            lambda text: parse_dependencies(parse_toml(text), catalog.family),
+            lambda text: parse_project(parse_toml(text), catalog.family),
             '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements, split_group
+from gpuinstall.lock.declaration import read_inputs
+from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements, split_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +24,22 @@ def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("line", ["--index-url https://index.example/", "torch --hash=sha256:0", "-f ./wheels"])
-def test_what_says_where_packages_come_from_is_not_read(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "requirements", "option"),
+    [
+        ("--index-url https://index.example/", (), "--index-url"),
+        ("torch --hash=sha256:0", ("torch",), "--hash"),
+        ("-f ./wheels", (), "-f"),
+        ("-e ./lib --config-settings a=b", ("-e ./lib",), "--config-settings"),
+    ],
+)
+def test_what_says_where_packages_come_from_is_not_read_and_is_named(
+    tmp_path: Path, line: str, requirements: tuple[str, ...], option: str
+) -> None:
     (tmp_path / "in.txt").write_text(line)
-    with pytest.raises(UsageError) as caught:
-        read_requirements(tmp_path / "in.txt")
-    assert caught.value.code == "requirements-option"
+    listed = read_requirements(tmp_path / "in.txt")
+    assert (listed.requirements, listed.options) == (requirements, (option,))
+    assert f"{option} is not read here" in listed.unread
 
 
 def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,11 +88,12 @@ class Catalog:
     """All that a choice knows of the world.
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``family`` are the packages that come from
-    it, ``copied`` those that it only passes on (``nvidia-*`` are all that begin so); ``companions`` maps (package,
-    version) to the wheels of a companion; ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence``
-    maps each key to source and date. ``offered`` maps a companion and a backend's tag to the versions that a listing
-    found there, with their labels. ``further`` are the other kinds of builds, to be read where
-    they are needed; ``chips`` the rows about chips of those that were, by kind; ``cuda_names`` reads those of packages.
+    it, ``copied`` those that it only passes on (``nvidia-*`` are all that begin so), ``tied`` those of them that come
+    with a build of torch and go with it; ``companions`` maps (package, version) to the wheels of a companion;
+    ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
+    ``offered`` maps a companion and a backend's tag to the versions that a listing found there, with their labels.
+    ``further`` are the other kinds of builds, to be read where they are needed; ``chips`` the rows about chips of those
+    that were, by kind; ``cuda_names`` reads those of packages.
     """
 
     date: str
@@ -101,6 +103,7 @@ class Catalog:
     drivers: Drivers
     family: frozenset[str]
     copied: tuple[str, ...]
+    tied: tuple[str, ...]
     companions: Mapping[tuple[str, str], Companion]
     settled_python: str
     evidence: Mapping[str, tuple[str, str]]
@@ -133,6 +136,10 @@ class Catalog:
         """The constraints that hold beside a release of torch, whatever its metadata says."""
         release = self.releases.get(torch)
         return release.beside if release else ()
+
+    def is_tied(self, name: str) -> bool:
+        """Say whether the version of a package is that of torch's build: the family, and the libraries of its maker."""
+        return name in self.family or any(fnmatchcase(name, row) for row in self.tied)
 
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""

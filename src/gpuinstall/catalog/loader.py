@@ -52,6 +52,7 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         drivers=parse_drivers(drivers),
         family=frozenset((*builds["family"], *builds["family_beside"])),
         copied=tuple(builds["copied"]),
+        tied=tuple(builds["tied"]),
         companions={
             (row["package"], version): _companion(row, builds["companion_platforms"])
             for row in builds["companions"]

@@ -88,7 +88,7 @@ def command(
         folder.mkdir(exist_ok=True)
         request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    settings = replace(settings, only=only, dependencies=True, **sourcing)
+    settings = replace(settings, only=only, **sourcing)
     meant = [options.read_machine_file(name, terminal) for name in machines]
     if cover != bool(described.gpu or all_supported) and (cover or all_supported):
         raise UsageError("range-missing", "--cover takes --gpu (and --driver), or --all-supported, and they take it")

@@ -18,7 +18,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Settings
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import RequirementsFile, group_path, read_inputs, read_requirements
+from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +97,9 @@ _REQUEST = (
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
     torch_index,
+    click.option(
+        "--project/--no-project", "declared", default=True, help="Take what the files of this folder ask for, or not."
+    ),
 )
 
 
@@ -123,6 +126,7 @@ class RequestOptions(NamedTuple):
     backend: str | None = None
     gpus: str | None = None
     torch_index: str | None = None
+    declared: bool = True
 
     @property
     def has_requirements(self) -> bool:
@@ -136,7 +140,12 @@ class RequestOptions(NamedTuple):
 
     def read(self) -> dict[str, RequirementsFile]:
         """Read the files and groups that are named, each once; raise UsageError for a malformed one."""
+        from gpuinstall.lock.declaration import read_inputs
+
         read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
+        for name, listed in read.items():
+            if listed.options:
+                raise UsageError("requirements-option", f"{name}: {listed.unread}")
         within = {name: RequirementsFile((), read_requirements(Path(name)).requirements) for name in self.constraints}
         return read | within
 
@@ -169,7 +178,7 @@ def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Re
     pythons = (RUNNING_PYTHON,) if machine.gpu else ()  # a machine in words has a Python like this one's
     named = Request(request.by_hand, request.python, request.backend, indices, preferred_pythons=pythons)
     other = read_named_machine(machine, reporter)
-    return Settings(named, request.read(), machine=other, torch_index=request.torch_index)
+    return Settings(named, request.read(), declared=request.declared, machine=other, torch_index=request.torch_index)
 
 
 def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machine:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
     from gpuinstall.project import Project
+    from gpuinstall.request import Request
 
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 
@@ -59,7 +60,8 @@ def command(
     settings = replace(options.read_settings(request, machine, terminal), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine
-        plan = _live(project) if live else _with_what_is_open(choose(meant, project.request, project.catalog))
+        wanted = project.request_for(project.read_folder_request().listed)
+        plan = _live(project, wanted) if live else _with_what_is_open(choose(meant, wanted, project.catalog))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -147,14 +149,14 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live(project: Project) -> Plan | Refusal:
+def _live(project: Project, request: Request) -> Plan | Refusal:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
 
-    machine, request, session = project.machine, project.request, project.session
+    machine, session = project.machine, project.session
     catalog = learned_catalog(
         project.catalog, machine, request, SilentReporter(), sources=session.sources, client=session.client
     )

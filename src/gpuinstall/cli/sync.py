@@ -87,7 +87,7 @@ def command(
         result = installation.install(project, wanted)
         warn_of_unproven(terminal, result)
         refresh(project)
-        declared = recorded_request(project.paths.folder).declaring(project.config.requirements or ())
+        declared = recorded_request(project.paths.folder).declaring(project.declaration)
     if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock updates it")
     rejected = [misfit.to_dict() for misfit in result.misfits]

@@ -14,14 +14,15 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor.repair import RepairSource
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.paths import packages_folders
+from gpuinstall.errors import UsageError
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.files import open_regular, parse_json, parse_toml, read_document
+from gpuinstall.lock.declaration import Declaration, read_declaration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.machine import Machine
 
 
@@ -133,21 +134,12 @@ DECIDES_OVER_BUILDS = (
 
 @dataclass(frozen=True)
 class ProjectFolder:
-    """A folder's pyproject.toml, empty where there is none, and its locks."""
+    """A folder's pyproject.toml, empty where there is none, its locks, and what a file of it asks for."""
 
     folder: Path | None = None
     pyproject: Mapping[str, Any] = field(default_factory=dict)
     locks: tuple[Path, ...] = ()
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """What ``[tool.gpuinstall]`` asks for."""
-        listed = toml_table(self.pyproject, "tool", "gpuinstall").get("requirements")
-        return tuple(map(str, listed)) if isinstance(listed, list) else ()
-
-    def declare(self, recorded: FolderRequest) -> FolderRequest:
-        """Put what the project asks for today in place of what its locks record."""
-        return recorded.declaring(self.requirements) if self.requirements else recorded
+    declaration: Declaration = field(default_factory=Declaration)
 
 
 def read_project(folder: Path) -> ProjectFolder:
@@ -156,7 +148,10 @@ def read_project(folder: Path) -> ProjectFolder:
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
     except (OSError, ValueError):
         pyproject = {}
-    return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
+    configured, declaration = toml_table(pyproject, "tool", "gpuinstall").get("requirements"), Declaration()
+    with suppress(UsageError, ValueError):
+        declaration = read_declaration(folder, configured if isinstance(configured, list) else None)
+    return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))), declaration)
 
 
 @dataclass(frozen=True)

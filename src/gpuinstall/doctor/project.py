@@ -52,7 +52,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
 def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Locks that cannot be read, no longer hold what is asked for, or do not run on this machine."""
     misfits, locks = [], evidence.project.locks
-    request = Request(requirements=evidence.project.requirements or ("torch",))
+    request = Request(requirements=evidence.project.declaration.listed.requirements or ("torch",))
     for path in locks:
         try:
             judged = fit(read_lock(path), evidence.machine, request, evidence.catalog)
@@ -72,7 +72,7 @@ def request_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
     if folder is None or evidence.venv.parent != folder or not installed:
         return
     with suppress(LockError, UsageError):  # what cannot be read is a finding of its own
-        recorded = evidence.project.declare(recorded_request(folder, read_own_lock(evidence.venv)))
+        recorded = recorded_request(folder, read_own_lock(evidence.venv)).declaring(evidence.project.declaration)
         python, lacking = evidence.contents.python or "3.12", []
         for requirement in map(parse_requirement, recorded.requirements):
             version = installed.get(requirement.name)
@@ -119,13 +119,14 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
         return
     try:
         locks = [lock for lock in read_locks(folder) if lock.evidence]
-        recorded = evidence.project.declare(recorded_request(folder))
+        recorded = recorded_request(folder).declaring(evidence.project.declaration)
     except (LockError, UsageError):  # what cannot be read is a finding of its own
         return
     for lock in locks:
         if message := recorded.unlike(lock):
             yield _stale("lock-stale", message, folder)
-    for reason in changed_inputs(recorded.files, folder):
+    watched = {name: lines for name, lines in recorded.files.items() if name != evidence.project.declaration.file}
+    for reason in changed_inputs(watched, folder):
         command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
         fixes = (replace(command, place=folder),) if command else ()
         message = f"a lock is stale: {reason.message}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import read_document
+from gpuinstall.lock.declaration import DECLARING
 from gpuinstall.lock.fit import locks_in
-from gpuinstall.lock.inputs import is_requirement, plain, spelled
+from gpuinstall.lock.inputs import is_requirement, lines_in, plain, spelled
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.lock import Lock
 
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
@@ -43,17 +45,26 @@ class FolderRequest:
         """What is asked for, and what is allowed of the rest."""
         return RequirementsFile(self.requirements, self.constraints)
 
-    def declaring(self, requirements: Iterable[str]) -> FolderRequest:
-        """What the project says today in place of what it said; beside it stays what was added by hand."""
-        declared = spelled(requirements)
-        if not declared and PROJECT not in self.files:
-            return self
-        of_project, names = {*declared, *self.files.get(PROJECT, ())}, _names(declared)
-        others = [text for text in self.requirements if text not in of_project]
-        by_hand = [text for text in others if parse_requirement(text).name not in names]
-        files = {name: lines for name, lines in self.files.items() if name != PROJECT}
-        files |= {PROJECT: declared} if declared else {}
-        return replace(self, requirements=(*declared, *by_hand), files=files)
+    def declaring(self, declared: Declaration, *, forget: bool = False) -> FolderRequest:
+        """What the folder says today in place of what it said; beside it stays what was added by hand.
+
+        A line that is new there stands for what was added of the same name. With ``forget`` nothing of what any file of
+        the folder said is left.
+        """
+        replaced = {PROJECT, declared.file, *(DECLARING if forget else ())}
+        before = {line for name in replaced for line in self.files.get(name, ())}
+        lines, listed = lines_in(declared.whole), spelled(declared.whole.requirements)
+        fresh = _names(set(listed) - before)
+        by_hand = [text for text in self.requirements if text not in before and not _names([text]) & fresh]
+        kept = [text for text in listed if not _names([text]) & _names(by_hand)]
+        limits = [text for text in self.constraints if f"-c {text}" not in before]
+        files = {name: lines for name, lines in self.files.items() if name not in replaced}
+        return replace(
+            self,
+            requirements=(*kept, *by_hand),
+            constraints=tuple(dict.fromkeys((*limits, *spelled(declared.whole.constraints)))),
+            files=files | ({declared.file: lines} if lines else {}),
+        )
 
     def adding(self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]) -> FolderRequest:
         """The same with requirements by hand and of ``files``: each in place of what was asked of the same name.
@@ -102,7 +113,8 @@ class FolderRequest:
             raise UsageError("torch-stays", "torch is what the environment is built around", hint=hint)
         for file, lines in self.files.items():
             if name in _names(line for line in lines if not line.startswith("-c ")):
-                hint = f"take it out of {file}, then install again" + ("" if file == PROJECT else f" with -r {file}")
+                again = "" if file in {PROJECT, *DECLARING} else f" with -r {file}"
+                hint = f"take it out of {file}, then install again{again}"
                 raise UsageError("requested-elsewhere", f"{file} asks for {name}", hint=hint)
         if name not in _names(self.requirements):
             message = f"{name} is not among what was asked for here: {' '.join(self.requirements) or 'torch'}"

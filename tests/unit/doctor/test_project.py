@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.advice import Advice
-from gpuinstall.doctor.evidence import ProjectFolder, read_project
+from gpuinstall.doctor.evidence import read_project
 from gpuinstall.machine import Machine
 from tests.unit.doctor.evidence import found as found_in
 
@@ -120,12 +120,15 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pyproject", "asked"),
+    ("text", "asked"),
     [
-        ({}, ()),
-        ({"tool": {"gpuinstall": {"requirements": ["torch", "vllm"]}}}, ("torch", "vllm")),
-        ({"tool": {"gpuinstall": {"requirements": "torch"}}}, ()),
+        ("", ()),
+        ('[tool.gpuinstall]\nrequirements = ["torch", "vllm"]\n', ("torch", "vllm")),
+        ('[tool.gpuinstall]\nrequirements = "torch"\n', ()),
+        ('[project]\nname = "x"\ndependencies = ["rich"]\n', ("rich",)),
+        ('[project]\nname = "x"\ndependencies = [3]\n', ()),
     ],
 )
-def test_the_request_is_read_from_the_project(pyproject: dict[str, object], asked: tuple[str, ...]) -> None:
-    assert ProjectFolder(None, pyproject).requirements == asked
+def test_the_request_is_read_from_the_project(tmp_path: Path, text: str, asked: tuple[str, ...]) -> None:
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert read_project(tmp_path).declaration.listed.requirements == asked

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.inputs import parse_dependencies, read_dependencies
+from gpuinstall.lock.declaration import parse_project, read_declaration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ PROJECT: dict[str, Any] = {
 
 def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras() -> None:
     expected = ("torch>=2.9", "numpy", "pytest", "ruff", "plotter", "cowsay")
-    assert parse_dependencies(PROJECT, FAMILY) == expected
+    assert parse_project(PROJECT, FAMILY).listed.requirements == expected
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_
 )
 def test_the_groups_that_uv_is_configured_for_count(groups: object, last: list[str]) -> None:
     configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
-    assert parse_dependencies(configured, FAMILY)[2:] == tuple(last)
+    assert parse_project(configured, FAMILY).listed.requirements[2:] == tuple(last)
 
 
 def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
-    assert read_dependencies(tmp_path, FAMILY) == ()
+    assert read_declaration(tmp_path).whole.requirements == ()
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
-    assert read_dependencies(tmp_path, FAMILY) == ()
+    assert read_declaration(tmp_path).whole.requirements == ()
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
 )
 def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="malformed"):
-        parse_dependencies(pyproject, FAMILY)
+        parse_project(pyproject, FAMILY)
 
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     with pytest.raises(UsageError, match=r"numpy has a source in"):
-        parse_dependencies({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY)
-    assert parse_dependencies({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY)
+        parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY)
+    assert parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY).groups == ("dev",)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,7 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
     ],
 )
 def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(source: dict[str, Any], expected: str) -> None:
-    assert expected in parse_dependencies({**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY)
+    assert (
+        expected
+        in parse_project({**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY).listed.requirements
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
+from gpuinstall.lock.declaration import Declaration
 from gpuinstall.lock.folder_request import FolderRequest, recorded_request
 from gpuinstall.requirements_file import RequirementsFile
 
@@ -53,7 +54,16 @@ def test_a_file_takes_back_what_only_it_asked_for() -> None:
 def test_what_a_project_declares_today_stands_for_what_it_declared_before(
     declared: tuple[str, ...], requirements: tuple[str, ...]
 ) -> None:
-    assert DECLARED.declaring(declared).requirements == requirements
+    today = Declaration(listed=RequirementsFile(declared))
+    assert DECLARED.declaring(today).requirements == requirements
+
+
+def test_what_was_added_by_hand_stays_until_the_project_says_otherwise() -> None:
+    today = Declaration(listed=RequirementsFile(("torch", "numpy")))
+    asked = add(FolderRequest().declaring(today), "torch==2.13.0")
+    assert set(asked.declaring(today).requirements) == {"torch==2.13.0", "numpy"}
+    newer = Declaration(listed=RequirementsFile(("torch>=2.14", "numpy")))
+    assert set(asked.declaring(newer).requirements) == {"torch>=2.14", "numpy"}
 
 
 @pytest.mark.parametrize(

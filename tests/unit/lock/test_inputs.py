@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
+from gpuinstall.lock.declaration import read_inputs
 from gpuinstall.lock.inputs import changed_inputs, digest, has_place, is_requirement, lines_of, plain
-from gpuinstall.requirements_file import read_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

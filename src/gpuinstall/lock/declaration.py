@@ -1,0 +1,178 @@
+"""What a folder asks for by a file of its own: our settings, a project, requirements, an environment of conda."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser, Error
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packaging.errors import ExceptionGroup
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_toml
+from gpuinstall.requirements_file import (
+    PROJECT,
+    RequirementsFile,
+    read_conda,
+    read_listed,
+    read_requirements,
+    split_group,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
+"""The files of a folder that say what it asks for where its pyproject.toml does not, the first that is there."""
+ITSELF = "-e ."
+
+
+class Declaration(NamedTuple):
+    """What the ``file`` of a folder asks for, the dependency ``groups`` of a project included.
+
+    ``package`` is the name of a project that is installed where it lies, as uv does.
+    """
+
+    file: str = PROJECT
+    listed: RequirementsFile = RequirementsFile()
+    groups: tuple[str, ...] = ()
+    package: str = ""
+
+    @property
+    def whole(self) -> RequirementsFile:
+        """What it asks for with the project itself."""
+        itself = (ITSELF,) if self.package else ()
+        return self.listed._replace(requirements=(*self.listed.requirements, *itself))
+
+    def __str__(self) -> str:
+        count = len(self.listed.requirements)
+        groups = f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}" if self.groups else ""
+        itself = f"; {self.package} itself, editable" if self.package else ""
+        return f"{self.file}: {count} requirement{'s' * (count != 1)}{groups}{itself}"
+
+
+def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> Declaration:
+    """Read what a folder asks for; ``configured`` are the requirements of its settings, which come first.
+
+    Raise UsageError for a file that is malformed.
+    """
+    if configured:
+        return Declaration(listed=RequirementsFile(tuple(configured)))
+    project = folder / PROJECT
+    if project.is_file():
+        declared = parse_project(parse_toml(read_listed(project)), load_catalog().family)
+        if declared.whole.requirements:
+            return declared
+    for name in DECLARING:
+        if (folder / name).is_file() and read_listed(folder / name, folder):
+            return Declaration(name, read_inputs(str(folder / name)))
+    return Declaration()
+
+
+def read_inputs(name: str) -> RequirementsFile:
+    """Read a file of requirements in whatever form, or a dependency group; raise UsageError where it is malformed."""
+    from packaging.dependency_groups import resolve_dependency_groups
+
+    file, group = split_group(name)
+    path, is_lock = Path(file), re.fullmatch(r"pylock\.(.+\.)?toml", Path(file).name)
+    if path.suffix in {".yml", ".yaml"}:
+        return read_conda(path)
+    if path.name not in {PROJECT, "setup.cfg"} and not is_lock:
+        return read_requirements(path)
+    text = read_listed(path)
+    try:
+        if group:
+            groups = parse_toml(text).get("dependency-groups", {})
+            return RequirementsFile(tuple(map(str, resolve_dependency_groups(groups, group))))
+        if is_lock:
+            return RequirementsFile(tuple(_as_locked(parse_toml(text).get("packages", ()))))
+        if path.name == PROJECT:
+            return parse_project({**parse_toml(text), "dependency-groups": {}}, load_catalog().family).listed
+        settings = ConfigParser(interpolation=None)
+        settings.read_string(text)
+        listed = settings.get("options", "install_requires", fallback="").splitlines()
+        return RequirementsFile(tuple(filter(None, map(str.strip, listed))))
+    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, Error) as error:
+        why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
+        lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
+        code = "group-unknown" if group else "requirements-malformed"
+        raise UsageError(code, f"{lacking}: {' '.join(why.split())}") from None
+
+
+def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Declaration:
+    """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
+
+    Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
+    that is not of the ``family`` has another source of its own.
+    """
+    from packaging.dependency_groups import resolve_dependency_groups
+
+    tool = pyproject.get("tool", {})
+    project, own, poetry = pyproject.get("project", {}), tool.get("uv", {}), tool.get("poetry", {})
+    try:
+        groups = pyproject.get("dependency-groups", {})
+        wanted = own.get("default-groups", [name for name in groups if canonicalize_name(name) == "dev"])
+        wanted = tuple(groups) if wanted == "all" else tuple(wanted)
+        listed = [*project.get("dependencies", ()), *resolve_dependency_groups(groups, *wanted)]
+        dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
+        is_package = own.get("package", "build-system" in pyproject and poetry.get("package-mode", True))
+        name = str(project.get("name") or poetry.get("name") or "") if is_package else ""
+    except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
+        message = "pyproject.toml: the project's dependencies or groups are malformed"
+        raise UsageError("config-malformed", message, why=str(error)) from None
+    sources = {canonicalize_name(name): source for name, source in own.get("sources", {}).items()}
+    located = (_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in dependencies)
+    return Declaration(listed=RequirementsFile(tuple(located)), groups=wanted, package=name)
+
+
+def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Ask for the packages of a lock in their versions, but for what comes with torch's build."""
+    for package in packages:
+        marker = f" ; {package['marker']}" if package.get("marker") else ""
+        if package.get("version") and not load_catalog().is_tied(package["name"]):
+            yield f"{package['name']}=={package['version']}{marker}"
+        elif package["name"] == "torch":
+            yield f"torch=={package['version'].partition('+')[0]}{marker}"
+
+
+def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
+    """Put the project's own extras in the place of the project (``thing[test]``)."""
+    for requirement in requirements:
+        if canonicalize_name(requirement.name) != canonicalize_name(project.get("name", "")):
+            yield requirement
+            continue
+        for extra in sorted(requirement.extras):
+            yield from _expanded(map(Requirement, project["optional-dependencies"][extra]), project)
+
+
+def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
+    """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
+    if source is None or canonicalize_name(requirement.name) in family:
+        return str(requirement)
+    address = _address(source) if isinstance(source, dict) else None
+    if address is None:
+        raise UsageError(
+            "own-source",
+            f"{requirement} has a source in [tool.uv.sources] that is no address, and a lock takes it from the default "
+            "index",
+            hint="name what to lock without it: [tool.gpuinstall] requirements = […]; or give --no-project",
+        )
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    editable = "-e " if isinstance(source, dict) and source.get("editable") else ""
+    return f"{editable}{requirement.name}{extras} @ {address}{marker}"
+
+
+def _address(source: Mapping[str, Any]) -> str | None:
+    """The address of a source: a repository with its reference, a file, a folder; None for an index or a workspace."""
+    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    if "git" in source:
+        reference = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), "")
+        return f"git+{source['git'].removeprefix('git+')}{reference}{inside}"
+    if "url" in source:
+        return f"{source['url']}{inside}"
+    return str(source["path"]) if "path" in source else None

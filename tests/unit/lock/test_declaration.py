@@ -1,0 +1,128 @@
+"""What a folder asks for, by the first of its files that says so; and files in other people's forms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.declaration import read_declaration, read_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
+BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
+CONDA = """\
+name: thing   # as conda writes it
+channels:
+  - conda-forge
+dependencies:
+  - python=3.11
+  - conda-forge::ffmpeg >=6
+  - pip:
+    - torch>=2.9   # from the index
+    - "numpy<3"
+    - -r more.txt
+  - scipy
+variables:
+  - not: this
+"""
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "line", "requirements"),
+    [
+        ({}, "pyproject.toml: 0 requirements", ()),
+        ({"requirements__txt": "torch\nnumpy\n"}, "requirements.txt: 2 requirements", ("torch", "numpy")),
+        (
+            {"pyproject__toml": PROJECT, "requirements__txt": "rich\n"},
+            "pyproject.toml: 3 requirements and group dev",
+            ("torch>=2.9", "numpy", "pytest"),
+        ),
+        (
+            {"pyproject__toml": PROJECT + BACKEND},
+            "pyproject.toml: 3 requirements and group dev; thing itself, editable",
+            ("torch>=2.9", "numpy", "pytest", "-e ."),
+        ),
+        (
+            {"pyproject__toml": f"{PROJECT}{BACKEND}[tool.uv]\npackage = false\ndefault-groups = []\n"},
+            "pyproject.toml: 2 requirements",
+            ("torch>=2.9", "numpy"),
+        ),
+        (
+            {"pyproject__toml": f'{BACKEND}[tool.poetry]\nname = "thing"\n'},
+            "pyproject.toml: 0 requirements; thing itself, editable",
+            ("-e .",),
+        ),
+        (
+            {"pyproject__toml": '[project]\nname = "x"\n', "requirements__txt": "a"},
+            "requirements.txt: 1 requirement",
+            ("a",),
+        ),
+        ({"environment__yml": "dependencies:\n- pip:\n  - rich\n"}, "environment.yml: 1 requirement", ("rich",)),
+    ],
+)
+def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
+    tmp_path: Path, files: dict[str, str], line: str, requirements: tuple[str, ...]
+) -> None:
+    declared = read_declaration(write(tmp_path, **files))
+    assert (str(declared), declared.whole.requirements) == (line, requirements)
+
+
+def test_of_an_environment_of_conda_the_pip_part_is_read_and_the_rest_named(tmp_path: Path) -> None:
+    write(tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n")
+    listed = read_inputs(str(tmp_path / "environment.yml"))
+    assert listed.requirements == ("torch>=2.9", "numpy<3", "rich")
+    assert listed.constraints == ("rich<15",)
+    assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
+
+
+PYLOCK = """\
+lock-version = "1.0"
+created-by = "another"
+[[packages]]
+name = "torch"
+version = "2.14.1+cu126"
+[[packages]]
+name = "nvidia-cudnn-cu12"
+version = "9.1"
+[[packages]]
+name = "numpy"
+version = "2.3.4"
+[[packages]]
+name = "colorama"
+version = "0.4.6"
+marker = "os_name == 'nt'"
+"""
+
+
+def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_path: Path) -> None:
+    setup = "[options]\ninstall_requires =\n    torch>=2\n    rich; python_version > '3'\n"
+    write(tmp_path, pyproject__toml=PROJECT + BACKEND, setup__cfg=setup, pylock__toml=PYLOCK)
+    assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
+    assert read_inputs(str(tmp_path / "setup.cfg")).requirements == ("torch>=2", "rich; python_version > '3'")
+    locked = ("torch==2.14.1", "numpy==2.3.4", "colorama==0.4.6 ; os_name == 'nt'")
+    assert read_inputs(str(tmp_path / "pylock.toml")).requirements == locked
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[project"),
+        ("pylock.toml", "packages = 3"),
+        ("setup.cfg", "torch"),
+        ("pylock.a.toml", "x = "),
+    ],
+)
+def test_a_file_that_is_malformed_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"{name} is malformed"):
+        read_inputs(str(tmp_path / name))

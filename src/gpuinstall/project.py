@@ -194,7 +194,7 @@ class Project:
         brought = _names_itself((*kept, *by_hand.requirements), folder)
         declared = Declaration() if brought and self.declaration.package else self.declaration
         reporter = SilentReporter() if quiet else self.reporter
-        if declared.whole.requirements:
+        if declared.whole.requirements not in {(), ("torch",)}:
             reporter.step("Project", str(declared))
         if declared.listed.options:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
@@ -204,7 +204,8 @@ class Project:
         asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
         asked = asked.without(self.settings.without) if self.settings.without else asked
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
-        self.sources.admit(tuple(self._addresses(asked, own)), reporter)
+        if addresses := tuple(self._addresses(asked, own)):
+            self.sources.admit(addresses, reporter)
         return asked.following(recorded)
 
     def _addresses(self, declared: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:

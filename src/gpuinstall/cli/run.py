@@ -109,6 +109,9 @@ def _check_fitness(project: Project) -> None:
     marker = existing.marker
     if marker is None or not existing.has_python:
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
+    if existing.changed_build:
+        why = "what would run was never proven on this machine"
+        raise LockError("environment-changed", existing.changed_build, why=why, hint=existing.restoring)
     machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
     judged = fit(existing.lock, machine, request, known_catalog()) if existing.lock and machine.gpus else None
     if isinstance(judged, Misfit):

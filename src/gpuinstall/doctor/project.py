@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor.evidence import DoctorEvidence, toml_table
-from gpuinstall.environments.environment import installed_packages, unlocked_packages
+from gpuinstall.environments.environment import changed_build, installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.finding import Finding
@@ -94,7 +94,11 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     installed = {package.name: package for package in evidence.contents.packages if package.name != "pip"}
     versions = {name: package.version for name, package in installed.items()}
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
-    changes = []
+    changes, why = list[str](), "something other than gpuinstall changed it"
+    if changed := changed_build(evidence.venv, versions, locked, evidence.catalog.is_tied):
+        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder)
+        yield Finding("changed-by-hand", changed, None, why, fixes=(fix,), where="environment", blocking=False)
+        return
     for change in unlocked_packages(versions, locked):
         name = change.partition(" ")[0]
         changes.append(f"{change} ({f'locked: {lock.versions[name]}' if name in lock.versions else 'not locked'})")
@@ -108,7 +112,6 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     if added:
         pinned = (f"{name}=={versions[name]}" for name in added)
         fixes += [evidence.install(*pinned, note="keeps what was added")]
-    why = "something other than gpuinstall changed it"
     yield Finding("changed-by-hand", message, None, why, fixes=tuple(fixes), where="environment", blocking=False)
 
 

@@ -121,7 +121,7 @@ def _is_step(fix: Advice, venv: Path) -> bool:
     match fix.program, fix.arguments:
         case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
             return python == str(interpreter(venv))
-        case "gpuinstall", ("install", *rest):
+        case "gpuinstall", ("install" | "sync", *rest):
             return str(venv) in rest
         case "rm", ("-r", *paths):
             folders = packages_folders(venv)

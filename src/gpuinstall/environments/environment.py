@@ -20,7 +20,7 @@ from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from gpuinstall.machine import Machine
@@ -120,6 +120,30 @@ def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -
             return version == locked.get(name)
 
     return tuple(f"{name} {version}" for name, version in sorted(installed.items()) if not is_locked(name, version))
+
+
+def changed_build(
+    venv: Path, installed: Mapping[str, str], locked: Mapping[str, str], is_tied: Callable[[str], bool]
+) -> str:
+    """Say how torch, or what comes with its build, is not what was locked, and by whom; nothing where it is.
+
+    ``installed`` are the packages of ``venv``, without the pip that every environment has.
+    """
+    others = {text.partition(" ")[0] for text in unlocked_packages(installed, locked)}
+    changed = others | (locked.keys() - installed.keys())
+    tied = sorted(filter(is_tied, changed & locked.keys()), key=lambda name: (name != "torch", name))
+    if not tied:
+        return ""
+    by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(tied[0])
+    was, now, who = locked[tied[0]], installed.get(tied[0]), f", put there by {by}," if by else ""
+    more = f"; {len(changed) - 1} more packages are not as they were" if len(changed) > 1 else ""
+    return (f"{tied[0]} is {now}{who} and not {was}" if now else f"{tied[0]} {was} is gone") + more
+
+
+def damaged_torch(venv: Path) -> str:
+    """Name a file of the torch in an environment that is gone or cut; empty where it is whole."""
+    damaged = (one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost)
+    return next((f"torch {one.version} is damaged: {one.lost[0]} is missing or cut" for one in damaged), "")
 
 
 def write_pip_settings(built: Path, final: Path, lock: str, versions: Mapping[str, str]) -> None:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from packaging.requirements import Requirement
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
@@ -54,9 +53,17 @@ class InstalledPackage:
             if file.size and not file.path.endswith(".pyc") and file_size(folder / file.path) < file.size
         )
 
+    @property
+    def installer(self) -> str:
+        """Who put it there, as it says: pip, uv, conda; empty where it does not."""
+        name = _text(self.record / "INSTALLER").strip()
+        return name if _NAME.fullmatch(name) else ""
+
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
         """What it says that it requires, extras and other systems included."""
+        from packaging.requirements import InvalidRequirement, Requirement
+
         head, requirements = _text(self.record / "METADATA").partition("\n\n")[0], []
         for text in re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE):
             with suppress(InvalidRequirement):
@@ -66,6 +73,8 @@ class InstalledPackage:
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     """List the packages in ``folders`` (site-packages); one that lies there twice is named twice."""
+    from packaging.utils import canonicalize_name
+
     packages = []
     for folder in folders:
         for record in sorted((*folder.glob("*.dist-info"), *folder.glob("*.egg-info"))):

@@ -8,7 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import installed_packages, read_marker, unlocked_packages
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.environments.environment import (
+    changed_build,
+    damaged_torch,
+    installed_packages,
+    read_marker,
+    unlocked_packages,
+)
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
@@ -51,10 +58,23 @@ class ExistingEnvironment:
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
         if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
-            torch = [package for package in read_packages(packages_folders(self.paths.venv)) if package.name == "torch"]
-            is_whole = not any(package.lost for package in torch)
-            return self.lock if is_whole and not unlocked_packages(self.packages, self._locked) else None
+            return None if self.changed_build or unlocked_packages(self.packages, self._locked) else self.lock
         return None
+
+    @cached_property
+    def changed_build(self) -> str:
+        """How torch, or what comes with its build, is not what was proven, by what lies there; empty where it is."""
+        if self.lock is None:
+            return ""
+        venv, is_tied = self.paths.venv, load_catalog().is_tied
+        return changed_build(venv, self.packages, self._locked, is_tied) or damaged_torch(venv)
+
+    @property
+    def restoring(self) -> str:
+        """The command that brings the proven state back."""
+        venv = self.paths.venv
+        place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
+        return f"gpuinstall sync{place}   # makes it again as it was proven; this one remains in {self.paths.previous}"
 
     @property
     def held_by(self) -> Lock | None:
@@ -74,8 +94,11 @@ class ExistingEnvironment:
         """Say whether the environment is what an installation of ``lock`` would make."""
         return self.intact_lock is not None and self.intact_lock.sha256 == lock.sha256
 
-    def check_ownership(self) -> None:
-        """Raise UsageError where something of the user's lies there."""
+    def check_ownership(self, *, restoring: bool = False) -> None:
+        """Raise UsageError where something of the user's lies there.
+
+        Where torch is not what was proven, ``restoring`` goes on: all that lies there remains in the previous one.
+        """
         venv, previous = self.paths.venv, self.paths.previous
         if not (self.is_empty or self.marker):
             is_environment = (venv / "pyvenv.cfg").exists()
@@ -87,7 +110,12 @@ class ExistingEnvironment:
                 "the same with --into   # puts torch into it, and leaves what else is there\n"
                 f"the same with --replace   # it is kept in {previous}",
             )
-        if extra := unlocked_packages(self.packages, self._locked):
+        extra = unlocked_packages(self.packages, self._locked)
+        if extra and self.changed_build:
+            if not restoring:
+                why = "something other than gpuinstall changed it since it was proven"
+                raise UsageError("users-packages", self.changed_build, why=why, hint=self.restoring)
+        elif extra:
             required = {normalised(need.name) for one in read_packages(packages_folders(venv)) for need in one.requires}
             names = [
                 text.replace(" ", "==")

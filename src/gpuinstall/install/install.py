@@ -9,11 +9,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
-from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.environment import Marker, damaged_torch, fingerprint
 from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.environments.paths import interpreter, site_packages
 from gpuinstall.environments.records import remember
-from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds_text
 from gpuinstall.install.environment_lock import environment_lock, is_idle
@@ -62,6 +62,10 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
             if is_new:
                 fit = build(fit, priced, project)
                 site = site_packages(venv, fit.choice.python)
+                if damage := damaged_torch(venv):
+                    why = "that is how uv's cache has it: a file that is changed in an environment is changed there too"
+                    hint = "uv cache clean torch   # then the same again"
+                    raise InstallationError("cache-damaged", damage, why=why, hint=hint)
                 check_links(fit, site, situation.request.machine, session.reporter)
             was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
             if not is_settled:
@@ -156,7 +160,9 @@ def read_situation(
     request, folder = project.environment_request(asked), project.paths.folder
     existing = inspect_environment(project.paths)
     if not options.replace:
-        existing.check_ownership()
+        existing.check_ownership(restoring=options.locked)
+    if existing.changed_build and not again:
+        project.reporter.step("Changed", f"{existing.changed_build}; it is made again as it was proven")
     existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
     if catalog is None:  # what is locked may have been learned from any index
         catalog = known_catalog() if options.locked else project.catalog

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.errors import ExceptionGroup
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml
+from gpuinstall.plan.companions import PAIRED
+from gpuinstall.plan.requirement import normalised
 from gpuinstall.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -25,6 +25,8 @@ from gpuinstall.requirements_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from packaging.requirements import Requirement
 
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
 """The files of a folder that say what it asks for where its pyproject.toml does not, the first that is there."""
@@ -110,39 +112,40 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
     that is not of the ``family`` has another source of its own.
     """
     from packaging.dependency_groups import resolve_dependency_groups
+    from packaging.requirements import Requirement
 
     tool = pyproject.get("tool", {})
     project, own, poetry = pyproject.get("project", {}), tool.get("uv", {}), tool.get("poetry", {})
     try:
         groups = pyproject.get("dependency-groups", {})
-        wanted = own.get("default-groups", [name for name in groups if canonicalize_name(name) == "dev"])
+        wanted = own.get("default-groups", [name for name in groups if normalised(name) == "dev"])
         wanted = tuple(groups) if wanted == "all" else tuple(wanted)
         listed = [*project.get("dependencies", ()), *resolve_dependency_groups(groups, *wanted)]
         dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
         is_package = own.get("package", "build-system" in pyproject and poetry.get("package-mode", True))
         name = str(project.get("name") or poetry.get("name") or "") if is_package else ""
-    except (ExceptionGroup, InvalidRequirement, LookupError, TypeError, AttributeError) as error:
+    except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
-    sources = {canonicalize_name(name): source for name, source in own.get("sources", {}).items()}
-    located = (_from_source(one, sources.get(canonicalize_name(one.name)), family) for one in dependencies)
+    sources = {normalised(name): source for name, source in own.get("sources", {}).items()}
+    located = (_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
     return Declaration(listed=RequirementsFile(tuple(located)), groups=wanted, package=name)
 
 
 def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Ask for the packages of a lock in their versions, but for what comes with torch's build."""
     for package in packages:
-        marker = f" ; {package['marker']}" if package.get("marker") else ""
-        if package.get("version") and not load_catalog().is_tied(package["name"]):
-            yield f"{package['name']}=={package['version']}{marker}"
-        elif package["name"] == "torch":
-            yield f"torch=={package['version'].partition('+')[0]}{marker}"
+        name, version = package["name"], package.get("version", "").partition("+")[0]
+        if version and (name in PAIRED or not load_catalog().is_tied(name)):
+            yield f"{name}=={version}" + (f" ; {package['marker']}" if package.get("marker") else "")
 
 
 def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
     """Put the project's own extras in the place of the project (``thing[test]``)."""
+    from packaging.requirements import Requirement
+
     for requirement in requirements:
-        if canonicalize_name(requirement.name) != canonicalize_name(project.get("name", "")):
+        if normalised(requirement.name) != normalised(project.get("name", "")):
             yield requirement
             continue
         for extra in sorted(requirement.extras):
@@ -151,7 +154,7 @@ def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -
 
 def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
     """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
-    if source is None or canonicalize_name(requirement.name) in family:
+    if source is None or normalised(requirement.name) in family:
         return str(requirement)
     address = _address(source) if isinstance(source, dict) else None
     if address is None:

@@ -11,7 +11,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.inputs import plain
+from gpuinstall.lock.inputs import locks_in, plain
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, choose
@@ -97,11 +97,6 @@ def judge(
         else:
             judged.append(fit(lock, machine, request, catalog))
     return judged
-
-
-def locks_in(folder: Path) -> list[Path]:
-    """The locks in a folder, by name."""
-    return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
 
 
 def read_locks(folder: Path) -> list[Lock]:

@@ -11,9 +11,7 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import read_document
 from gpuinstall.lock.declaration import DECLARING
-from gpuinstall.lock.fit import locks_in
-from gpuinstall.lock.inputs import is_requirement, lines_in, plain, spelled
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.inputs import is_requirement, lines_in, locks_in, plain, spelled
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
 
@@ -141,13 +139,19 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
 def read_own_lock(venv: Path) -> Lock | None:
     """Read the copy of its lock that an environment of ours holds; None where that is gone or damaged."""
     marker = read_marker(venv)
+    if marker is None:
+        return None
+    from gpuinstall.lock.lock import read_lock
+
     with suppress(LockError):
-        return read_lock(venv / marker.lock) if marker else None
+        return read_lock(venv / marker.lock)
     return None
 
 
 def _recorded(path: Path) -> FolderRequest:
     """What one lock was made for; of a damaged one, what its text still says."""
+    from gpuinstall.lock.lock import read_lock
+
     try:
         return _of(read_lock(path))
     except LockError:

@@ -27,6 +27,11 @@ _MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, within the versions that it holds."""
 
 
+def locks_in(folder: Path) -> list[Path]:
+    """The locks in a folder, by name."""
+    return sorted([*folder.glob("pylock.*.toml"), *folder.glob("pylock.toml")])
+
+
 def plain(requirements: Iterable[str]) -> tuple[str, ...]:
     """Requirements in one spelling and order; raise UsageError for a malformed one."""
     return tuple(sorted(spelled(requirements)))

@@ -11,7 +11,8 @@ from gpuinstall.files import holds_text, write_atomically
 from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.fit import best, judge, locks_in, read_locks
+from gpuinstall.lock.fit import best, judge, read_locks
+from gpuinstall.lock.inputs import locks_in
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target

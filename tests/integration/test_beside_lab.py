@@ -1,0 +1,114 @@
+"""pip and uv beside us: what they change of torch is seen at the next command, and one command brings it back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process, uv
+from tests.integration.test_install_lab import RTX_4090
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+    play(RTX_4090)
+    make_wheel(stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"])
+    make_wheel(stand_in_folder / "simple", "nvidia-cublas", "13.1")
+    (tmp_path / "project").mkdir()
+    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    made.document("install", "torch==2.13.0", "numpy")
+    return made
+
+
+def by_uv(workshop: Workshop, *words: str) -> None:
+    python = workshop.folder / ".venv" / "bin" / "python"
+    done = process.run([uv.uv(), "pip", *words, "--python", python], env=workshop.environment, cwd=workshop.folder)
+    assert done.ok, done.err
+
+
+def by_pip(workshop: Workshop, *words: str) -> None:
+    """As somebody does who lifted the constraints."""
+    python, index = workshop.folder / ".venv" / "bin" / "python", workshop.environment["UV_DEFAULT_INDEX"]
+    done = process.run(
+        [python, "-m", "pip", *words, "--index-url", index],
+        env={**workshop.environment, "PIP_CONFIG_FILE": "/dev/null"},
+        cwd=workshop.folder,
+    )
+    assert done.ok, done.err
+
+
+def packages(workshop: Workshop) -> set[str]:
+    return {path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/*.dist-info")}
+
+
+@pytest.mark.parametrize("by", [by_uv, by_pip], ids=["uv", "pip"])
+def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(
+    workshop: Workshop, by: object
+) -> None:
+    before, lock = packages(workshop), workshop.lock("pylock.cu126.toml")
+    assert callable(by)
+    by(workshop, "install", "torch==2.15.0", "cowsay")
+    name = "uv" if by is by_uv else "pip"
+    change = f"torch is 2.15.0, put there by {name}, and not 2.13.0+cu126; 3 more packages are not as they were"
+
+    refused = workshop.run("run", "python", "-c", "print('it ran')")
+    assert (refused.status, refused.out) == (6, "")
+    assert f"error: {change}" in " ".join(refused.err.split())
+    assert "do gpuinstall sync" in " ".join(refused.err.split())
+    stopped = workshop.document("install", exit_code=2)["errors"][0]
+    assert (stopped["code"], stopped["message"]) == ("users-packages", change)
+    assert stopped["hint"].startswith("gpuinstall sync   #")
+    findings = json.loads(workshop.run("doctor", "--json").out)["data"]["findings"]
+    found = {one["code"]: one for one in findings}["changed-by-hand"]
+    assert (found["title"], "gpuinstall sync" in found["fix"]) == (change, True)
+
+    restored = workshop.run("sync")
+    assert restored.status == 0, restored.err
+    assert change in " ".join(restored.err.split())
+    assert packages(workshop) == before
+    assert workshop.lock("pylock.cu126.toml") == lock
+    assert workshop.run("run", "python", "-c", "import torch; print(torch.__version__)").out == "2.13.0+cu126\n"
+    kept = workshop.folder / ".venv.gpuinstall" / "previous"
+    assert list(kept.glob("lib/*/site-packages/cowsay"))
+
+
+def test_what_somebody_only_added_still_stops_a_sync(workshop: Workshop) -> None:
+    by_uv(workshop, "install", "cowsay")
+    assert workshop.run("run", "true").status == 0
+    error = workshop.document("sync", exit_code=2)["errors"][0]
+    assert (error["code"], "cowsay 6.1" in error["message"]) == ("users-packages", True)
+
+
+def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
+    module = next((workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py"))
+    module.unlink()
+    refused = workshop.run("run", "true")
+    assert refused.status == 6
+    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or cut" in " ".join(refused.err.split())
+    done = workshop.run("install")
+    assert done.status == 0, done.err
+    assert "Changed torch 2.13.0+cu126 is damaged" in " ".join(done.err.split())
+    assert workshop.run("run", "true").status == 0
+    module.write_bytes(module.read_bytes()[:-1])  # which is the same file in uv's cache
+    broken = workshop.document("install", exit_code=4)["errors"][0]
+    assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
+
+
+def test_a_torch_that_is_gone_is_seen_too(workshop: Workshop) -> None:
+    by_uv(workshop, "uninstall", "torch")
+    refused = workshop.run("run", "true")
+    assert refused.status == 6
+    assert "torch 2.13.0+cu126 is gone" in refused.err
+    assert workshop.document("sync")["data"]["environment"]["status"] == "built"
+    shutil.rmtree(workshop.folder / ".venv")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from gpuinstall.config import read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import marker_environment, parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile
@@ -166,6 +167,18 @@ class Project:
         return read_own_lock(self.paths.venv)
 
     @cached_property
+    def preferred(self) -> tuple[str, ...]:
+        """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
+        from gpuinstall.lock.team_lock import read_team_lock, team_lock_in
+
+        path = team_lock_in(self.folder) if self.settings.declared else None
+        if path is None:
+            return ()
+        pythons = (self.settings.request.python, self.config.python, RUNNING_PYTHON)
+        python = next(text for text in pythons if text and re.fullmatch(r"3\.\d+", text))
+        return read_team_lock(path, marker_environment(self.machine.os, self.machine.arch, python))
+
+    @cached_property
     def declaration(self) -> Declaration:
         """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
         from gpuinstall.lock.declaration import Declaration, read_declaration
@@ -190,12 +203,13 @@ class Project:
         if self.settings.only:
             return FolderRequest().adding(by_hand, read).following(recorded)
         before = {line for lines in recorded.files.values() for line in lines}
-        kept = (text for text in recorded.requirements if text not in before)
-        brought = _names_itself((*kept, *by_hand.requirements), folder)
+        others = (text for text in recorded.requirements if text not in before)
+        brought = _names_itself((*others, *by_hand.requirements), folder)
         declared = Declaration() if brought and self.declaration.package else self.declaration
         reporter = SilentReporter() if quiet else self.reporter
         if declared.whole.requirements not in {(), ("torch",)}:
-            reporter.step("Project", str(declared))
+            kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
+            reporter.step("Project", f"{declared}{kept}")
         if declared.listed.options:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
@@ -249,6 +263,7 @@ class Project:
             allowed_backends=request.allowed_backends or self.config.backends,
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not self.settings.offline,
+            preferred=self.preferred,
         )
 
     def environment_request(self, declared: FolderRequest) -> Request:

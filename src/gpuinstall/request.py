@@ -15,7 +15,8 @@ class Request:
     versions may be taken of what turns up, and ask for nothing. ``python`` fixes the interpreter's ``X.Y``;
     ``backend`` forces a tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of
     them). ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
-    before the newest that the machine has; ``managed_pythons`` says that others can be fetched.
+    before the newest that the machine has; ``managed_pythons`` says that others can be fetched. ``preferred`` are
+    versions, ``name==version``, that stay where nothing stands against them: those of the project's own lock.
     """
 
     requirements: tuple[str, ...] = ("torch",)
@@ -26,6 +27,7 @@ class Request:
     preferred_pythons: tuple[str, ...] = ()
     managed_pythons: bool = True
     constraints: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
 
     @property
     def is_for_cpu(self) -> bool:

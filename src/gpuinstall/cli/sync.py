@@ -57,12 +57,14 @@ def command(
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
+    from gpuinstall.lock.team_lock import team_lock_in
 
     named = Target.parse(target) if target else None
+    of_team = not named and team_lock_in(Path.cwd()) is not None
     settings = Settings(
-        Request(backend=named.backend if named else None),
-        only=True,
-        anew=True,
+        Request(() if of_team else ("torch",), backend=named.backend if named else None),
+        only=not of_team,
+        anew=not of_team,
         machine=options.read_named_machine(machine, terminal),
         venv=Path(venv),
         wheels=wheels and wheels.absolute(),
@@ -79,7 +81,14 @@ def command(
             )
         target = str(named) if named else None
         wanted = InstallOptions(
-            locked=True, target=target, replace=replacing, verify=verify, keep=keep, attempts=1, wait=wait
+            locked=not of_team,
+            target=target,
+            replace=replacing,
+            restoring=True,
+            verify=verify,
+            keep=keep,
+            attempts=1,
+            wait=wait,
         )
         if dry_run:
             priced = installation.dry_run(project, wanted)

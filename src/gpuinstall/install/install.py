@@ -160,7 +160,7 @@ def read_situation(
     request, folder = project.environment_request(asked), project.paths.folder
     existing = inspect_environment(project.paths)
     if not options.replace:
-        existing.check_ownership(restoring=options.locked)
+        existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
         project.reporter.step("Changed", f"{existing.changed_build}; it is made again as it was proven")
     existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))

@@ -30,14 +30,16 @@ class InstallOptions:
     """How to install what a project asks for.
 
     ``locked`` says that no new lock is made, and any that fits will do; ``target`` which one is meant. ``replace`` lets
-    packages and folders be replaced that are not ours. ``upgrade`` lets every version move, ``moving`` those of single
-    packages. ``verify`` proves again what is proven, ``keep`` keeps what is replaced, ``jupyter`` makes a Jupyter
-    kernel of it. ``attempts`` are builds to try where kernels fail; ``wait`` is in seconds.
+    packages and folders be replaced that are not ours, ``restoring`` packages beside a torch that others changed.
+    ``upgrade`` lets every version move, ``moving`` those of single packages. ``verify`` proves again what is proven,
+    ``keep`` keeps what is replaced, ``jupyter`` makes a Jupyter kernel of it. ``attempts`` are builds to try where
+    kernels fail; ``wait`` is in seconds.
     """
 
     locked: bool = False
     target: str | None = None
     replace: bool = False
+    restoring: bool = False
     upgrade: bool = False
     moving: tuple[str, ...] = ()
     verify: bool = False

@@ -115,7 +115,8 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
         now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints))}
         moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
-        reasons.append(Reason("inputs-changed", f"the request has changed since: {', '.join(moved)}"))
+        changes = ", ".join(moved) or "other versions in the project's own lock"
+        reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     judged += [

@@ -129,6 +129,7 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
     optional = {
         "constraints": list(plain(request.constraints)),
         "unhashed": [each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys()],
+        "preferred-digest": digest(request.preferred) if request.preferred else None,
         "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,
         "architectures": list(build.code),
         "floors": {**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},

@@ -11,7 +11,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog.build import DEFAULT_INDEX
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.inputs import locks_in, plain
+from gpuinstall.lock.inputs import digest, locks_in, plain
 from gpuinstall.lock.lock import LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, choose
@@ -141,7 +141,7 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
 def same_inputs(lock: Lock, request: Request) -> bool:
     """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
     same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
-    return not lock.inputs or same
+    return not lock.inputs or (same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred))
 
 
 def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:

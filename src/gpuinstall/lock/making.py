@@ -11,10 +11,12 @@ from gpuinstall.lock.live_index import ask_live_index
 from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.plan import Refusal
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
@@ -44,15 +46,12 @@ def resolve_locks(
     staying = (file for lock in held for file in lock.files if file.sha256 and file.package not in moving)
     locked = {file.name: file.sha256 or "" for file in staying}
     requests = [replace(request, locked=locked) for request in requests]
-    *nearest, freest = _attempts(requests, held, moving)
-    for attempt in nearest:
+    for attempt in _attempts(requests, held, moving):
         answer = _resolve_live(attempt, session, newest=newest)
         if not isinstance(answer, Conflict):
-            return answer
-    answer = _resolve_live(freest, session, newest=newest)
-    if isinstance(answer, Conflict):
-        raise answer.error
-    return answer
+            return [one.warned_of(_moved(one.versions, requests[0].request.preferred, moving)) for one in answer]
+        error = answer.error
+    raise error
 
 
 def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
@@ -149,6 +148,8 @@ def _attempts(
 ) -> Iterator[Sequence[LockRequest]]:
     """What to try one after the other: with the torch and the Python that are locked, then with any."""
     versions = {name: version for lock in held for name, version in lock.versions.items()}
+    preferred = {} if moving and held else _by_name(requests[0].request.preferred)
+    versions |= preferred
     for name in moving:
         if name not in versions:
             raise UsageError("not-locked", f"no lock here has a package called {name}", hint="check the name")
@@ -161,26 +162,41 @@ def _attempts(
         members = sorted(name for name in versions if name in family) if "torch" in versions else []
         rest = {name: version for name, version in versions.items() if name not in family}
         pins = VersionPins(tuple(f"{name}=={_public(versions[name])}" for name in members), rest)
-        yield [replace(_with_locked_torch(request, held, versions), pins=pins) for request in requests]
+        torch = preferred.get("torch", "") if "torch" in versions else None
+        yield [replace(_with_locked_torch(request, held, torch), pins=pins) for request in requests]
     if not moving:
         yield [replace(request, pins=VersionPins((), versions)) for request in requests]
 
 
-def _with_locked_torch(request: LockRequest, held: Sequence[Lock], versions: Mapping[str, str]) -> LockRequest:
-    """Ask for the torch and the Python of the lock of the same target, or of any, where the request allows them."""
-    lock = next((lock for lock in held if lock.target == request.label), held[0])
-    pythons = (*([lock.python] if lock.python else []), *request.request.preferred_pythons)
+def _with_locked_torch(request: LockRequest, held: Sequence[Lock], torch: str | None) -> LockRequest:
+    """Ask for the Python of the lock of the same target, or of any, and for its torch or another, where that runs."""
+    lock = next((lock for lock in held if lock.target == request.label), held[0] if held else None)
+    pythons = (*([lock.python] if lock and lock.python else []), *request.request.preferred_pythons)
     request = replace(request, request=replace(request.request, preferred_pythons=pythons))
-    torch = _public(lock.versions.get("torch", "")) if "torch" in versions else ""
+    if torch is not None and lock:
+        torch = _public(torch or lock.versions.get("torch", ""))
     named = [one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"]
-    return request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
+    pinned = request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
+    return request if isinstance(pinned.outcome, Refusal) else pinned
 
 
 def _asks_for_new_programs(request: LockRequest, held: Sequence[Lock]) -> bool:
     """Say whether a program is named that no lock was made for: its version comes before that of torch."""
-    locked = frozenset[str]().union(*(lock.asked for lock in held))
+    locked = frozenset(_by_name(request.request.preferred)).union(*(lock.asked for lock in held))
     named = request.request.requirements
     return names_programs(text for text in named if parse_requirement(text).name not in locked)
+
+
+def _by_name(preferred: Iterable[str]) -> dict[str, str]:
+    return {name: version for name, _, version in (text.partition("==") for text in preferred)}
+
+
+def _moved(versions: Mapping[str, str], preferred: Iterable[str], moving: Collection[str]) -> tuple[Reason, ...]:
+    """Name what the project's own lock holds and this build cannot have."""
+    pairs = [(name, was, versions.get(name, was)) for name, was in _by_name(preferred).items() if name not in moving]
+    others = [f"{name} {now} (there {was})" for name, was, now in pairs if _public(now) != _public(was)]
+    message = f"not of the project's own lock, for want of a build that goes with it: {', '.join(others)}"
+    return (Reason("team-lock-differs", message),) if others else ()
 
 
 def _public(version: str) -> str:

@@ -1,0 +1,101 @@
+"""A uv.lock beside the project: the team's versions stay, with torch for this machine; and uv.lock is not touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall import process, uv
+from tests.integration.test_install_lab import RTX_4090
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+LOCK = "pylock.cu126.toml"
+PROJECT = """\
+[project]
+name = "thing"
+version = "1"
+requires-python = ">=3.10"
+dependencies = ["torch<2.14", "numpy", "rich"]
+"""
+
+
+@pytest.fixture
+def simple(stand_in_folder: Path) -> Path:
+    folder = stand_in_folder / "simple"
+    make_wheel(folder, "torch", "2.13.0", requires=["filelock"])
+    make_wheel(folder, "rich", "14.2.0", requires=["markdown"])
+    make_wheel(folder, "markdown", "3.9")
+    return folder
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, simple: Path, tmp_path: Path, play: Play) -> Workshop:
+    play(RTX_4090)
+    (tmp_path / "project").mkdir()
+    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    (made.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    locked(made)
+    make_wheel(simple, "numpy", "2.4.0")
+    make_wheel(simple, "markdown", "3.10")
+    return Workshop(made.folder, tmp_path / "later", made.variables)
+
+
+def locked(workshop: Workshop, *words: str) -> None:
+    """Have uv itself write its lock."""
+    done = process.run([uv.uv(), "lock", *words], env=workshop.environment, cwd=workshop.folder)
+    assert done.ok, done.err
+
+
+def versions(workshop: Workshop) -> dict[str, str]:
+    return {package["name"]: package["version"] for package in tomli.loads(workshop.lock(LOCK))["packages"]}
+
+
+@pytest.mark.parametrize("command", ["sync", "install", "lock"])
+def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop: Workshop, command: str) -> None:
+    before = (workshop.folder / "uv.lock").read_bytes()
+    done = workshop.run(command)
+    assert done.status == 0, done.err
+    assert "pyproject.toml: 3 requirements; 8 versions of its own lock" in " ".join(done.err.split())
+    held = versions(workshop)
+    assert (held["numpy"], held["markdown"], held["torch"]) == ("2.3.4", "3.9", "2.13.0+cu126")
+    assert (workshop.folder / "uv.lock").read_bytes() == before
+    if command == "sync":
+        assert workshop.document("sync")["data"]["environment"]["status"] == "none"
+
+
+def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Workshop) -> None:
+    workshop.document("sync")
+    locked(workshop, "--upgrade-package", "numpy")
+    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"][0]
+    assert "other versions in the project's own lock" in stale["message"]
+    assert workshop.document("sync")["data"]["environment"]["status"] == "built"
+    assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.4.0", "3.9")
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+
+
+def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Workshop) -> None:
+    (workshop.folder / "pyproject.toml").write_text(PROJECT.replace("<2.14", ""), encoding="utf-8")
+    locked(workshop, "--upgrade-package", "torch")
+    done = workshop.run("sync")
+    assert done.status == 0, done.err
+    said = " ".join(done.err.split())
+    assert (
+        "not of the project's own lock, for want of a build that goes with it: torch 2.14.1+cu126 (there 2.15.0)"
+        in said
+    )
+    assert versions(workshop)["numpy"] == "2.3.4"
+
+
+def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
+    workshop.document("install")
+    workshop.document("install", "--upgrade-package", "markdown")
+    assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.3.4", "3.10")

@@ -1,0 +1,89 @@
+"""What uv.lock, poetry.lock and pdm.lock hold, by their own grammar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.team_lock import read_team_lock, team_lock_in
+from gpuinstall.plan.requirement import marker_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UV = """\
+version = 1
+requires-python = ">=3.10"
+resolution-markers = ["python_full_version >= '3.11'", "python_full_version < '3.11'"]
+[[package]]
+name = "numpy"
+version = "2.2.6"
+source = { registry = "https://index.example/simple" }
+resolution-markers = ["python_full_version < '3.11'"]
+[[package]]
+name = "numpy"
+version = "2.3.4"
+resolution-markers = ["python_full_version >= '3.11'"]
+[[package]]
+name = "nvidia-cudnn-cu12"
+version = "9.1.0.70"
+[[package]]
+name = "ours"
+source = { editable = "." }
+[[package]]
+name = "torch"
+version = "2.9.0+cu128"
+"""
+POETRY = """\
+[[package]]
+name = "Colorama"
+version = "0.4.6"
+groups = ["main"]
+markers = "platform_system == \\"Windows\\""
+[[package]]
+name = "numpy"
+version = "2.3.4"
+[[package]]
+name = "torch"
+version = "2.9.0"
+markers = { main = "python_version >= \\"3.10\\"", dev = "os_name == \\"nt\\"" }
+[metadata]
+lock-version = "2.1"
+"""
+PDM = """\
+[metadata]
+lock_version = "4.5.0"
+[[package]]
+name = "numpy"
+version = "2.3.4"
+requires_python = ">=3.11"
+marker = "python_version >= \\"3.11\\""
+[[package]]
+name = "torch"
+version = "2.9.0"
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY), ("pdm.lock", PDM)])
+def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    path = team_lock_in(tmp_path)
+    assert path == tmp_path / name
+    assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == ("numpy==2.3.4", "torch==2.9.0")
+
+
+def test_of_several_versions_that_of_the_python_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "uv.lock").write_text(UV, encoding="utf-8")
+    held = read_team_lock(tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10"))
+    assert held == ("numpy==2.2.6", "torch==2.9.0")
+
+
+def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path: Path) -> None:
+    assert team_lock_in(tmp_path) is None
+    (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
+        read_team_lock(tmp_path / "uv.lock", {})

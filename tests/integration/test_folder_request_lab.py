@@ -159,12 +159,12 @@ def test_what_a_project_asks_for_is_taken_out_of_the_project_and_what_was_added_
 
 
 def test_a_file_replaces_what_it_asked_for_before(workshop: Workshop) -> None:
-    file = workshop.folder / "requirements.txt"
+    file = workshop.folder / "wanted.txt"
     file.write_text("torch\nnumpy\ntransformers\n", encoding="utf-8")
-    workshop.document("install", "-r", "requirements.txt", "rich")
+    workshop.document("install", "-r", "wanted.txt", "rich")
     file.write_text("torch\ntransformers\n", encoding="utf-8")
-    assert "requirements.txt has changed" in workshop.run("install").err
-    workshop.document("install", "-r", "requirements.txt")
+    assert "wanted.txt has changed" in workshop.run("install").err
+    workshop.document("install", "-r", "wanted.txt")
     assert inputs(workshop) == ["rich", "torch", "transformers"]
 
 

@@ -80,13 +80,13 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
 @pytest.mark.parametrize("form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"])
 def test_a_branch_that_moves_is_pinned_to_its_commit(workshop: Workshop, tmp_path: Path, form: str) -> None:
     first = make_repository(tmp_path / "tool", "tool")
-    done = workshop.run("lock", "torch", form.format(tmp_path / "tool"))
+    done = workshop.run("lock", "--no-project", "torch", form.format(tmp_path / "tool"))
     assert done.status == 0, done.err
     assert packages(workshop)["tool"]["vcs"]["commit-id"] == first
     assert f"no hash pins tool (commit {first[:12]} of file://" in done.out
     (tmp_path / "tool" / "tool.py").write_text("HERE = 2\n", encoding="utf-8")
     commit(tmp_path / "tool")
-    workshop.document("lock", "--check", "torch", form.format(tmp_path / "tool"))
+    workshop.document("lock", "--check", "--no-project", "torch", form.format(tmp_path / "tool"))
     workshop.document("sync")
     assert workshop.python("import tool; print(tool.SAID.count('='))") == "3"
 
@@ -106,6 +106,7 @@ def test_a_wheel_by_address_and_one_by_its_path_are_hashed(
     make_wheel(workshop.folder / "dist", "owl", "3.0")
     done = workshop.run(
         "lock",
+        "--no-project",
         "torch",
         f"parrot @ {stand_in.default.url}/files/parrot-2.0-py3-none-any.whl",
         "./dist/owl-3.0-py3-none-any.whl",

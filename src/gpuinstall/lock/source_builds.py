@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 SDIST = "its sdist"
-ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
-"""The variable by which torch's builder is told what to compile for."""
 NO_WHEEL = "has no wheel that serves here, and only wheels are wanted (--only-binary)"
 WITH_SOURCES = "ask for another version of it, or let its own code run: leave out --only-binary"
 
@@ -80,7 +78,7 @@ class BuildSite:
     @property
     def architectures(self) -> tuple[str, ...]:
         """The compute capabilities to compile for: those that the user names, or those of the GPUs that are here."""
-        if named := self.environ.get(ARCHITECTURES):
+        if self.toolchain and (named := self.environ.get(self.toolchain.compiled_for)):
             return tuple(named.split(";"))
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability}
         return tuple(map(str, sorted(capabilities)))
@@ -162,7 +160,7 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
     if not known:
         return {}
     majors = ";".join(dict.fromkeys(f"{name.partition('.')[0]}0" for name in site.architectures))
-    own = {ARCHITECTURES: ";".join(site.architectures)} if chain and majors else {}
+    own = {chain.compiled_for: ";".join(site.architectures)} if chain and majors else {}
     for name, value in ((name, value) for each in known if chain for name, value in each.environment.items()):
         own |= {name: value.format(majors=majors)} if majors or "{" not in value else {}
     home = chain.home_in(site_packages, site.versions) if chain else None

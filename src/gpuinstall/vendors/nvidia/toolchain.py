@@ -36,6 +36,8 @@ class Toolchain:
 
     compiler = "nvcc"
     software = "CUDA"
+    compiled_for = "TORCH_CUDA_ARCH_LIST"
+    """The variable by which torch's builder is told for which compute capabilities."""
 
     def find(self, environ: Mapping[str, str]) -> Compiler | None:
         """Find nvcc: in CUDA_HOME, CUDA_PATH, on PATH, at the usual place; what is named and not there is not found."""

@@ -29,7 +29,7 @@ class Location(NamedTuple):
                 return cls("file://", os.path.realpath(url2pathname(parts.path) if parts.scheme == "file" else address))
             host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
-            message = f"{address.rpartition('@')[2]!r} is not an address: {error}"
+            message = f"{address.rpartition('@')[2]!r} is not a URL: {error}"
             raise UsageError("malformed-address", message) from error
         path = posixpath.normpath(f"/{unquote(parts.path).lstrip('/')}").rstrip("/")
         return cls(f"{parts.scheme}://{host}:{port or ''}", f"{path}?{parts.query}".rstrip("?"))

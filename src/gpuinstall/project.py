@@ -214,7 +214,7 @@ class Project:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
         for change in changed_inputs(unread, folder):
-            reporter.warn(f"the lock is not of today's files: {change.message} (-r reads a file again)")
+            reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
         asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
         asked = asked.without(self.settings.without) if self.settings.without else asked
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
@@ -252,7 +252,7 @@ class Project:
         for requirement in map(parse_requirement, requirements):
             path = requirement.url if requirement.name != "torch" and not requirement.is_remote else None
             if path and not (self.folder / Path(path).expanduser()).exists():  # torch by a path is refused later
-                raise UsageError("requirement-not-there", f"there is no {path}", hint="check the path")
+                raise UsageError("requirement-not-there", f"there is no {path}", hint="Check the path")
         request = self.settings.request
         running = () if self.settings.machine else (RUNNING_PYTHON,)
         return replace(
@@ -302,8 +302,8 @@ def lock_requests(
         return tuple(alone)
     named = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named):
-        message = f"the backend {request.backend} is asked for, and the targets {' '.join(targets)}"
-        raise UsageError("backend-and-target", message, hint="leave out --backend (and GPUINSTALL_BACKEND)")
+        message = f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}"
+        raise UsageError("backend-and-target", message, hint="Leave out --backend (and GPUINSTALL_BACKEND)")
     serving = dict.fromkeys(named, frozenset[int]())
     if alone:
         from gpuinstall.lock.cover import cover_with_programs  # which takes long to load

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROJECT = "pyproject.toml"
-_ELSEWHERE = "where packages come from is said by --torch-index and by pip's and uv's own configuration"
+_ELSEWHERE = "Package sources are set by --torch-index and by pip's and uv's configuration"
 
 
 class RequirementsFile(NamedTuple):
@@ -51,7 +51,7 @@ def split_group(name: str) -> tuple[str, str]:
 def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> RequirementsFile:
     """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more."""
     if "\0" in str(path):
-        raise UsageError("requirements-unreadable", "a requirements file is named that no system can have")
+        raise UsageError("requirements-unreadable", "the name of a requirements file is not valid")
     if path.resolve() in inside:
         raise UsageError("requirements-circular", f"{path} includes itself")
     return _parse_lines(read_listed(path).replace("\\\n", " ").splitlines(), path, (*inside, path.resolve()))
@@ -77,7 +77,7 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
     try:
         return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
 
 

@@ -66,8 +66,8 @@ def driver_in_words(text: str) -> DriverVersion:
     if (release := _VGPU.fullmatch(words)) and (
         branch := load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
     ):
-        message = f"{text!r} is a release of NVIDIA's vGPU software, whose drivers are numbered otherwise"
-        hint = f"its driver is of branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
+        message = f"{text!r} is a release of NVIDIA's vGPU software, not a driver version"
+        hint = f"Its driver is branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
         raise UsageError("driver-malformed", message, hint=hint)
     words = re.sub(r"\s*\((?:grid|vgpu)[^)]*\)$", "", words)
     if cuda := _CUDA.fullmatch(words):
@@ -76,7 +76,7 @@ def driver_in_words(text: str) -> DriverVersion:
     try:
         return DriverVersion.parse(plain[1] if plain else text)
     except ValueError as error:
-        hint = 'give the number behind "Driver Version" in nvidia-smi, or the branch alone: --driver 580'
+        hint = 'Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580'
         raise UsageError("driver-malformed", str(error), hint=hint) from None
 
 
@@ -98,21 +98,21 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:
     branch = next((str(branch) for branch, served in load_catalog().drivers.branches if served >= cuda), None)
     brings = f"; a driver for CUDA {cuda} is --driver {branch} or newer" if branch else ""
-    hint = f'give the number behind "Driver Version" in nvidia-smi{brings}'
-    return UsageError("driver-malformed", f"{text!r} is a version of CUDA, not of the driver", hint=hint)
+    hint = f'Give the "Driver Version" shown by nvidia-smi{brings}'
+    return UsageError("driver-malformed", f"{text!r} is a CUDA version, not a driver version", hint=hint)
 
 
 def _driver_missing(machine: Machine) -> UsageError:
     """Say which drivers run what on the GPUs named, and which driver to get."""
     catalog = load_catalog()
     table = condensed(served(support_of(catalog, machine, known_drivers(catalog))))
-    message = f"--gpu needs --driver: what runs on {', '.join(gpu.label for gpu in machine.gpus)} depends on it"
+    message = f"--gpu requires --driver: what runs on {', '.join(gpu.label for gpu in machine.gpus)} depends on it"
     if not table.rows:
-        return UsageError("driver-missing", message, hint="no build of torch that the catalogue knows runs on it")
+        return UsageError("driver-missing", message, hint="no known build of torch runs on it")
     builds = zip(table.drivers, table.rows[0].builds, strict=True)
     rows = [f"{drivers:<7}  torch {build}" for drivers, build in builds]
     to_get = _driver_to_get(table, catalog.drivers.recommended_branch)
-    ask = f"add --driver with the machine's own, which nvidia-smi prints; where none is there, get {to_get}"
+    ask = f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
     return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))
 
 

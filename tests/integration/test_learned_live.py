@@ -287,5 +287,5 @@ def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before
     plan = person.plan(machine(), Request(("torch", "torchvision")))
 
     assert chosen(plan) == "2.15.0+cu130"
-    assert why_not(plan, "2.16.0+cu132") == ("no-companion", "no source here lists torchvision for cu132")
+    assert why_not(plan, "2.16.0+cu132") == ("no-companion", "no source lists torchvision for cu132")
     assert person.asked_for_wheels() == []

@@ -19,7 +19,7 @@ REQUESTS = {"torch": ("torch",), "torchvision": ("torchvision",), "vllm": ("vllm
 OLDER = "can be reached, the newest torch here is 2.10.0+cu128 and not 2.14.1+cu126"
 UNREACHABLE = "error: 127.0.0.1"
 NO_TRITON = "error: triton is one of PyTorch's packages, and no source of torch has it"
-NO_TORCHVISION = "no source here lists torchvision for cu132"
+NO_TORCHVISION = "no source lists torchvision for cu132"
 REFUSED = (NO_TRITON, NO_TORCHVISION, NO_TRITON, NO_TORCHVISION)
 TABLE = {
     "torch index down": (OLDER,) * 4,

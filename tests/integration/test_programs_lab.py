@@ -271,5 +271,5 @@ def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver
     make_wheel(simple, "painter", "1.0", requires=["torch==2.15.0"])
     done = workshop.run("plan", "--live", "painter", *RTX_4090)
     assert done.status == 3
-    assert "torch==2.15.0 and driver 535.183.01 do not go together" in done.err
+    assert "torch==2.15.0 and driver 535.183.01 are incompatible" in done.err
     assert "painter" in done.err

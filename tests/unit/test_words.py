@@ -60,7 +60,7 @@ def test_a_cuda_version_for_a_driver_says_so_and_what_to_give(said: str) -> None
     error = refused("RTX 4090", driver=said)
 
     assert (error.code, error.exit_code) == ("driver-malformed", 2)
-    assert "is a version of CUDA, not of the driver" in error.message
+    assert "is a CUDA version, not a driver version" in error.message
     assert "nvidia-smi" in (error.hint or "")
     assert "--driver 550 or newer" in (error.hint or "")
 

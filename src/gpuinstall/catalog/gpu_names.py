@@ -98,7 +98,7 @@ def find_gpu(name: str) -> NamedGpu:
     if not matches:
         raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=_suggestion(text, makers) or _ASK_THE_DRIVER)
     if len({gpu.code for gpu in matches}) > 1:
-        raise UsageError("gpu-ambiguous", f"{name!r} stands for different chips", hint=f"say {_examples(matches)}")
+        raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=f"Use {_examples(matches)}")
     first = matches[0]
     if len({gpu.name for gpu in matches}) == 1:
         return first
@@ -243,4 +243,4 @@ def _suggestion(text: str, makers: Sequence[NameTable]) -> str | None:
     brands = frozenset[str]().union(*(table.brands for table in makers))
     words = " ".join(word for word in text.split() if word not in brands)
     near = get_close_matches(words, names, n=3, cutoff=_NEAR) if re.search(r"\d", words) else []
-    return f"did you mean {' or '.join(_quoted(names[match]) for match in near)}?" if near else None
+    return f"Did you mean {' or '.join(_quoted(names[match]) for match in near)}?" if near else None

@@ -35,7 +35,7 @@ def live_catalog(
     Raise InstallationError where a source refuses us or talks nonsense.
     """
     for url in sources.ignored_extra:
-        reporter.warn(f"the extra index {url} is not asked for torch and its family")
+        reporter.warn(f"the extra index {url} is not used for PyTorch packages")
     tags, packages = _backends(catalog, machine, request), ("torch", *companions_asked(request))
     with ThreadPoolExecutor(1) as pool:
         listed_tags = pool.submit(_listed_tags, sources.torch_index, client) if not request.backend else None
@@ -43,11 +43,11 @@ def live_catalog(
     if listed_tags and (new := _new_backends(listed_tags.result(), catalog, machine, request)):
         listing = read_listing(sources, client, (*tags, *new), packages)
     for silent in listing.silent:
-        reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources serve instead")
+        reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources are used")
     from_index = any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
     if sources.named and listing.index_answers and not from_index:
         wanted, tag = (f" for {request.backend}", request.backend) if request.backend else ("", "<backend>")
-        below = f"below it, {tag}/torch/ or files in {tag}/ must lie"
+        below = f"It must contain {tag}/torch/ or files in {tag}/"
         reporter.warn(f"{sources.torch_index} lists no torch{wanted}: {below}")
     return narrow(replace(catalog, torch_index=sources.torch_index), listing, machine.os, machine.arch)
 

@@ -115,7 +115,7 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
     if not link.filename.endswith(".whl") or len(link.filename) > _LONGEST_NAME:
         return None
     if re.search(r"[/\\\0]|\A\.", link.filename):
-        raise InstallationError("unsafe-name", f"an index lists {link.filename!r}, which leads out of its folder")
+        raise InstallationError("unsafe-name", f"an index lists {link.filename!r}, which is outside its folder")
     try:
         package, version, _, tags = parse_wheel_filename(link.filename)
     except ValueError:
@@ -226,4 +226,4 @@ def _digest(text: str) -> str | None:
 
 
 def _malformed(url: str) -> InstallationError:
-    return InstallationError("malformed-page", f"the page {url} is no index of packages")
+    return InstallationError("malformed-page", f"the page {url} is not a package index")

@@ -176,7 +176,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError("pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare") from None
 
 

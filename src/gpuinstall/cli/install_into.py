@@ -59,7 +59,7 @@ def find_interpreter(python: str | None, venv: Path) -> Path:
     if is_path(python):
         program = shutil.which(python or "")
         if program is None:
-            raise UsageError("python-missing", f"no such interpreter: {python}", hint="check the path")
+            raise UsageError("python-missing", f"no such interpreter: {python}", hint="Check the path")
         return Path(program).absolute()
     folder = venv.absolute()
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):

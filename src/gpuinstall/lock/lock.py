@@ -208,7 +208,7 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise LockError("lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE) from None
     return parse(path.name, text)
 

@@ -80,9 +80,9 @@ def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     if fault := platform_fault(context) or (machine_fault(context) if backends != {CPU} else None):
         return fault
     if backends == {CPU}:
-        return _choose_cpu(context, Reason("cpu-asked", "the CPU build was asked for"))
+        return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
     if context.machine.os == "macos" and not context.has_makers_builds:
-        own_build = Reason("macos", "macOS has no CUDA; its build has MPS")
+        own_build = Reason("macos", "macOS has no CUDA; its build uses MPS")
         return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
     usable, left_out = sort_out(context)
     if fault := gpu_fault(context, usable, left_out):

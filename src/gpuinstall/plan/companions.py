@@ -67,7 +67,7 @@ def built_for_the_cpu(build: Build, context: PlanContext) -> Reason | None:
         if build.platform in _wheels(requirement.name, version, context.catalog).unlabelled
     ]
     packages = f"{' and '.join(unlabelled)} for {build.os} {build.arch}"
-    message = f"{packages} have no GPU code of their own: they are CPU builds"
+    message = f"{packages} have no GPU code for this backend: they are CPU builds"
     return Reason("companion-for-the-cpu", message) if unlabelled else None
 
 
@@ -109,13 +109,13 @@ def _listed(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ..
 def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
     listed, loading = _listed(build, requirement, catalog) or (), versions(build, requirement, catalog) or ()
     if _offered(build, requirement.name, catalog) == frozenset():
-        return f"no source here lists {requirement.name} for {build.backend}"
+        return f"no source lists {requirement.name} for {build.backend}"
     wheels = {version: _wheels(requirement.name, version, catalog) for version in listed}
     if listed and not any(build.platform in companion.platforms for companion in wheels.values()):
         return f"{requirement.name} {listed[0]} has no wheel for {build.os} {build.arch}"
     unseen = [version for version, companion in wheels.items() if companion.loads_in(build)]
     if unseen and not loading:
-        return f"nobody has seen {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
+        return f"no known source has {requirement.name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
     return f"no {requirement.text} loads beside it" + (f", only {' and '.join(loading)}" if loading else "")
 
 

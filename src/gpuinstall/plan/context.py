@@ -131,4 +131,4 @@ class PlanContext:
             return max(supported, key=number) if supported else min(fitting, key=number)
         here = ", ".join(dict.fromkeys(minor_version(python) for python in machine.pythons or ())) or "none"
         needed = span(fitting or pythons)
-        return Reason("no-python", f"it needs Python {needed}; at hand are {here}, and no other can be had")
+        return Reason("no-python", f"it requires Python {needed}; installed: {here}, and no other is available")

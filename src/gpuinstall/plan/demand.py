@@ -119,7 +119,7 @@ def _joined(requirements: Iterable[Asked]) -> tuple[dict[str, Asked], list[str]]
     for requirement in requirements:
         if requirement.url:
             name, hint = requirement.name, f"ask for {requirement.name}, or for a version of it"
-            message = f"{name} is asked for by its address; gpuinstall chooses the file itself"
+            message = f"{name} is requested by URL, but gpuinstall chooses the file itself"
             raise UsageError("requirement-by-address", message, hint=hint)
         plain, tags = _unlabelled(requirement)
         backends += tags
@@ -148,11 +148,11 @@ def _label(specifier: str) -> str | None:
 def _backend(tag: str) -> Backend:
     backend = known_backend(tag)
     if tag in {vendor.torch_device for vendor in VENDORS.values()}:
-        message = f"{tag!r} is what torch calls a GPU, and no backend"
-        raise UsageError("backend-malformed", message, hint="leave --backend out: the build for the GPU here is chosen")
+        message = f"{tag!r} is torch's name for a GPU, not a backend"
+        raise UsageError("backend-malformed", message, hint="Leave out --backend: the build for this GPU is chosen")
     if backend is None or not (backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}):
         message = f"{tag!r} is not a backend such as cu126 or cpu"
-        raise UsageError("backend-malformed", message, hint="a backend is cu126, rocm7.2, xpu or cpu")
+        raise UsageError("backend-malformed", message, hint="Backends are cu126, rocm7.2, xpu, cpu and others")
     return backend
 
 

@@ -22,7 +22,7 @@ NO_SOURCE_ANSWERS = 4
 ONLY_REPAIR_HELPS = 8
 CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
 
-_LEAVE_OUT = "leave --gpus out for all of them; without it, --backend cpu is the CPU build"
+_LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
 
 
 class LeftOut(NamedTuple):
@@ -43,7 +43,7 @@ def asked_gpus(machine: Machine, wanted: tuple[str | int, ...] | None, rules: Ru
     if wanted is None:
         return tuple(gpus)
     if gpus and not wanted:
-        raise UsageError("no-such-gpu", "none of this machine's GPUs is asked for", hint=_LEAVE_OUT)
+        raise UsageError("no-such-gpu", "--gpus selects none of this machine's GPUs", hint=_LEAVE_OUT)
     names = [str(name) for name in wanted]
     for name in names:
         if not any(_is_called(gpu, name) for gpu in gpus):
@@ -101,8 +101,8 @@ def platform_fault(context: PlanContext) -> Refusal | None:
     """Refuse a system that no wheel fits, whatever the GPU."""
     if context.machine.libc != "musl":
         return None
-    fix = "use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
-    return refused(context, NO_BUILD_FITS, (Reason("musl", "no wheel of torch fits musl; they need glibc"),), fix)
+    fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
+    return refused(context, NO_BUILD_FITS, (Reason("musl", "torch has no wheels for musl; they require glibc"),), fix)
 
 
 def machine_fault(context: PlanContext) -> Refusal | None:
@@ -139,7 +139,7 @@ def _of_others(context: PlanContext) -> Refusal | None:
         return None
     backends, here = " and ".join(sorted(backend.tag for backend in context.demand.backends)), others[0].label
     message = f"{backends} is for {context.rules.name} GPUs, and this machine has {here}"
-    fix = "leave the backend out for the build that runs here, or name the machine that is meant: --machine, --gpu"
+    fix = "Leave out --backend for the build that runs here, or describe the target machine: --machine, --gpu"
     return refused(context, NO_BUILD_FITS, (Reason("backend-of-another-maker", message),), fix)
 
 
@@ -148,7 +148,7 @@ def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     architecture = context.rules.architecture(gpu)
     chip = f" ({architecture})" if architecture else ""
     platform = f"{context.machine.os} {context.machine.arch}"
-    return Reason("no-build-ever", f"no build in the catalogue was ever made for {gpu.label}{chip} on {platform}")
+    return Reason("no-build-ever", f"no build in the catalogue supports {gpu.label}{chip} on {platform}")
 
 
 def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Refusal:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.candidates import Candidate, GpuPositions
     from gpuinstall.plan.context import PlanContext
 
-_ELSEWHERE = Reason("no-code", "it runs on other GPUs of this machine")
+_ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
 _AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
@@ -42,7 +42,7 @@ def reasons_for(
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
-    here = f"this machine was given no {context.rules.name} GPU: unproven until verify runs where they are"
+    here = f"this machine was given no {context.rules.name} GPU: unproven until gpuinstall verify runs on one"
     reasons = (
         None if context.gpus else Reason("no-gpu-here", here),
         learned_reason(best, context),
@@ -94,7 +94,7 @@ def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejec
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
-    blind = f"{build.name} does not say for which GPUs it has code: the proof decides"
+    blind = f"{build.name} does not list its GPU code: the proof decides"
     unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
     companions = built_for_the_cpu(build, context)
     warnings = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
@@ -110,8 +110,8 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
     others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
     if why.code == "no-gpu" and (signs := [*container, *machine.signs, *others]):
         message = (
-            f"this looks like a machine that prepares environments for others ({', '.join(signs)}): "
-            "--backend cu126, --machine or --gpu with --driver name the one that is meant"
+            f"this looks like a machine that builds environments for others ({', '.join(signs)}): "
+            "describe the target machine with --backend cu126, --machine, or --gpu and --driver"
         )
         fix = f"; if it has GPUs, {_CONTAINER_FIX}" if container else ""
         warnings.append(Reason("looks-like-a-builder", message + fix))
@@ -202,8 +202,8 @@ def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanCon
 
 def _gpu_build_for_the_cpu(build: Build) -> Reason:
     message = (
-        f"no source has a CPU build: {build.name} is some 3 GB, not 0.2; "
-        f"for the CPU build name an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
+        f"no source has a CPU build: {build.name} is 3 GB instead of 0.2; "
+        f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
         f"for a machine with GPUs elsewhere: --backend {build.backend}"
     )
     return Reason("cuda-build-without-gpu", message)
@@ -229,7 +229,7 @@ def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) 
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
         return Reason("newest-known", f"{newest}; {unknown} is on the index")
     if any(rejection.code == "unreachable" for rejection in newer):
-        return Reason("newest-reachable", f"{torch} is the newest torch in the sources that can be reached")
+        return Reason("newest-reachable", f"{torch} is the newest torch in the reachable sources")
     return None
 
 
@@ -239,7 +239,7 @@ def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanCont
         return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
     if limits == {"not-allowed"}:
         return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
-    rules, newest = context.rules, f"{torch} is the newest torch" + " that was asked for" * bool(limits)
+    rules, newest = context.rules, f"{torch} is the newest torch" + " that was requested" * bool(limits)
     elsewhere = not newer and best.build.backend.kind == rules.kind and any(other > torch for other in context.ages)
     return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
 

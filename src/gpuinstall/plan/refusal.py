@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 _CPU_BUILD = """\
-try again when the index of the CPU build can be reached, or name one: --backend cpu --torch-index https://index.example/whl
-for a machine with GPUs elsewhere, name its backend, such as --backend cu126"""
+Try again when the index of the CPU build is reachable, or use another: --backend cpu --torch-index https://index.example/whl
+For a machine with GPUs elsewhere, use its backend, such as --backend cu126"""
 
 
 def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refusal:
@@ -125,8 +125,8 @@ def _disagreement(culprits: list[str], nearest: Rejection | None, context: PlanC
         sides.append(_other_side(nearest, context))
     listed = f"{', '.join(sides[:-1])} and {sides[-1]}"
     if nearest is None or nearest.code in {"other-torch", "other-backend", "other-cuda"}:
-        return Reason(nearest.code if nearest else "no-build", f"{listed} do not go together: no build has it")
-    return Reason(nearest.code, f"{listed} do not go together: {nearest.build.name}: {nearest.message}")
+        return Reason(nearest.code if nearest else "no-build", f"{listed} are incompatible: no build has it")
+    return Reason(nearest.code, f"{listed} are incompatible: {nearest.build.name}: {nearest.message}")
 
 
 def _other_side(nearest: Rejection | None, context: PlanContext) -> str:
@@ -137,8 +137,8 @@ def _other_side(nearest: Rejection | None, context: PlanContext) -> str:
     if nearest.code in context.rules.code_reasons:
         return " with ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
     if nearest.code == "no-companion" and nearest.build.source:
-        return "what the sources list"
-    sides = {"glibc-too-old": f"glibc {context.machine.glibc}", "no-python": "the Pythons at hand"}
+        return "the versions in the sources"
+    sides = {"glibc-too-old": f"glibc {context.machine.glibc}", "no-python": "the installed Pythons"}
     return sides.get(nearest.code, f"the catalogue of {context.catalog.date}")
 
 
@@ -150,11 +150,11 @@ def _way(nearest: Rejection, context: PlanContext) -> str | None:
         return fix
     if nearest.code == "python-unsupported":
         python = _nearest_python(shared_pythons(build, context), context.demand)
-        return f"use Python {python}: --python {python}" if python else None
+        return f"Use Python {python}: --python {python}" if python else None
     ways = {
-        "unreachable": "try again when its index can be reached, or name a mirror: --torch-index https://index.example/whl",
-        "glibc-too-old": f"use a distribution or a container with glibc {build.glibc} or newer",
-        "no-python": f"install Python {span(build.pythons)}",
+        "unreachable": "Try again when its index is reachable, or use a mirror: --torch-index https://index.example/whl",
+        "glibc-too-old": f"Use a distribution or a container with glibc {build.glibc} or newer",
+        "no-python": f"Install Python {span(build.pythons)}",
     }
     return ways.get(nearest.code)
 

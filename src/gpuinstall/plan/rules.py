@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 _ABSENT = {
-    "withdrawn": "its index no longer has it",
-    "unreachable": "its index cannot be reached, and no other source has it",
-    "split": "its libraries are packages of their own, one of them built here by code that asks the GPU",
-    "without-code": "beside it, a package that was asked for has no code for these GPUs",
-    "without-extension": "an extension that was asked for has no prebuilt file beside it that was chosen",
-    "failed": "a kernel failed on this machine with the same code or the same CUDA",
+    "withdrawn": "its index no longer lists it",
+    "unreachable": "its index is unreachable, and no other source has it",
+    "split": "its libraries are separate packages, one of which is built on this machine",
+    "without-code": "a requested package has no code for these GPUs with it",
+    "without-extension": "a requested extension has no prebuilt file for it",
+    "failed": "a kernel failed on this machine with the same GPU code or CUDA",
 }
 
 NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified")
@@ -64,7 +64,7 @@ def exists(build: Build, _context: PlanContext) -> Reason | None:
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
     if build.confidence == "unverified":
-        return Reason("unverified", "whether it was published is not known")
+        return Reason("unverified", "it may not have been published")
     return None
 
 
@@ -73,7 +73,7 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     glibc = context.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
-    return Reason("glibc-too-old", f"its wheels need glibc {build.glibc}; this one is {glibc}")
+    return Reason("glibc-too-old", f"its wheels require glibc {build.glibc}; this machine has {glibc}")
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
@@ -83,8 +83,8 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
         against = context.rules.against_driver(build) if context.gpus else None
         return against or Reason("not-in-catalogue", f"{unknown}{f': {build.obstacle}' if build.obstacle else ''}")
     if build.lists_no_code and build.backend not in context.demand.backends:
-        forced = f"--backend {build.backend} takes it all the same"
-        return Reason("architectures-unknown", f"its wheel does not say for which GPUs it has code: {forced}")
+        forced = f"--backend {build.backend} takes it anyway"
+        return Reason("architectures-unknown", f"its wheel does not list its GPU code: {forced}")
     return None
 
 

@@ -267,7 +267,7 @@ def _text(path: Path, folder: Path | None = None) -> str:
 
 
 def _malformed(path: Path, error: Exception | str) -> UsageError:
-    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"repair or move {path}")
+    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"Repair or move {path}")
 
 
 def _of_pip(options: Mapping[str, str], folder: Path) -> Indexes:

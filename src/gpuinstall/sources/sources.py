@@ -80,8 +80,8 @@ class Sources:
             raise UsageError(
                 "folder-not-trusted",
                 f"{', '.join(dict.fromkeys(f'{setting.key} in {setting.file}' for setting in settings))}: not trusted",
-                why="GPUINSTALL_TRUST_FOLDER=0 or trust-folder = false of your own refuse what a folder chooses",
-                hint="take it out of the file, or trust this folder once: export GPUINSTALL_TRUST_FOLDER=1",
+                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder",
+                hint="export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file",
             )
         for setting in settings:
             if setting.value:
@@ -96,7 +96,7 @@ class Sources:
         """
         every = tuple(dict.fromkeys((*named, *configured)))
         if wrong := next((address for address in every if not re.match(r"https?://[^/]", address)), None):
-            message = f"the source of extensions {redacted(wrong)!r} is not an address"
+            message = f"the source of extensions {redacted(wrong)!r} is not a URL"
             raise UsageError("extension-source", message, hint="give a page of files: https://index.example/{name}/")
         theirs = (_without_login(address) for address in configured if address not in named)
         chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
@@ -199,14 +199,14 @@ def _host(address: str) -> str:
     try:
         return urlsplit(address).netloc
     except ValueError as error:
-        raise UsageError("malformed-address", f"{redacted(address)!r} is not an address: {error}") from error
+        raise UsageError("malformed-address", f"{redacted(address)!r} is not a URL: {error}") from error
 
 
 def _base(named: str) -> str:
     if not re.match(r"https?://[^/]", named):
         raise UsageError(
             "torch-index",
-            f"the torch index {redacted(named)!r} is not an address",
-            hint="give the base below which <backend>/<package>/ lie, such as --torch-index https://index.example/whl",
+            f"the torch index {redacted(named)!r} is not a URL",
+            hint="the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/",
         )
     return named.rstrip("/")

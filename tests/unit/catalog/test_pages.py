@@ -112,7 +112,7 @@ def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}'])
 def test_json_page_of_another_shape_is_refused(document: str) -> None:
-    with pytest.raises(InstallationError, match="no index of packages"):
+    with pytest.raises(InstallationError, match="not a package index"):
         parse_page(document, "application/vnd.pypi.simple.v1+json", BASE)
 
 

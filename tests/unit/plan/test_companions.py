@@ -85,7 +85,7 @@ def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
 
     assert installed(plan(superchip, "torchaudio")) == ("torch==2.11.0+cu128", "torchaudio==2.11.0+cu128")
     told = {found.build.name: found.message for found in plan(superchip, "torchaudio").rejected}
-    assert told["2.13.0+cu129"] == "nobody has seen torchaudio 2.11.0+cu129 for linux aarch64"
+    assert told["2.13.0+cu129"] == "no known source has torchaudio 2.11.0+cu129 for linux aarch64"
     listed = offering("cu129", torchaudio="2.11.0+cu129")
     assert installed(plan(superchip, "torchaudio", catalog=listed))[0] == "torch==2.13.0+cu129"
 

@@ -73,7 +73,7 @@ def test_a_malformed_requirement_is_named(text: str) -> None:
 
 
 def test_an_address_for_torch_is_refused() -> None:
-    with pytest.raises(UsageError, match="by its address"):
+    with pytest.raises(UsageError, match="requested by URL"):
         demand("torch @ https://index.example/torch-2.9.1-py3-none-any.whl")
 
 
@@ -85,7 +85,7 @@ def test_the_package_is_called_torch(text: str, instead: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(text)
 
-    assert (caught.value.code, caught.value.hint) == ("requirement-misnamed", f"say {instead}")
+    assert (caught.value.code, caught.value.hint) == ("requirement-misnamed", f"gpuinstall install {instead}")
 
 
 @pytest.mark.parametrize("text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"])

@@ -60,7 +60,7 @@ def test_a_name_that_says_nothing_of_this_machine_changes_nothing(requirement: s
 
 def test_names_of_two_cudas_are_refused_together() -> None:
     refusal = plan("H100", "580.95.05", "cupy-cuda12x", "cudf-cu13")
-    assert refusal.reasons[0].message == "cupy-cuda12x and cudf-cu13 do not go together: no build has it"
+    assert refusal.reasons[0].message == "cupy-cuda12x and cudf-cu13 are incompatible: no build has it"
 
 
 def test_without_a_gpu_a_name_decides_nothing() -> None:

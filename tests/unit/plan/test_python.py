@@ -75,7 +75,7 @@ def test_a_fixed_python_that_cannot_be_had_is_named() -> None:
     made = plan(("3.12.1",), python="3.11", managed_pythons=False)
 
     assert (made.exit_code, made.reasons[0].code) == (3, "no-python")
-    assert "Python 3.11 and the Pythons at hand do not go together" in made.reasons[0].message
+    assert "Python 3.11 and the installed Pythons are incompatible" in made.reasons[0].message
     assert chosen(plan(("3.12.1",), python="3.12", managed_pythons=False)) == ("2.15.0+cu130", "3.12")
 
 
@@ -88,7 +88,7 @@ def test_a_companion_without_wheels_for_a_python_keeps_it_from_being_chosen() ->
 
     refused = plan(None, requirements=both, python="3.15")
     assert (refused.exit_code, refused.reasons[0].code) == (3, "python-unsupported")
-    assert "torchaudio and Python 3.15 do not go together" in refused.reasons[0].message
+    assert "torchaudio and Python 3.15 are incompatible" in refused.reasons[0].message
     assert "it and torchaudio have wheels for Python 3.11 to 3.14" in refused.reasons[0].message
 
 

@@ -58,7 +58,7 @@ def test_another_python_is_advised_by_the_nearest_that_works(
     made = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
-    assert (made.fix or "").splitlines()[0] == f"use Python {nearest}: --python {nearest}"
+    assert (made.fix or "").splitlines()[0] == f"Use Python {nearest}: --python {nearest}"
     assert choose(machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()).choice
 
 
@@ -98,7 +98,7 @@ def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Req
     made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
-    assert f"{request_.requirements[0]} and glibc 2.17 do not go together" in made.reasons[0].message
+    assert f"{request_.requirements[0]} and glibc 2.17 are incompatible" in made.reasons[0].message
 
 
 def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
@@ -106,7 +106,7 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
     made = choose(asked, Request(backend="cu126"), frozen_catalog())
 
     assert made.exit_code == 3
-    assert "backend cu126 and macos arm64 do not go together" in made.reasons[0].message
+    assert "backend cu126 and macos arm64 are incompatible" in made.reasons[0].message
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
 def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
     made = choose(machine("Thor", driver="580.95.05"), Request(), frozen_catalog())
 
-    assert "ever made for Thor (sm_110) on linux x86_64" in made.reasons[0].message
+    assert "supports Thor (sm_110) on linux x86_64" in made.reasons[0].message

@@ -43,7 +43,7 @@ def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path
 
 @pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])
 def test_named_index_must_be_an_address(named: str, environ: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not an address"):
+    with pytest.raises(UsageError, match="is not a URL"):
         read_sources(named, environ, tmp_path)
 
 

@@ -198,10 +198,10 @@ def test_apples_gpu_is_nowhere_but_in_a_mac() -> None:
 
 
 def test_mps_is_no_backend_and_the_hint_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="is what torch calls a GPU") as caught:
+    with pytest.raises(UsageError, match="is torch's name for a GPU") as caught:
         choose(machine_in_words(("M3 Max",)), Request(backend="mps"), frozen_catalog())
 
-    assert "leave --backend out" in (caught.value.hint or "")
+    assert "Leave out --backend" in (caught.value.hint or "")
 
 
 def test_a_child_tries_the_gpu_and_may_not_fall_back_to_the_cpu() -> None:

@@ -32,17 +32,17 @@ _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a regular file to be read; raise OSError at once for a pipe or a device, on which one waits for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(os.open(path, _AT_ONCE), "rb")
 
 
 def read_document(path: Path, folder: Path | None = None) -> str:
-    """Read a text; raise OSError where it is no regular file, too large, or led out of ``folder`` by a link.
+    """Read a text; raise OSError where it is not a regular file, too large, or led out of ``folder`` by a link.
 
     Raise UnicodeDecodeError where it is not text.
     """
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise OSError(errno.ELOOP, f"a link leads out of {folder}", str(path))
+        raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         raw = file.read(DOCUMENT_BYTES + 1)
     if len(raw) > DOCUMENT_BYTES:
@@ -105,7 +105,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "others-home",
             f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s",
-            why="that user could change what root installs from it, and could not change what root leaves in it",
+            why="that user could change what root installs from it, and could not remove what root leaves there",
             hint="Run it without sudo, or with root's own home: sudo -H gpuinstall",
         )
     try:
@@ -117,8 +117,8 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     if _is_everybodys(status):
         raise InstallationError(
             "unsafe-cache",
-            f"everybody can write to the cache {folder}, and so change what is installed from it",
-            hint=f"chmod o-w {quoted(folder)}   or another one: XDG_CACHE_HOME, UV_CACHE_DIR",
+            f"everyone can write to the cache {folder} and so change what is installed from it",
+            hint=f"chmod o-w {quoted(folder)}   # or use another: XDG_CACHE_HOME, UV_CACHE_DIR",
         )
     if status.st_uid not in {0, os.getuid()}:
         reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")

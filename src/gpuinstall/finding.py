@@ -66,7 +66,7 @@ class Finding:
         fix = fields.text("fix")
         return cls(
             code=fields.text("code") or "unknown-problem",
-            message=fields.text("message") or "a problem without a message",
+            message=fields.text("message") or "an unnamed problem",
             id=fields.text("id"),
             why=fields.text("why"),
             evidence=fields.text("seen"),

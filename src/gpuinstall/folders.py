@@ -30,8 +30,8 @@ def check_shared(folder: Path, reporter: Reporter) -> None:
         if path.stat().st_mode & stat.S_IWOTH:
             raise UsageError(
                 "unsafe-run-folder",
-                f"everybody can write to {path}, and so change what is installed and run from it",
-                hint=f"chmod o-w {quoted(path)}   or a new folder: --run-dir",
+                f"everyone can write to {path}, and so change what is installed and run from it",
+                hint=f"chmod o-w {quoted(path)}   # or use a new folder: --run-dir",
             )
     owner = folder.stat().st_uid
     if owner not in {0, os.getuid()}:
@@ -47,8 +47,8 @@ def own_folder(path: Path, *, make: bool = True) -> Path:
         private = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private:
             return path
-    message = f"{path} cannot be used: it is not a folder that we alone may write to"
-    raise InstallationError("not-writable", message, hint="name another: --root DIR, or GPUINSTALL_SCRATCH")
+    message = f"{path} cannot be used: it is not a folder that only you can write to"
+    raise InstallationError("not-writable", message, hint="Use another folder: --root DIR, or GPUINSTALL_SCRATCH")
 
 
 def inside(folder: Path, *names: str) -> Path:

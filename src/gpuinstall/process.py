@@ -67,8 +67,8 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
         raise InstallationError(
             "standstill",
             f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
-            why="a package index answers in drops, or without end",
-            hint="the same again\nOr name another index; "
+            why="a package index answers too slowly, or endlessly",
+            hint="the same again\nOr use another index; "
             f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory",
         )
 

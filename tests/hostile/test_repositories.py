@@ -200,7 +200,7 @@ REPOSITORIES = {
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "out of"),
     "lock that is a pipe": Hostile(
-        lambda repository: repository.fifo(LOCK), (SYNC, "lock --check --offline"), "no regular file"
+        lambda repository: repository.fifo(LOCK), (SYNC, "lock --check --offline"), "not a regular file"
     ),
     "lock that is a device": Hostile(lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"),
     "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
@@ -243,12 +243,12 @@ REPOSITORIES = {
     "uv.toml that is deep": Hostile(lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"),
     ".python-version that is a pipe": Hostile(lambda repository: repository.fifo(".python-version"), ("plan",)),
     "requirements that are a pipe": Hostile(
-        lambda repository: repository.fifo("requirements.txt"), ("plan -r requirements.txt",), "no regular file"
+        lambda repository: repository.fifo("requirements.txt"), ("plan -r requirements.txt",), "not a regular file"
     ),
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
         ("plan -r requirements.txt",),
-        "no regular file",
+        "not a regular file",
     ),
     "modules in the place of the standard library's": Hostile(
         code("sitecustomize.py", "usercustomize.py", "json.py", "typing.py", "tomli.py", "uv.py", "click.py"),

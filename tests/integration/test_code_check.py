@@ -158,7 +158,7 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(worksho
 
 def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
     done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15")
-    assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is made with CUDA 13.0" in done.err
+    assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0" in done.err
     assert "engine 1.0 is the newest that does" in done.err
     assert "engine is 1.0" not in done.err
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
@@ -224,7 +224,7 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
 
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
-    assert "made with CUDA 12.0; nvidia-cublas-cu12 brings what it opens" in done.err
+    assert "built with CUDA 12.0; nvidia-cublas-cu12 brings what it opens" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"

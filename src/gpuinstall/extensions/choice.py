@@ -171,7 +171,7 @@ def against_code(file: ExtensionFile, row: LearnedRow, build: Build, here: Surro
         named = f"its name says {_kind(build)} {file.cuda}, and " if file.cuda else ""
         return Reason("cuda-of-code", f"{named}its code needs {_kind(build)} {row.toolkit[0]}, not {build.toolkit[0]}")
     if here.glibc and row.glibc and Version(row.glibc) > Version(here.glibc):
-        return Reason("glibc-too-old", f"its code needs glibc {row.glibc}, and this system has {here.glibc}")
+        return Reason("glibc-too-old", f"its code requires glibc {row.glibc}, and this system has {here.glibc}")
     why = misfit(row, build, here.gpus)
     return Reason("no-code", why) if why else None
 

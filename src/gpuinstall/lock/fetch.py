@@ -96,7 +96,7 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
 
     def count(part: str, size: int) -> None:
         if stopped.is_set():
-            raise InterruptedByUserError("interrupted", "the transfer was interrupted")
+            raise InterruptedByUserError("interrupted", "the download was interrupted")
         came[part] = came.get(part, 0) + size
         progress(part, size)
 

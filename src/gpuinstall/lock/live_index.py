@@ -113,7 +113,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
         if address and address.startswith(("http://", "https://")):
             session.client.head(f"{address}/")
     except UnreachableError as error:
-        error.hint = f"{error.hint}; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+        error.hint = f"{error.hint}; for a proxy set HTTPS_PROXY, for a mirror UV_DEFAULT_INDEX"
         return None if error.untrusted else error
     return None
 

@@ -74,7 +74,7 @@ def choose_prebuilt(
         places = ((minor_of(build), build.backend.tag) for build in here.builds)
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
-            session.reporter.warn(f"{host} cannot be reached: what it has of {extension.name} is not known")
+            session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
         released = any(not file.wheel.version.is_prerelease for file in listing.files)
         final = released and not (asked and asked.specifier and asked.specifier.prereleases)
         for file in listing.files:

@@ -37,7 +37,7 @@ _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
 _ONLINE = "the same without --offline"
-_RETRY = "try again when there is a network; behind a proxy set HTTPS_PROXY, behind a mirror UV_DEFAULT_INDEX"
+_RETRY = "Try again when there is a network; for a proxy set HTTPS_PROXY, for a mirror UV_DEFAULT_INDEX"
 _ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
 _ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
 _OF_THE_WORLD = (

@@ -31,7 +31,7 @@ FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
 _CHUNK = 1 << 20
-_OTHER = "the index is at fault; another one is named by --torch-index, or UV_DEFAULT_INDEX"
+_OTHER = "The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX"
 
 
 class Cause(NamedTuple):
@@ -139,10 +139,10 @@ def _sleep(seconds: float) -> None:
 _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"
 _UNTRUSTED = Cause("its certificate could not be verified", _CERTIFICATES)
 _BY_TEXT = {
-    "CA certificate": Cause("the file of certificates to trust cannot be read", _CERTIFICATES),
-    "Failed to resolve": Cause("its name is not known here", "look at the network and its name server"),
-    "refused": Cause("it refused the connection", "look at the address and its port"),
-    "": Cause("the connection failed", "look at the network"),
+    "CA certificate": Cause("the CA certificates cannot be read", _CERTIFICATES),
+    "Failed to resolve": Cause("its host name could not be resolved", "Check the network connection and DNS"),
+    "refused": Cause("connection refused", "Check the URL and its port"),
+    "": Cause("the connection failed", "Check the network connection"),
 }
 
 
@@ -152,9 +152,9 @@ def _cause(error: OSError) -> Cause:
     if isinstance(error, SSLError):
         return _UNTRUSTED
     if isinstance(error, ProxyError):
-        return Cause("the proxy did not let us through", "look at HTTPS_PROXY and NO_PROXY")
+        return Cause("the proxy refused the request", "Check HTTPS_PROXY and NO_PROXY")
     if isinstance(error, (Timeout, TimeoutError)):
-        return Cause("it did not answer within seconds", "look at the network, or at HTTPS_PROXY")
+        return Cause("it did not answer in time", "Check the network connection, or HTTPS_PROXY")
     return next(cause for text, cause in _BY_TEXT.items() if text in str(error))
 
 
@@ -201,7 +201,7 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
     except ReadTimeoutError as error:
         raise _too_slow(url, f"sent nothing for {patience.silence:.0f} s") from error
     except HTTPError as error:
-        raise InstallationError("transfer", f"the transfer of {url} broke off", hint="the same again") from error
+        raise InstallationError("transfer", f"the download of {url} was interrupted", hint="the same again") from error
 
 
 def _too_slow(url: str, said: str) -> InstallationError:

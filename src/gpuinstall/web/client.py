@@ -175,7 +175,7 @@ class Client:
             said = response.headers
             given = response.status_code, said.get("Content-Range"), said.get("ETag")
             if given != (206, f"bytes {first}-{last}/{head.size}", head.etag):
-                raise InstallationError("no-ranges", f"{url} does not come in parts as its server had declared")
+                raise InstallationError("no-ranges", f"{url} cannot be downloaded in parts, though its server says so")
             yield from self._whole(response, url, len(span))
 
     def _whole(self, response: Response, url: str, length: int | None) -> Iterator[bytes]:
@@ -259,14 +259,14 @@ def _sent(send: Callable[[], Response]) -> Response:
 
 def _check(response: Response, url: str) -> None:
     if response.status_code >= 500:
-        cause = Cause(f"it answered {response.status_code}", "try again later")
+        cause = Cause(f"it answered {response.status_code}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
     if response.status_code >= 400:
-        hint = "give the index's user name and password in its address" if response.status_code == 401 else None
+        hint = "Add the index's user name and password to its URL" if response.status_code == 401 else None
         raise InstallationError("http-status", f"{url} answered {response.status_code}", hint=hint)
 
 
 def _check_length(url: str, wanted: int | None, found: int | None) -> None:
     if wanted is not None and found is not None and wanted != found:
-        message = f"{url} has {found} bytes, where its server had declared {wanted}"
+        message = f"{url} has {found} bytes, but its server declared {wanted}"
         raise InstallationError("length", message, hint="the same again")

@@ -107,7 +107,7 @@ class Relay:
         try:
             for chunk in self._brought(file):
                 if self._closed:
-                    raise InterruptedByUserError("interrupted", "the transfer was interrupted")
+                    raise InterruptedByUserError("interrupted", "the download was interrupted")
                 if not file.hashed:
                     digest.update(chunk)
                 came += len(chunk)

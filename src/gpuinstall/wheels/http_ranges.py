@@ -87,7 +87,7 @@ class HttpRanges:
             raise _broken(self._url) from error
 
     def _follow(self, location: str) -> None:
-        refusal = WheelError("foreign-redirect", f"{_host(self._url)} sends us to another place")
+        refusal = WheelError("foreign-redirect", f"{_host(self._url)} redirects to another host")
         try:
             here, there = urlsplit(self._url), urlsplit(urljoin(self._url, location))
         except ValueError as error:
@@ -116,7 +116,7 @@ class HttpRanges:
 
 def _check(response: Response, url: str, start: int, end: int) -> None:
     if response.status_code == 200:
-        raise WheelError("no-ranges", f"{_host(url)} does not give parts of files")
+        raise WheelError("no-ranges", f"{_host(url)} does not support range requests")
     if response.status_code != 206:
         raise WheelError("http-status", f"{_host(url)} answered {response.status_code}")
     said = response.headers
@@ -124,7 +124,7 @@ def _check(response: Response, url: str, start: int, end: int) -> None:
     length = said.get("Content-Length", str(end - start))
     plain = said.get("Content-Encoding", "identity") == "identity"
     if span is None or (int(span[1]), int(span[2]) + 1, length) != (start, end, str(end - start)) or not plain:
-        raise WheelError("wrong-range", f"{_host(url)} sent another part than the one that was asked for")
+        raise WheelError("wrong-range", f"{_host(url)} sent a different range than requested")
 
 
 def _keep_open(response: Response) -> None:
@@ -142,7 +142,7 @@ def _host(url: str) -> str:
 
 
 def _broken(url: str) -> WheelError:
-    return WheelError("transfer", f"the transfer of a wheel from {_host(url)} broke off", hint="the same again")
+    return WheelError("transfer", f"the download of a wheel from {_host(url)} was interrupted", hint="the same again")
 
 
 def _too_slow() -> WheelError:

@@ -53,11 +53,11 @@ class LinkFault(NamedTuple):
 
     def __str__(self) -> str:
         said = {
-            "missing-library": f"needs {self.what}, which is neither in the environment nor in the system",
-            "missing-symbol": f"uses {self.what}, which torch here does not have",
-            "other-cuda": f"is made with CUDA {self.what}",
+            "missing-library": f"needs {self.what}, which is neither in the environment nor on the system",
+            "missing-symbol": f"uses {self.what}, which this torch does not have",
+            "other-cuda": f"is built with CUDA {self.what}",
             "twice-there": f"is in {self.what} too, and whichever is loaded first serves all",
-            "glibc-too-old": f"needs glibc {self.what}, which is newer than this system's",
+            "glibc-too-old": f"requires glibc {self.what}, which is newer than this system's",
         }
         return f"{self.library.path} of {self.library.package} {said[self.code]}"
 

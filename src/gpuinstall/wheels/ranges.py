@@ -91,7 +91,7 @@ class MeteredRanges:
                     break
                 yield piece
         if start != end:
-            raise WheelError("wrong-range", "the server sent more or fewer bytes than were asked for")
+            raise WheelError("wrong-range", "the server sent more or fewer bytes than requested")
 
     def inflate(self, count: int) -> None:
         """Count bytes that were inflated."""
@@ -105,6 +105,6 @@ class MeteredRanges:
         ):
             raise WheelError(
                 "wheel-too-large",
-                "more of the wheel would have to be read than any real one needs",
+                "the wheel would need more reading than any real one",
                 evidence="{} bytes, {} inflated, {} requests".format(*used),
             )

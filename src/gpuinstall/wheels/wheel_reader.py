@@ -116,7 +116,7 @@ class WheelReader:
     def _readable(self, name: str) -> Member:
         member = self.members[name]
         if member.flags & 1 or member.method not in {_STORED, _DEFLATED}:
-            raise WheelError("wheel-malformed", f"{name} is encrypted, or packed in a way that wheels are not")
+            raise WheelError("wheel-malformed", f"{name} is encrypted or uses an unsupported compression")
         return member
 
     def _packed(self, member: Member) -> Generator[bytes, None, None]:
@@ -155,7 +155,7 @@ def _inflated(packed: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def _damaged(name: str) -> WheelError:
-    return WheelError("wheel-malformed", f"{name} in the wheel is damaged, or not what its directory says")
+    return WheelError("wheel-malformed", f"{name} in the wheel is damaged or does not match the zip directory")
 
 
 class _Extent(NamedTuple):
@@ -170,19 +170,19 @@ def _find_directory(tail: bytes, size: int) -> _Extent:
     """Find the directory of a file of ``size`` bytes that ends with ``tail``; raise WheelError where it has none."""
     at = tail.rfind(_END, 0, len(tail) - _END_SIZE + len(_END))
     if at < 0:
-        raise _malformed("it does not end as a zip file does")
+        raise _malformed("it is not a complete zip file")
     disk, first_disk, _, members, length, start, comment = struct.unpack_from(_END_FORM, tail, at)
     if at + _END_SIZE + comment != len(tail):
-        raise _malformed("it does not end as a zip file does")
+        raise _malformed("it is not a complete zip file")
     before = at - _LOCATOR_SIZE
     if before >= 0 and tail.startswith(_LOCATOR, before):
         disk, at, _ = struct.unpack_from(_LOCATOR_FORM, tail, before)
         at -= size - len(tail)
         if not 0 <= at <= before - _END64_SIZE or not tail.startswith(_END64, at):
-            raise _malformed("its zip64 record is not where it should be")
+            raise _malformed("its zip64 record is misplaced")
         _, _, _, disk, first_disk, _, members, length, start = struct.unpack_from(_END64_FORM, tail, at)
     if disk or first_disk or start + length > size - len(tail) + at:
-        raise _malformed("its directory does not lie before its end")
+        raise _malformed("its zip directory is misplaced")
     if length > _MOST_BYTES or members > _MOST_MEMBERS:
         raise WheelError("wheel-too-large", f"the wheel says to have {members} files, in a directory of {length} bytes")
     return _Extent(start, start + length, members)
@@ -194,7 +194,7 @@ def _parse_directory(data: bytes, extent: _Extent) -> dict[str, Member]:
     ends = [member.start for member in found[1:]] + [extent.start]
     members = {member.name: member._replace(end=end) for member, end in zip(found, ends, strict=False)}
     if not len(members) == len(found) == extent.members:
-        raise _malformed("it has another number of files than it says, or two of the same name")
+        raise _malformed("its number of files is wrong, or two have the same name")
     if any(member.start + _LOCAL_SIZE + member.packed > member.end for member in members.values()):
         raise _malformed("two of its files overlap")
     return members
@@ -210,7 +210,7 @@ def _data_offset(header: bytes, member: Member) -> int | None:
         return None
     same = header[:4] == _LOCAL and (flags & 1, method) == (member.flags & 1, member.method)
     if not same or _decode(header[_LOCAL_SIZE:end]) != member.name:
-        raise _malformed(f"what lies at the place of {member.name} is another file")
+        raise _malformed(f"the content at {member.name} is another file")
     return int(end + extra_length)
 
 
@@ -218,7 +218,7 @@ def _members(data: bytes) -> Iterator[Member]:
     at = 0
     while at < len(data):
         if len(data) - at < _ENTRY_SIZE or not data.startswith(_ENTRY, at):
-            raise _malformed("its directory breaks off")
+            raise _malformed("its zip directory is truncated")
         flags, method, crc, packed, size, *lengths, offset = struct.unpack_from(_ENTRY_FORM, data, at)
         name_end = at + _ENTRY_SIZE + lengths[0]
         extra_end = name_end + lengths[1]
@@ -226,7 +226,7 @@ def _members(data: bytes) -> Iterator[Member]:
         sizes = _from_extra(data[name_end:extra_end], (size, packed, offset))
         at = extra_end + lengths[2]
         if at > len(data):
-            raise _malformed("its directory breaks off")
+            raise _malformed("its zip directory is truncated")
         yield Member(name, flags, method, crc, sizes[1], sizes[0], sizes[2], 0)
 
 
@@ -244,7 +244,7 @@ def _from_extra(extra: bytes, sizes: tuple[int, int, int]) -> tuple[int, ...]:
             large = iter(struct.unpack_from(f"<{count}Q", extra, at + 4))
             return tuple(next(large) if size == _IN_ZIP64 else size for size in sizes)
         at += 4 + length
-    raise _malformed("a size is missing that zip64 should hold")
+    raise _malformed("a zip64 size is missing")
 
 
 def _decode(name: bytes) -> str:
@@ -252,4 +252,4 @@ def _decode(name: bytes) -> str:
 
 
 def _malformed(why: str) -> WheelError:
-    return WheelError("wheel-malformed", "the file is not a sound wheel", why=why)
+    return WheelError("wheel-malformed", "the file is not a valid wheel", why=why)

@@ -116,7 +116,7 @@ LIES = {
         "torch-abi",
         "its name says torch 2.12, and its code needs torch 2.13",
     ),
-    "a newer glibc": ("glibc-too-old", "its code needs glibc 2.38, and this system has 2.35"),
+    "a newer glibc": ("glibc-too-old", "its code requires glibc 2.38, and this system has 2.35"),
     "another CUDA": ("cuda-of-code", "its name says CUDA 12.6, and its code needs CUDA 13, not 12"),
     "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
     "METADATA of another torch": ("torch-pinned", "its name says torch 2.12, and its METADATA wants torch==2.10.*"),

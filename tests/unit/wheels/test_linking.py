@@ -127,7 +127,7 @@ def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
     found = link_faults(read_libraries(site), {"libc.so.6"})
 
     assert [str(fault) for fault in found] == [
-        f"some/_C.so of some uses {UNTIL_2_8}, which torch here does not have",
+        f"some/_C.so of some uses {UNTIL_2_8}, which this torch does not have",
     ]
 
 

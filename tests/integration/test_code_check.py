@@ -126,7 +126,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
-    assert "vllm 0.8.0 is the newest that does" in done.err
+    assert "vllm 0.8.0 is the newest that has" in done.err
     assert locked(workshop, "vllm", *V100)["vllm"] == "0.8.0"
 
     index.forget()
@@ -159,7 +159,7 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(worksho
 def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
     done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15")
     assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0" in done.err
-    assert "engine 1.0 is the newest that does" in done.err
+    assert "engine 1.0 is the newest that has" in done.err
     assert "engine is 1.0" not in done.err
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
 
@@ -174,7 +174,7 @@ def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) 
 def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> None:
     done = workshop.run("lock", "gptq", *H100)
     assert done.ok, done.err
-    assert "gptq 0.7.1 does not load beside torch 2.15.0+cu130" in done.err
+    assert "gptq 0.7.1 is incompatible with torch 2.15.0+cu130" in done.err
     assert "2.13.0+cu129 serves it" in done.err
     for driver in ("550.54.14", "580.95.05"):
         assert locked(workshop, "gptq", *H100[:3], driver)["gptq"] == "0.7.1"
@@ -183,14 +183,14 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
 def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: Workshop) -> None:
     done = workshop.run("lock", "bound", *H100)
     assert done.ok, done.err
-    assert "bound 1.0 is the newest that does" in done.err
+    assert "bound 1.0 is the newest that has" in done.err
     found = locked(workshop, "bound", *H100)
     assert (found["bound"], found["torch"]) == ("1.0", "2.15.0+cu130")
 
 
 def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "wavering", *V100)
-    assert "wavering 6 is the newest that does" in done.err
+    assert "wavering 6 is the newest that has" in done.err
     assert locked(workshop, "wavering", *V100)["wavering"] == "6"
 
 

@@ -136,7 +136,7 @@ def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stan
         "package": "plotter",
         "target": "cpu-macos-arm64",
         "version": "1.0",
-        "why": "the newest that it can have",
+        "why": "the newest it can have",
     }
     assert "Apart       plotter 1.0 for cpu-macos-arm64" in workshop.run(*words, "--upgrade").out
 
@@ -218,7 +218,7 @@ def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Wor
     lock.write_text("[[packages]]\n".join((head, *kept)), encoding="utf-8")
     stale = workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["edited", "incomplete"]
-    assert stale["reasons"][1]["message"] == "filelock, which its packages demand, is not in it"
+    assert stale["reasons"][1]["message"] == "filelock, required by its packages, is missing"
 
 
 def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(workshop: Workshop) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 V100 = ("--gpu", "V100", "--driver", "535.183.01", "--python", "3.12")
 REQUESTS = {"torch": ("torch",), "torchvision": ("torchvision",), "vllm": ("vllm",), "a file": ("-r", "wanted.txt")}
-OLDER = "can be reached, the newest torch here is 2.10.0+cu128 and not 2.14.1+cu126"
+OLDER = "is reachable, the newest torch is 2.10.0+cu128 instead of 2.14.1+cu126"
 UNREACHABLE = "error: 127.0.0.1"
-NO_TRITON = "error: triton is one of PyTorch's packages, and no source of torch has it"
+NO_TRITON = "error: triton is a PyTorch package, and no source of PyTorch has it"
 NO_TORCHVISION = "no source lists torchvision for cu132"
 REFUSED = (NO_TRITON, NO_TORCHVISION, NO_TRITON, NO_TORCHVISION)
 TABLE = {
@@ -68,7 +68,7 @@ def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: 
 def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(workshop: Workshop) -> None:
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
     assert done.status == 4
-    assert "vllm 0.20 is out of reach: torchvision is one of PyTorch's packages, and no source of torch" in done.err
+    assert "vllm 0.20 is unavailable: torchvision is a PyTorch package, and no source of" in done.err
     assert workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status == 0
 
 

@@ -53,7 +53,7 @@ def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, comma
     with workshop.start(*command) as running:
         seen: list[str] = []
         for line in running.stderr or ():
-            seen += [line.split()[1]] if "its own code runs" in line else []
+            seen += [line.split()[1]] if "its build code runs" in line else []
             assert set(_lines(ran)) <= {f"{name}-1.0" for name in seen}, line
     assert running.returncode == 0
     assert seen == ["strange", "odd"]
@@ -73,7 +73,7 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
 
 def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) -> None:
     assert workshop.run("lock", *ASKED).status == 0
-    assert "its own code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
+    assert "its build code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
 
 
 def test_without_a_cache_it_goes_on_all_the_same(workshop: Workshop) -> None:

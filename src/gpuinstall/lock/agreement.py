@@ -59,7 +59,7 @@ def agree_with_code(
         moved = {exclusion.program for exclusion in every} - {""}
         constraints = [exclusion.constraint for exclusion in every]
         requests = [_without(*each, constraints) for each in zip(requests, exclusions, strict=True)]
-    return _hopeless(reasons, "each older one that was tried has none either")
+    return _hopeless(reasons, "the older versions that were tried have none either")
 
 
 def agree(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:

@@ -131,19 +131,21 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
 def faults(lock: Lock, target: Target) -> Iterator[Reason]:
     """Say what of a lock of ours is not as it would be made for ``target``."""
     if not lock.is_sealed:
-        yield Reason("edited", "it was changed by another hand since it was made")
+        yield Reason("edited", "it was edited after gpuinstall wrote it")
     if lock.python is None:
-        yield Reason("widened", f"it is for Python {lock.pylock.requires_python or 'of any kind'}, not for one minor")
+        yield Reason(
+            "widened", f"it is for Python {lock.pylock.requires_python or 'of any kind'}, not one minor version"
+        )
     if [str(marker) for marker in lock.pylock.environments or ()] != [str(Marker(target.marker))]:
-        yield Reason("widened", f"it does not say that it is for {target} alone")
+        yield Reason("widened", f"it does not say it is for {target} alone")
     if lock.evidence.get("inputs-digest") != digest(lock.inputs):
-        yield Reason("edited", "what it says to be made from is not what it was made from")
+        yield Reason("edited", "its record of its inputs does not match")
     for name, times in Counter(package.name for package in lock.pylock.packages).items():
         if times > 1:
             yield Reason("twice", f"{name} is in it {times} times")
     for asked in map(parse_requirement, lock.inputs):
         if asked.marker is None and asked.url is None and asked.name not in lock.names:
-            yield Reason("incomplete", f"{asked.name}, which it was made for, is not in it")
+            yield Reason("incomplete", f"{asked.name}, which was requested, is missing")
     for package in lock.pylock.packages:
         yield from _package_faults(package, lock, target)
 
@@ -158,11 +160,11 @@ def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         return
     torch, backend = lock.evidence.get("torch"), lock.evidence.get("backend")
     if (torch, backend) != (str(build.torch), build.backend.tag):
-        yield Reason("evidence", f"it says to hold torch {torch} of {backend}, and holds {build.name}")
+        yield Reason("evidence", f"it claims torch {torch} of {backend} and has {build.name}")
     floors = lock.evidence.get("floors", {})
     written = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
     if written != dict(rules_for(machine, catalog, {build.backend.kind}).floors(build)):
-        yield Reason("evidence", f"the floors that it tells of are not those of {build.name}")
+        yield Reason("evidence", f"its minimum versions are not those of {build.name}")
 
 
 def _package_faults(package: Package, lock: Lock, target: Target) -> Iterator[Reason]:
@@ -221,17 +223,17 @@ def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
     """Compare a lock with today's resolution: its packages, their addresses, and the hashes that are known."""
     today = resolution.held.keys()
     for name in sorted(resolution.versions.keys() - lock.versions.keys()):
-        yield Reason("incomplete", f"{name}, which its packages demand, is not in it")
+        yield Reason("incomplete", f"{name}, required by its packages, is missing")
     for name in sorted(lock.names - today):
-        yield Reason("not-asked-for", f"{name} is in it, and nothing that it was made from leads to it")
+        yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
     for name in sorted(today & lock.versions.keys()):
         listed = {file.url for file in resolution.files if file.package == name}
         known = {resolution.hashes.known.get(url) for url in listed} - {None}
         strange = {file.url for file in lock.files if file.package == name} - listed
         if known - lock.hashes(name):
-            yield Reason("hash-differs", f"{name} {lock.versions[name]} is another file today")
+            yield Reason("hash-differs", f"{name} {lock.versions[name]} has changed on its index")
         elif strange:
-            yield Reason("other-address", f"{name} does not come from where its source has it, but from {min(strange)}")
+            yield Reason("other-address", f"{name} comes from an unexpected place: {min(strange)}")
 
 
 def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
@@ -239,6 +241,6 @@ def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
     try:
         Target.parse(lock.target)
     except UsageError as error:
-        yield Reason("misnamed", f"its file is not named after what it is for: {error.message}")
+        yield Reason("misnamed", f"its file name does not match its target: {error.message}")
     if declared.every and lock.name not in {Target.parse(text).filename for text in declared.targets}:
-        yield Reason("no-target", "no target names it any more; gpuinstall lock --prune removes it")
+        yield Reason("no-target", "it is for none of the targets any more; gpuinstall lock --prune removes it")

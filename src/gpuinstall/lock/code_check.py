@@ -45,7 +45,7 @@ AT_ONCE = 8
 FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
 NEIGHBOURS = 2
-HINT = "ask for something else, or take it all the same: --no-code-check"
+HINT = "the same with --no-code-check   # install it anyway"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class CodeCheck:
             raise NoBuildError(
                 "no-code-in-package",
                 str(deciding[0]),
-                why="no older version of it that is listed runs there either",
+                why="no older version has it either",
                 hint=HINT,
             )
         return helping
@@ -132,7 +132,7 @@ class CodeCheck:
         try:
             return self._row(wheel, self._build.backend) if self._reader.may_have_code(wheel) else None
         except InstallationError as error:
-            unread = f"whether {wheel.package} {wheel.version} has code for the GPUs here could not be read"
+            unread = f"could not read whether {wheel.package} {wheel.version} has code for these GPUs"
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
 
@@ -151,7 +151,7 @@ class CodeCheck:
         if why or self._may_load(row, build):
             return why
         rules, _ = self._gpus[0]
-        return f"does not load beside torch {build.name}: {made_with(row, as_build(row, build), rules)}"
+        return f"is incompatible with torch {build.name}: {made_with(row, as_build(row, build), rules)}"
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
         """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
@@ -177,7 +177,7 @@ class CodeCheck:
         package, version = fault.wheel.package, fault.wheel.version.public
         serving = [] if f"{package} {version}" in stuck else self._serving(fault.wheel)
         if serving:
-            message = f"{fault}; torch {serving[0].name} serves it"
+            message = f"{fault}; torch {serving[0].name} supports it"
             others = {build.name for build in self._resolution.plan.runnable}.difference(
                 build.name for build in serving
             )
@@ -190,7 +190,7 @@ class CodeCheck:
         if older is None:
             return None
         certain = looked and self._resolution.request.machine.glibc is not None
-        does = "is the newest that does" if certain else "does"
+        does = "is the newest that has" if certain else "has"
         return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
 
     def _serving(self, wheel: Wheel) -> list[Build]:

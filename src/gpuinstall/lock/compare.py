@@ -36,7 +36,7 @@ class VersionChange:
             case "removed":
                 return f"- {self.package} {self.old}".rstrip()
             case "other-file":
-                return f"! {self.package} {self.new}: another file under the same version"
+                return f"! {self.package} {self.new}: a different file of the same version"
         return f"~ {self.package} {self.old} -> {self.new}"
 
 
@@ -107,10 +107,10 @@ def differences(written: Sequence[Written], family: Collection[str]) -> tuple[Ta
 
     def why(name: str, one: Written) -> str:
         if name == "torch":
-            return "the newest that it has"
+            return "the newest it has"
         if name in family:
-            return f"it goes with torch {one.lock.versions.get('torch')}"
-        return one.apart.get(name, "the newest that it can have")
+            return f"it belongs to torch {one.lock.versions.get('torch')}"
+        return one.apart.get(name, "the newest it can have")
 
     different = []
     for name in sorted({name for one in written for name in one.lock.versions}):

@@ -36,7 +36,7 @@ def cover(requests: Sequence[LockRequest]) -> Served:
         served = _served(pinned)
         if set().union(*served.values()) == set(range(len(alone))):
             return {target: served[target] for target in _fewest(served, pinned)}
-    raise NoBuildError("machines-disagree", "no torch version serves all of these machines", hint="lock them apart")
+    raise NoBuildError("machines-disagree", "no torch version runs on all machines", hint="Lock them separately")
 
 
 def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:

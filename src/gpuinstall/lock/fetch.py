@@ -78,10 +78,10 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
     there is no lock or a file has no sha256 in it, InstallationError where a file is another.
     """
     if not locks:
-        raise LockError("lock-missing", "there is no lock to fetch the files of", hint="gpuinstall lock")
+        raise LockError("lock-missing", "no lock to download files for", hint="gpuinstall lock")
     files = _by_path(file for lock in locks for file in lock.files)
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
-        raise LockError("lock-unhashed", f"a lock has no sha256 of {unhashed[0]}", hint="gpuinstall lock --upgrade")
+        raise LockError("lock-unhashed", f"a lock has no sha256 for {unhashed[0]}", hint="gpuinstall lock --upgrade")
     with transfers(dict.fromkeys(files), session) as (pool, count):
         list(pool.map(partial(_bring, folder, session=session, count=count), files, files.values()))
     return sorted(files)
@@ -189,5 +189,5 @@ def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count
         sha256 = _hash(chunks, partial(count, name), copy)
         if sha256 != file.sha256:
             message, evidence = f"{file.url} is not the file that was locked", f"sha256 {sha256}, not {file.sha256}"
-            why = "it was exchanged on its server, or damaged on its way"
+            why = "it changed on its server, or was damaged during the download"
             raise InstallationError("hash-mismatch", message, why=why, evidence=evidence)

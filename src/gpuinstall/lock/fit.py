@@ -156,7 +156,7 @@ def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Cata
     if not machine.gpus and build.backend != CPU:
         return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), and there is none here")
     if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
-        return Reason("cpu-build", f"it holds the CPU build, and there is an {maker} GPU here (--target cpu takes it)")
+        return Reason("cpu-build", f"it has the CPU build, and this machine an {maker} GPU (--target cpu installs it)")
     why = plan.rejected[0] if plan.rejected else plan.reasons[0]
     return Reason(why.code, why.message)
 
@@ -174,13 +174,13 @@ def _not_pinned(lock: Lock) -> Reason | None:
     strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
     if not strangers:
         return None
-    message = f"{' and '.join(strangers)} would come from a folder or a repository, which no hash pins"
-    return Reason("unpinned", f"{message}; where that is meant, ask gpuinstall lock for it")
+    message = f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    return Reason("unpinned", f"{message}; if that is intended, request it with gpuinstall lock")
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
     built = [package.name for package in lock.pylock.packages if package.name in catalog.family and _is_built(package)]
-    message = f"{' and '.join(built)} would not come from a wheel, which nothing of PyTorch is taken without"
+    message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
     return Reason("wrong-source", message) if built else None
 
 
@@ -193,7 +193,7 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
     from packaging.pylock import PylockSelectError
 
     if not python:
-        return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, and none here is")
+        return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, which is not installed here")
     markers, here = lock.pylock.environments or (), _markers_of(machine, python)
     if markers and not any(marker.evaluate(here) for marker in markers):
         return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
@@ -217,7 +217,7 @@ def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Re
         version = lock.versions.get(constraint.name)
         if version and constraint.specifier and not constraint.specifier.contains(version):
             missing.append(f"{constraint.text} (a constraint)")
-    return Reason(OTHER_REQUEST, f"it does not hold {', '.join(missing)}") if missing else None
+    return Reason(OTHER_REQUEST, f"it does not have {', '.join(missing)}") if missing else None
 
 
 def _target_of(machine: Machine) -> Target:

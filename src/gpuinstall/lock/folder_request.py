@@ -103,20 +103,20 @@ class FolderRequest:
         """Say that a lock was made for something else than this, where it was."""
         if not lock.inputs or plain(lock.inputs) == plain(self.requirements):
             return None
-        return f"{lock.name} was made for {' '.join(lock.inputs)}, and {' '.join(self.requirements)} is asked for"
+        return f"{lock.name} was made for {' '.join(lock.inputs)}, but the request is now {' '.join(self.requirements)}"
 
     def _check_removable(self, name: str) -> None:
         if name == "torch":
-            hint = "gpuinstall env remove   removes the environment"
-            raise UsageError("torch-stays", "torch is what the environment is built around", hint=hint)
+            hint = "gpuinstall env remove   # removes the environment"
+            raise UsageError("torch-stays", "torch cannot be removed from its environment", hint=hint)
         for file, lines in self.files.items():
             if name in _names(line for line in lines if not line.startswith("-c ")):
                 again = "" if file in {PROJECT, *DECLARING} else f" with -r {file}"
-                hint = f"take it out of {file}, then install again{again}"
-                raise UsageError("requested-elsewhere", f"{file} asks for {name}", hint=hint)
+                hint = f"Remove it from {file}, then install again{again}"
+                raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
         if name not in _names(self.requirements):
-            message = f"{name} is not among what was asked for here: {' '.join(self.requirements) or 'torch'}"
-            raise UsageError("not-requested", message, why="what others need goes when they go")
+            message = f"{name} was not requested here; the request is: {' '.join(self.requirements) or 'torch'}"
+            raise UsageError("not-requested", message, why="dependencies go with the packages that require them")
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:

@@ -73,7 +73,7 @@ def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterat
     """
     for name, before in ((name, before) for name, before in files.items() if name != PROJECT):
         if not (folder / split_group(name)[0]).is_file():
-            yield Reason("inputs-gone", f"it was made from {name}, which is not there")
+            yield Reason("inputs-gone", f"it was made from {name}, which no longer exists")
         elif _lines_today(str(folder / name)) != {line.removeprefix("-c ") for line in before}:
             yield Reason("inputs-changed", f"{name} has changed since it was made")
 

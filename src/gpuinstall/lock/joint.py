@@ -144,7 +144,7 @@ def _common_torches(opened: Sequence[LockRequest]) -> Torches:
 def _propose(request: LockRequest, torches: Torches, session: Session) -> Proposal | Conflict:
     """Have uv say which versions go together, with one page of the family for the best build of each torch."""
     if not torches:
-        return Conflict(NoBuildError("targets-disagree", "no torch version serves all of these targets"))
+        return Conflict(NoBuildError("targets-disagree", "no torch version supports all of these targets"))
     builds = _best_builds(request, torches)
     named, python = request.request.requirements, request.choice.python
     target = request.target.up_to(request.machine.glibc)
@@ -197,7 +197,7 @@ def _of_its_kind(proposal: Proposal, request: LockRequest, session: Session) -> 
 
 
 def _without_build(torch: Version) -> Conflict:
-    message = f"what is asked for leads to torch {torch}, which no source has a build of that runs here"
+    message = f"the request requires torch {torch}, of which no source has a build that runs here"
     return Conflict(NoBuildError("requirements-conflict", message))
 
 

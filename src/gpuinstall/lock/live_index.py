@@ -94,7 +94,7 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
     pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
     names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
     return dict.fromkeys(
-        f"until {silent.host} can be reached, the newest torch here is {here} and not {best}"
+        f"until {silent.host} is reachable, the newest torch is {here} instead of {best}"
         for best, here in names
         if best != here
     )

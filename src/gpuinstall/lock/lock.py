@@ -224,7 +224,7 @@ def parse(name: str, text: str) -> Lock:
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
     except ValueError as error:
-        raise LockError("lock-malformed", f"{name} is not a whole TOML file: {error}", hint=_RESTORE) from None
+        raise LockError("lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE) from None
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
@@ -283,8 +283,8 @@ _RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file fr
 
 def _check_version(name: str, version: object) -> None:
     if version != "1.0":
-        message = f"{name} is a lock of version {version}; this release reads 1.0"
-        raise LockError("lock-version", message, hint="use a newer gpuinstall")
+        message = f"{name} is a lock of version {version}; this release supports 1.0"
+        raise LockError("lock-version", message, hint="Use a newer gpuinstall")
 
 
 def _version(package: Package) -> str | None:
@@ -338,4 +338,4 @@ def _check_package(name: str, package: Package) -> None:
 
 
 def _traversal(name: str, package: str, path: str) -> LockError:
-    return LockError("lock-traversal", f"{name}: {path!r} of {package} leads out of its folder", hint=_RESTORE)
+    return LockError("lock-traversal", f"{name}: {path!r} of {package} is outside its folder", hint=_RESTORE)

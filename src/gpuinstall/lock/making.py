@@ -128,7 +128,7 @@ def _from_cache(
     with suppress(InstallationError, NoBuildError):
         answer = agree(requests, session.from_cache(), newest=newest)
         if not isinstance(answer, Conflict):
-            session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; uv's cache serves instead")
+            session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; using uv's cache")
             return answer
     raise unreachable
 
@@ -152,7 +152,7 @@ def _attempts(
     versions |= preferred
     for name in moving:
         if name not in versions:
-            raise UsageError("not-locked", f"no lock here has a package called {name}", hint="check the name")
+            raise UsageError("not-locked", f"no lock here has a package named {name}", hint="Check the name")
         del versions[name]
     if not versions:
         yield requests

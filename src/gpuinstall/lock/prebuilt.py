@@ -112,7 +112,7 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
                 continue
             fit, best = choice.fit, request.choice.build
             torch = fit.build.torch
-            message = f"{row.name} {fit.file.wheel.version.public} has prebuilt files up to torch {torch}"
+            message = f"{row.name} {fit.file.wheel.version.public} has prebuilt files only up to torch {torch}"
             remark = Reason("extension-wants-torch", f"{message}; without it torch {best.name} would run here")
             remarks |= {remark: None} if torch < best.torch else {}
             names = {build.name for build in request.builds if build.torch == torch}

@@ -149,8 +149,8 @@ def agree_on_torch(requests: Sequence[LockRequest], *, newest: bool = False) -> 
             if not any(isinstance(request.outcome, Refusal) for request in agreed):
                 return agreed
     if newest:
-        message = "no Python has the newest torch of every target"
-        raise NoBuildError("no-common-python", message, hint="name one: --python 3.12")
+        message = "no Python version has the newest torch of every target"
+        raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
     raise _disagreement(requests)
 
 
@@ -199,8 +199,8 @@ def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     alone = {label: str(choice.build.torch) if choice else None for label, choice in choices.items()}
     return NoBuildError(
         "targets-disagree",
-        "no torch version serves all of these targets",
+        "no torch version supports all of these targets",
         evidence=" · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items()),
-        hint="gpuinstall lock --per-target newest   makes each its own newest",
+        hint="gpuinstall lock --per-target newest   # each gets its own newest torch",
         data={"newest": alone},
     )

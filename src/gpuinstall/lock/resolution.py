@@ -151,9 +151,9 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
         owners = {package for package, urls in listed.items() if file.url in urls}
         why = None
         if "/" in file.name or "\\" in file.name or file.name in {"", ".", ".."}:
-            why = "its name leads out of its folder"
+            why = "its name points outside its folder"
         elif owners - {file.package} or (file.package in listed and not owners):
-            why = "it is not what the source of the PyTorch family lists"
+            why = "the source of PyTorch packages does not list it"
         if why:
             address = file.url.partition("?")[0]
             raise InstallationError("wrong-source", f"{file.package} would come from {address}", why=why)
@@ -165,9 +165,9 @@ def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
         if package["name"] in family and not package.get("wheels"):
             raise InstallationError(
                 "wrong-source",
-                f"{package['name']} would not come from a wheel of its source",
-                why="some requirement names it by an address, or no wheel fits",
-                hint=f"ask for {package['name']} by its name, or for a version of it",
+                f"{package['name']} has no wheel in its source",
+                why="a requirement gives a URL for it, or no wheel fits",
+                hint=f"Request {package['name']} by name, or by version",
             )
 
 
@@ -183,8 +183,8 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
         name, version = package["name"], package.get("version", "").partition("+")[0]
         companion = companions.get((name, version))
         if companion and not companion.loads_in(build):
-            message = f"{name} {version} does not load beside torch {build.name}"
-            return Conflict(NoBuildError("no-companion", message, hint=f"ask for an older {name}, or leave it out"))
+            message = f"{name} {version} is incompatible with torch {build.name}"
+            return Conflict(NoBuildError("no-companion", message, hint=f"Request an older {name}, or leave it out"))
     return None
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 SDIST = "its sdist"
-NO_WHEEL = "has no wheel that serves here, and only wheels are wanted (--only-binary)"
-WITH_SOURCES = "ask for another version of it, or let its own code run: leave out --only-binary"
+NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
+WITH_SOURCES = "the same without --only-binary   # or request another version"
 
 
 class SourceBuildError(NoBuildError):
@@ -122,8 +122,8 @@ def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Repor
         if build.known and build.known.compiles == "gpu" and site.toolchain is None:
             raise SourceBuildError(
                 "build-needs-gpu",
-                f"{build} is code for GPUs, and {site.torch} is none of theirs",
-                hint=f"leave {build.package} out, or lock it for machines with GPUs: gpuinstall lock --target cu126",
+                f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
+                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out",
             )
         if here and build.known and build.known.compiles:
             _check_compilers(build, build.known, site)
@@ -220,7 +220,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
         if compiler is None:
             raise SourceBuildError(
                 "toolkit-missing",
-                f"{build} is built from source, and there is no {chain.compiler} here",
+                f"{build} is built from source, but there is no {chain.compiler} here",
                 why=f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}",
                 hint=_compiler_hint(build, chain, wanted, site),
                 id="F57",
@@ -228,9 +228,9 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
         if compiler.version and not chain.serves(compiler.version, wanted):
             raise SourceBuildError(
                 "toolkit-differs",
-                f"{build} is built from source, and {chain.compiler} here is of {chain.software} {compiler.version}, "
+                f"{build} is built from source, but {chain.compiler} here is of {chain.software} {compiler.version}, "
                 f"torch of {chain.software} {wanted}",
-                why="torch refuses to compile with another major version than its own",
+                why="torch compiles only with a toolkit of its own major version",
                 evidence=f"{compiler.path} · {site.torch}",
                 hint=_compiler_hint(build, chain, wanted, site),
                 id="F57",
@@ -240,7 +240,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
     if site.machine.os != "windows" and not any(shutil.which(name, path=path) for name in compilers):
         raise SourceBuildError(
             "compiler-missing",
-            f"{build} is built from source, and there is no C++ compiler here",
+            f"{build} is built from source, but there is no C++ compiler here",
             hint="sudo apt-get install g++   or your system's package of it",
         )
 
@@ -257,7 +257,7 @@ def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> Non
         return
     raise SourceBuildError(
         "memory-too-small",
-        f"{build} is built from source, and {free:.1f} GB of memory are free",
+        f"{build} is built from source, but only {free:.1f} GB of memory is free",
         why=f"one compiler job takes up to {known.gib_per_job} GB",
-        hint="free some memory, or go on all the same: export MAX_JOBS=1",
+        hint="export MAX_JOBS=1   # or free some memory",
     )

@@ -42,9 +42,8 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
         if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
             raise LockError(
                 "lock-source",
-                f"{lock.name} takes {', '.join(refused)} from {host}, which is none of the sources here",
-                hint="gpuinstall lock makes it anew; where the host is meant, name it: "
-                "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
+                f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources",
+                hint="gpuinstall lock   # makes it again; or set the host: GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
             )
         session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
 

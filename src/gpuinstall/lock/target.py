@@ -52,7 +52,7 @@ class Target:
             raise UsageError(
                 "target-malformed",
                 f"{text!r} is not a target",
-                hint="a target is cu126, cpu, cu130-windows-x86_64 or cpu-macos-arm64",
+                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
             )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 

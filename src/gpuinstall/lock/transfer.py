@@ -161,31 +161,31 @@ def failure(message: str) -> InstallationError:
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
         said = f"{package[1] if package else 'a file'} is not the file that was locked"
-        hint = "do not install it; if the source is trusted, make the lock again: gpuinstall lock --upgrade"
+        hint = "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked"
         return InstallationError("hash-mismatch", said, why=why, hint=hint)
     for sign, code, said, hint in _SIGNS:
         if sign in message:
             return InstallationError(code, said, why=why, hint=hint)
-    return InstallationError("installation-failed", "uv could not make the environment", why=why)
+    return InstallationError("installation-failed", "uv could not create the environment", why=why)
 
 
-_REMAKE = "make the lock again: gpuinstall install --upgrade"
+_REMAKE = "gpuinstall install --upgrade   # makes the lock again"
 _SIGNS = (
-    ("No space left", "no-space", "there is no space left", "df -h"),
+    ("No space left", "no-space", "no space left on the disk", "df -h"),
     (
         "Network connectivity is disabled",
         "offline",
-        "a file that is needed is in no cache, and this run is offline",
+        "this run is offline, and a file is not in the cache",
         "the same without --offline",
     ),
-    ("os error 13", "not-writable", "uv may not write there", "ls -ld ."),
-    ("error sending request", "network", "a file could not be fetched", "the same again"),
-    ("HTTP status", "file-gone", "a locked file is no longer where it was", _REMAKE),
+    ("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
+    ("error sending request", "network", "a file could not be downloaded", "the same again"),
+    ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),
 )
 
 
 def _within(folder: Path, name: str) -> Path:
     """A file beside the lock; raise LockError where a link leads out of its folder."""
     if not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise LockError("lock-traversal", f"a link leads from {name} out of {folder}", hint="gpuinstall lock --upgrade")
+        raise LockError("lock-traversal", f"{name} is a link outside {folder}", hint="gpuinstall lock --upgrade")
     return folder / name

@@ -38,14 +38,14 @@ _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "net
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
 _ONLINE = "the same without --offline"
 _RETRY = "Try again when there is a network; for a proxy set HTTPS_PROXY, for a mirror UV_DEFAULT_INDEX"
-_ELSEWHERE = "give uv another folder: export UV_CACHE_DIR=/path/to/folder"
-_ROOM = "make room, or give uv another folder: export UV_CACHE_DIR=/path/to/folder"
+_ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
+_ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
 _OF_THE_WORLD = (
     (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
-    (("Failed to initialize cache",), "not-writable", "uv's cache cannot be written", _ELSEWHERE),
-    (("HTTP status",), "http-status", "a package index refused a file that it lists", None),
-    (_OFFLINE, "offline", "this run is offline and lacks a package", _ONLINE),
-    (_NETWORK, "network", "the package index cannot be reached", _RETRY),
+    (("Failed to initialize cache",), "not-writable", "uv cannot write to its cache", _ELSEWHERE),
+    (("HTTP status",), "http-status", "a package index refuses a file that it lists", None),
+    (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", _ONLINE),
+    (_NETWORK, "network", "the package index is unreachable", _RETRY),
 )
 
 
@@ -66,7 +66,7 @@ class Conflict:
     def against(self, package: str) -> Conflict:
         """The same, said to stand against a package."""
         error, kind = self.error, type(self.error)
-        return Conflict(kind(error.code, f"{package} is out of reach: {error.message}", why=error.why, hint=error.hint))
+        return Conflict(kind(error.code, f"{package} is unavailable: {error.message}", why=error.why, hint=error.hint))
 
 
 def explain_failure(message: str, unlisted: Collection[str] = ()) -> InstallationError | Conflict:
@@ -86,9 +86,9 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
     if "No solution found" in message:
         error = NoBuildError(
             "requirements-conflict",
-            "the requirements do not go together, or not with this machine",
+            "the requirements conflict with each other or with this machine",
             why=cause,
-            hint="ask for fewer versions: gpuinstall install --only torch",
+            hint="gpuinstall install --only torch   # or request fewer versions",
         )
         return Conflict(error)
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
@@ -107,10 +107,10 @@ def build_failure(message: str) -> InstallationError | None:
     fix = "\n".join(failure.fix) if failure else ""
     return InstallationError(
         "build-failed",
-        f"{package} has no wheel that fits here, and its own build failed",
+        f"{package} has no wheel for this machine, and building it failed",
         why=failure.title if failure else lines[-1],
         evidence="\n".join(lines),
-        hint=fix or f"ask for a version of {name} that has a wheel, or install what its build asks for",
+        hint=fix or f"Request a version of {name} that has a wheel, or install what its build needs",
         id=failure.id if failure else None,
     )
 
@@ -126,9 +126,9 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
             return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
         error = InstallationError(
             FAMILY_UNLISTED,
-            f"{package} is one of PyTorch's packages, and no source of torch has it",
+            f"{package} is a PyTorch package, and no source of PyTorch has it",
             why=cause,
-            hint=f"where the default index's is meant, ask for it by its name: gpuinstall install {package}",
+            hint=f"gpuinstall install {package}   # takes it from the default index",
         )
         return Conflict(error)
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
@@ -144,8 +144,8 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
 def _needs_torch(package: str) -> InstallationError:
     return InstallationError(
         "build-needs-torch",
-        f"what {package} requires is known only when it is built, and its setup imports torch",
-        why="uv builds it apart from the environment, where there is no torch",
+        f"the dependencies of {package} are known only when it is built, and its setup imports torch",
+        why="uv builds it in isolation, without torch",
         hint=f"gpuinstall install   without {package}, then into the environment:\n"
         f"uv pip install --python .venv --no-build-isolation {package}   "
         "with its build tools: setuptools wheel packaging ninja",

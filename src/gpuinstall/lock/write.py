@@ -155,7 +155,7 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
 
 def _meant_apart(resolutions: Sequence[Resolution], family: frozenset[str]) -> list[Resolution]:
     """Say of the family that each target has its own newest."""
-    held = [dict.fromkeys(family.intersection(one.versions), "the newest that it has") for one in resolutions]
+    held = [dict.fromkeys(family.intersection(one.versions), "the newest it has") for one in resolutions]
     return [replace(one, apart={**members, **one.apart}) for one, members in zip(resolutions, held, strict=True)]
 
 
@@ -180,4 +180,4 @@ def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[Vers
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
         files = f"{len(missing)} files have none on their" if len(missing) > 1 else "1 file has none on its"
-        session.reporter.step("Hashes", f"{files} index: {price} to fetch, once")
+        session.reporter.step("Hashes", f"{files} index: {price} to download once")

@@ -23,7 +23,7 @@ def state(record: NodeRecord | None, digest: str | None = None, *, ended: bool =
 
 
 def test_a_node_is_what_its_record_says() -> None:
-    failed = BEGUN.failed(InstallationError("no-space", "there is no space left"), 1.0)
+    failed = BEGUN.failed(InstallationError("no-space", "no space left on the disk"), 1.0)
 
     assert state(DONE) == "ok"
     assert state(failed) == "failed (no-space)"

@@ -136,6 +136,12 @@ def fetch_python(version: str) -> list[str]:
     return [str(uv()), "python", "install", "--no-bin", version]
 
 
+def audit_lock(service: str | None) -> list[str]:
+    """Audit the uv.lock of the working folder as it is; ``service`` is another than uv's own."""
+    form = ["--preview-features", "audit-command,json-output", "--frozen", "--output-format", "json"]
+    return [str(uv()), "audit", "--quiet", *form, *(["--service-url", service] if service else [])]
+
+
 def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[str]) -> list[str]:
     wheels = [word for name in sorted(wheels_only) for word in ("--only-binary", name)]
     fixed = ["--no-header", "--constraints", "constraints.txt", *_SETTINGS, *_FAMILY]

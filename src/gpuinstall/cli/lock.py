@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock what a script's metadata say.")
+@click.option("--audit", is_flag=True, help="Name the known vulnerabilities of the locks; exit 6 where there are any.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Download every file of the locks.")
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("lock")
@@ -68,6 +69,7 @@ def command(
     prune: bool,
     diff: tuple[str, str] | None,
     script: Path | None,
+    audit: bool,
     download: Path | None,
     sourcing: dict[str, Any],
 ) -> Outcome:
@@ -104,6 +106,8 @@ def command(
             use = DeclaredUse(tuple(named), tuple(meant), every, request.has_requirements)
             catalog = with_locked_builds(project.catalog, folder, session)
             return _check(folder, wanted, catalog, use, None if settings.offline else session)
+        if audit:
+            return _audit(folder, session)
         if download:
             return _download(folder, download, session)
         moving, newest = tuple(map(normalised, packages)), per_target == "newest"
@@ -200,6 +204,25 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
     names = download(read_locks(folder), destination, session)
     data = {"folder": str(destination), "files": names}
     return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
+
+
+def _audit(folder: Path, session: Session) -> Outcome:
+    from gpuinstall.lock.audit import advisories
+    from gpuinstall.lock.fit import read_locks
+
+    locks = read_locks(folder)
+    rows = [row for lock in locks for row in advisories(lock, session)]
+    told = [(row["lock"], row["dependency"], f"{row['display_id']}: {row['summary']}") for row in rows]
+    lines = [f"{lock}: {package['name']} {package['version']}, {what}" for lock, package, what in told]
+    errors = tuple(error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade")) for line in lines)
+    count = f"{len(locks)} locks, no known vulnerability"
+
+    def show(screen: Terminal) -> None:
+        for line in lines or [count]:
+            screen.field("Audit", line)
+
+    data = {"vulnerabilities": rows}
+    return Outcome(data, show, "error", LockError.exit_code, errors) if rows else Outcome(data, show)
 
 
 def _diff(old: Path, new: Path) -> Outcome:

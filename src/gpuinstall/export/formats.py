@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
@@ -90,9 +91,29 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sbom(lock: Lock, _family: Collection[str]) -> str:
+    """Write CycloneDX 1.6: each package with its version, its files' addresses and their sha256."""
+    components = []
+    for package in lock.pylock.packages:
+        files = [file for file in (*(package.wheels or ()), package.sdist, package.archive) if file and file.url]
+        version = str(package.version) if package.version else ""
+        purl = f"pkg:pypi/{package.name}" + (f"@{quote(version)}" if version else "")
+        references = [
+            {"type": "distribution", "url": file.url, "hashes": [{"alg": "SHA-256", "content": file.hashes["sha256"]}]}
+            for file in files
+            if "sha256" in file.hashes
+        ]
+        component = {"type": "library", "name": package.name, "version": version, "bom-ref": purl, "purl": purl}
+        components.append({**component, "externalReferences": references})
+    root = {"type": "application", "name": name_for_others(lock), "bom-ref": lock.name}
+    head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"component": root}}
+    return json.dumps({**head, "components": components}, indent=2) + "\n"
+
+
 FORMATS = (
     ExportFormat("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
+    ExportFormat("sbom", "Write a bill of materials, CycloneDX 1.6.", sbom),
     ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

@@ -1,0 +1,100 @@
+"""The templates for those who rent GPUs, each read by the parser of the tool that it is for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpuinstall import process
+from gpuinstall.export.any_image import AnyImage
+from gpuinstall.uv import uv
+from tests.unit.export.locks import cuda_lock
+
+RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
+SKYPILOT = """
+import sys, sky, yaml
+from sky.utils import common_utils, schemas
+document = yaml.safe_load(open(sys.argv[1]))
+common_utils.validate_schema(document, schemas.get_task_schema(), "")
+task = sky.Task.from_yaml_config(document)
+print(task.setup, task.run)
+"""
+DSTACK = """
+import sys, yaml
+from dstack._internal.core.models.configurations import parse_apply_configuration
+print(*parse_apply_configuration(yaml.safe_load(open(sys.argv[1]))).commands)
+"""
+RUNPOD = """
+import json, sys
+from runpod.api.mutations.templates import generate_pod_template
+print(generate_pod_template(**json.load(open(sys.argv[1]))))
+"""
+APPTAINER = """
+import sys
+from spython.main.parse.parsers import get_parser
+recipe = get_parser("singularity")(sys.argv[1]).recipe
+stage = next(iter(recipe.values())) if isinstance(recipe, dict) else recipe
+print(stage.fromHeader, stage.cmd or stage.entrypoint)
+"""
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("package", "program", "recipe", "shown"),
+    [
+        ("skypilot==0.14.1", SKYPILOT, "skypilot.yml", "python3 bootstrap.py sync .venv/bin/python train.py"),
+        ("dstack==0.22.5", DSTACK, "dstack.yml", "gpuinstall run --any --venv /opt/torch/.venv jupyter lab"),
+        ("runpod==1.12.0", RUNPOD, "runpod-template.json", 'imageName: "registry.example/torch-any:1"'),
+        ("spython==0.3.14", APPTAINER, "apptainer.def", "registry.example/torch-any:1"),
+    ],
+    ids=["skypilot", "dstack", "runpod", "apptainer"],
+)
+def test_the_tools_own_parser_reads_the_template(package: str, program: str, recipe: str, shown: str) -> None:
+    words: list[str | Path] = [
+        uv(),
+        "run",
+        "--no-project",
+        "--isolated",
+        "--python",
+        "3.11",
+        "--with",
+        package,
+        "python",
+        "-c",
+        program,
+    ]
+    done = process.run([*words, RECIPES / recipe], seconds=600)
+    assert done.ok, done.out + done.err
+    assert shown in done.out
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_kubernetes_schemas_accept_the_pod() -> None:
+    tool = ("--from", "kubernetes-validate==1.37.0", "kubernetes-validate")
+    done = process.run([uv(), "tool", "run", *tool, "--strict", RECIPES / "kubernetes-pod.yml"], seconds=300)
+    assert done.ok, done.out + done.err
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_the_dev_containers_cli_reads_the_devcontainer(tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here")
+    image = AnyImage.of([cuda_lock("cu126"), cuda_lock("cu130")])
+    for name, text in (("Dockerfile", image.dockerfile()), (".devcontainer/devcontainer.json", image.devcontainer())):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    tool = (npm, "exec", "--yes", "--", "@devcontainers/cli@0.89.0", "read-configuration", "--docker-path", "/bin/true")
+    done = process.run([*tool, "--workspace-folder", tmp_path], cwd=tmp_path, seconds=300)
+    assert done.ok, done.out + done.err
+    assert '"postStartCommand":["gpuinstall","run","--any"' in done.out
+
+
+def test_a_template_sets_the_machine_up_in_one_line() -> None:
+    lines = (RECIPES / "skypilot.yml").read_text(encoding="utf-8").splitlines()
+    assert "setup: python3 bootstrap.py sync" in lines

@@ -1,18 +1,4 @@
-"""One class per way to fail: a code for programs, an exit status for shells, and what to do for people.
-
-::
-
-    GpuInstallError
-    ├── InternalError         1   a fault of ours
-    ├── UsageError            2   a malformed option, file or machine; a refused overwrite
-    ├── NoBuildError          3   no build fits
-    ├── InstallationError     4   the installation failed
-    ├── VerificationError     5   installed, but a kernel failed
-    ├── LockError             6   a lock that is missing, unreadable, edited, stale or does not fit
-    ├── SomeNodesError        7   some nodes of a fleet only
-    ├── MachineError          8   a GPU is present but cannot be used
-    └── InterruptedByUserError 130
-"""
+"""One class per way to fail: a code for programs, an exit status for shells, and what to do for people."""
 
 from __future__ import annotations
 

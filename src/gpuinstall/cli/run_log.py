@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.terminal import in_a_line
 from gpuinstall.files import is_of_who_called_sudo
 from gpuinstall.shell import joined
 from gpuinstall.text import visible
@@ -59,6 +58,12 @@ class RunLog:
             if self.size <= RUN_BYTES:
                 with self.path.open("a", encoding="utf-8", errors="replace") as file:
                     file.write(line)
+
+
+def in_a_line(word: str) -> str:
+    """Write a word of a command line, a program that stands in it by its beginning."""
+    first = next(iter(word.splitlines()), "")
+    return word if word == first else f"{first[:60]}…"
 
 
 def log_folder() -> Path:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from gpuinstall.cli.run_log import RunLog, in_a_line
 from gpuinstall.errors import InternalError
 from gpuinstall.shell import joined
 from gpuinstall.text import visible
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpuinstall.cli.progress import Tally
-    from gpuinstall.cli.run_log import RunLog
     from gpuinstall.errors import GpuInstallError
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress, Unit
@@ -257,12 +257,6 @@ def folded(text: str, width: int | None) -> str:
         else:
             lines[-1] = f"{lines[-1]} {part}".lstrip()
     return f"\n{'':12}".join(lines)
-
-
-def in_a_line(word: str) -> str:
-    """Write a word of a command line, a program that stands in it by its beginning."""
-    first = next(iter(word.splitlines()), "")
-    return word if word == first else f"{first[:60]}…"
 
 
 def broken(text: str, width: int | None, indent: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuinstall.failures.problems import LINUX, FixContext, fix, release_keys
@@ -48,19 +48,12 @@ class RecognisedCause:
     title: str
     confidence: float
     evidence: str
-    fix: tuple[str, ...]
     line: int
+    fix: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Write the cause as the Explanation document holds it."""
-        return {
-            "id": self.id,
-            "title": self.title,
-            "confidence": self.confidence,
-            "evidence": self.evidence,
-            "line": self.line,
-            "fix": list(self.fix),
-        }
+        return asdict(self) | {"fix": list(self.fix)}
 
 
 class _Match(NamedTuple):
@@ -95,7 +88,7 @@ def classify(
     ranked = ((match.failure, match) for match in _ranked(matches))
     return tuple(
         RecognisedCause(
-            failure.id, failure.title, match.weight, match.evidence, fix(failure.id, context, legacy=legacy), match.line
+            failure.id, failure.title, match.weight, match.evidence, match.line, fix(failure.id, context, legacy=legacy)
         )
         for failure, match in ranked
     )

@@ -22,10 +22,10 @@ the words of our own checks that mean it, and a ``fix`` only where the code says
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.failures.pattern import Pattern
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = Path(__file__).with_name("data")
+_Row = TypeVar("_Row", "Sign", "ProblemKind", "Failure", "RefutedAdvice", "Lookalike", "Reading", "Distribution")
 GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "makers", "symptoms")
 
 
@@ -71,12 +72,12 @@ class ProblemKind:
 
     code: str
     id: str | None
-    message: str
-    why: str
-    needs: tuple[str, ...]
-    fix: FixTable | None
-    told: tuple[str, ...]
-    errors: tuple[ErrorNumber, ...]
+    message: str = ""
+    why: str = ""
+    needs: tuple[str, ...] = ()
+    fix: FixTable | None = None
+    told: tuple[str, ...] = ()
+    errors: tuple[ErrorNumber, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,13 @@ class Failure:
     signs: tuple[Sign, ...]
     fix: FixTable
     problems: tuple[ProblemKind, ...]
-    advice: tuple[str, ...]
-    behind: tuple[str, ...]
-    narrows: tuple[str, ...]
     sources: tuple[str, ...]
-    another: str | None
-    level: str
-    bounds: Mapping[str, str]
+    advice: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    narrows: tuple[str, ...] = ()
+    another: str | None = None
+    level: str = "reported"
+    bounds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
@@ -173,7 +174,7 @@ def load_errors(library: str) -> Mapping[int, ErrorNumber]:
 def load_distributions() -> tuple[Distribution, ...]:
     """Read the distributions, each family after its members."""
     rows = _read("distributions")["distribution"]
-    return tuple(Distribution(row["key"], row["manager"], tuple(row["names"])) for row in rows)
+    return tuple(_value(Distribution, row) for row in rows)
 
 
 @cache
@@ -186,7 +187,7 @@ def load_words() -> Mapping[str, str]:
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Read which words of a fix a text may say; the first row of a word that is found counts."""
-    return tuple(Reading(row["word"], row["value"], Pattern(row["says"])) for row in _read("readings")["reading"])
+    return tuple(_value(Reading, row, pattern=Pattern(row["says"])) for row in _read("readings")["reading"])
 
 
 @cache
@@ -205,21 +206,15 @@ def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
 @cache
 def load_advice() -> Mapping[str, RefutedAdvice]:
     """Read the common wrong advice, by its ids."""
-    return {
-        item["id"]: RefutedAdvice(
-            item["id"], item["told"], item["why"], tuple(map(Pattern, item["says"])), tuple(item.get("right", ()))
-        )
-        for item in _read("advice")["advice"]
-    }
+    rows = _read("advice")["advice"]
+    return {row["id"]: _value(RefutedAdvice, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows}
 
 
 @cache
 def load_lookalikes() -> tuple[Lookalike, ...]:
     """Read what only looks like a fault of the GPU's stack."""
-    return tuple(
-        Lookalike(item["id"], item["title"], item["why"], tuple(item["fix"]), tuple(map(Pattern, item["says"])))
-        for item in _read("lookalikes")["lookalike"]
-    )
+    rows = _read("lookalikes")["lookalike"]
+    return tuple(_value(Lookalike, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows)
 
 
 @cache
@@ -229,48 +224,32 @@ def _read(name: str) -> dict[str, Any]:
     return tomli.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _failure(item: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
-    return Failure(
-        id=item["id"],
+def _value(kind: type[_Row], row: Mapping[str, Any], **made: Any) -> _Row:
+    """Make a value of a row of a file, whose lists are tuples; some of its fields are ``made`` of the row already."""
+    named = {field.name for field in fields(kind)}
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key in named}
+    return kind(**{**plain, **made})
+
+
+def _failure(row: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
+    return _value(
+        Failure,
+        row,
         group=page["group"],
         date=page["date"],
-        title=item["title"],
-        messages=tuple(item["messages"]),
-        cause=item["cause"],
-        apart=item["apart"],
-        detected=tuple(item["detected"]),
-        signs=tuple(
-            Sign(Pattern(sign["says"]), sign["weight"], tuple(sign.get("when", ())), tuple(sign.get("unless", ())))
-            for sign in item["signs"]
-        ),
-        fix=_fix(item["fix"], legacy=item.get("legacy", False)),
-        problems=tuple(_problem(row, item["id"]) for row in item.get("problem", ())),
-        advice=tuple(item.get("advice", ())),
-        behind=tuple(item.get("behind", ())),
-        narrows=tuple(item.get("narrows", ())),
-        sources=tuple(item["sources"]),
-        another=item.get("another"),
-        level=item.get("level", "reported"),
-        bounds=item.get("bounds", {}),
+        signs=tuple(_value(Sign, sign, pattern=Pattern(sign["says"])) for sign in row["signs"]),
+        fix=_fix(row["fix"], legacy=row.get("legacy", False)),
+        problems=tuple(_problem(problem, row["id"]) for problem in row.get("problem", ())),
     )
 
 
-def _problem(item: Mapping[str, Any], identity: str | None) -> ProblemKind:
-    errors = item.get("errors", {})
-    return ProblemKind(
-        code=item["code"],
-        id=identity,
-        message=item.get("message", ""),
-        why=item.get("why", ""),
-        needs=tuple(item.get("needs", ())),
-        fix=_fix(item["fix"]) if "fix" in item else None,
-        told=tuple(item.get("told", ())),
-        errors=tuple(
-            ErrorNumber(library, int(number), name, item["code"])
-            for library, names in errors.items()
-            for number, name in names.items()
-        ),
+def _problem(row: Mapping[str, Any], identity: str | None) -> ProblemKind:
+    errors = tuple(
+        ErrorNumber(library, int(number), name, row["code"])
+        for library, names in row.get("errors", {}).items()
+        for number, name in names.items()
     )
+    return _value(ProblemKind, row, id=identity, fix=_fix(row["fix"]) if "fix" in row else None, errors=errors)
 
 
 def _fix(item: Mapping[str, list[str]], *, legacy: bool = False) -> FixTable:

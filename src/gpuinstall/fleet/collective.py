@@ -141,7 +141,7 @@ def meet(task: dict[str, Any], dist: Any, patience: timedelta) -> Any:
         host, port, own = reached(place, time.monotonic() + patience.total_seconds())
         store = dist.TCPStore(host, port, world, is_master=False, timeout=patience, wait_for_workers=False)
         store.set("host", host)
-    if name := interface_of(own):
+    if name := next((name for _, name in socket.if_nameindex() if address_of(name) == own), None):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     return store
 
@@ -162,11 +162,6 @@ def own_addresses(node: str) -> list[str]:
     """The addresses that others may reach this node by: those of its cards, its names, and itself for one machine."""
     cards = [address for _, name in socket.if_nameindex() if name != "lo" and (address := address_of(name))]
     return [*cards, node, socket.getfqdn(), "127.0.0.1"]
-
-
-def interface_of(address: str) -> str | None:
-    """The network card that has an address."""
-    return next((name for _, name in socket.if_nameindex() if address_of(name) == address), None)
 
 
 def address_of(name: str) -> str | None:

@@ -59,7 +59,10 @@ class Placing:
 
 def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Bring a lock's environment here, proven on this node's GPUs; raise what installing raises."""
-    place, image = placing.place(group), _image(group, folder)
+    # Squashfs where its programs are, else an archive that every Python can unpack.
+    squashed = shutil.which("mksquashfs") and shutil.which("unsquashfs")
+    packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
+    place, image = placing.place(group), packed if packed.exists() or (squashed and not archive.exists()) else archive
     if placing.mode == "image" and not placing.builds:
         _unpack(image, place, group)
     if placing.mode != "node" and not placing.builds:
@@ -103,13 +106,6 @@ def own_environment(place: Path, group: LockGroup) -> Path | None:
 
 def _data(venv: Path, change: str, status: str) -> dict[str, Any]:
     return {"environment": str(venv), "change": change, "verdict": status}
-
-
-def _image(group: LockGroup, folder: RunFolder) -> Path:
-    """The image of a lock: squashfs where its programs are, else an archive that every Python can unpack."""
-    squashed = shutil.which("mksquashfs") and shutil.which("unsquashfs")
-    packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
-    return packed if packed.exists() or (squashed and not archive.exists()) else archive
 
 
 def _pack(place: Path, image: Path) -> str:

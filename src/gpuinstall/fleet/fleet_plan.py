@@ -6,7 +6,7 @@ And what a newer driver on some nodes would give, the fewest nodes first: a tabl
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import count
@@ -66,18 +66,16 @@ class FleetPlan:
     def to_dict(self) -> dict[str, Any]:
         """Write what is known before the locks are made."""
         lock_of = {position: group.build.name for group in self.groups for position in group.classes}
-        return {
-            "classes": [
-                {
-                    "label": kind.label,
-                    "nodes": compress(kind.nodes),
-                    "count": len(kind.nodes),
-                    "build": lock_of.get(position),
-                }
-                for position, kind in enumerate(self.classes)
-            ],
-            "uncovered": [self._uncovered(position).to_dict() for position in self.uncovered],
-        }
+        classes = [
+            {
+                "label": kind.label,
+                "nodes": compress(kind.nodes),
+                "count": len(kind.nodes),
+                "build": lock_of.get(position),
+            }
+            for position, kind in enumerate(self.classes)
+        ]
+        return {"classes": classes, "uncovered": [self._uncovered(position).to_dict() for position in self.uncovered]}
 
     def _uncovered(self, position: int) -> UnservedNodes:
         kind, plan = self.classes[position], self.plans[position]
@@ -101,14 +99,8 @@ class DriverUpdate:
 
     def to_dict(self) -> dict[str, Any]:
         """Write a row of the table."""
-        return {
-            "nodes": compress(self.nodes),
-            "count": len(self.nodes),
-            "now": list(self.now),
-            "branch": self.branch,
-            "gives": list(self.gives),
-            "message": str(self),
-        }
+        lists = {"now": list(self.now), "gives": list(self.gives)}
+        return asdict(self) | lists | {"nodes": compress(self.nodes), "count": len(self.nodes), "message": str(self)}
 
 
 def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog, *, newest: bool = False) -> FleetPlan:
@@ -161,7 +153,7 @@ class Planner:
             ServingBuild(
                 build,
                 self._ages[build.torch],
-                _nccl_of(build),
+                _collectives().get((str(build.torch), build.backend.tag)),
                 frozenset(position for position in ranks if self._compiles(build, classes[position])),
                 ranks,
             )
@@ -230,11 +222,6 @@ def _family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
     """What is asked of torch's own family."""
     wanted = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
     return tuple(wanted) or ("torch",)
-
-
-def _nccl_of(build: Build) -> str | None:
-    """The collective library that a build asks for, where its metadata were read; None: it is seen in the lock."""
-    return _collectives().get((str(build.torch), build.backend.tag))
 
 
 @cache

@@ -94,10 +94,13 @@ class NodeOrder:
 def survey_node(reporter: Reporter) -> dict[str, Any]:
     """What this node is, and what an installation needs to know of it beside its GPUs."""
     scratch = read_scratch(os.environ)
+    # In Gbit/s each way: InfiniBand's links where there are any, else the fastest card; None where nothing is said.
+    fabric = [_gigabits(rate) for rate in _INFINIBAND.glob("*/ports/*/rate")]
+    cards = [_gigabits(speed, 1000) for speed in _NETWORK.glob("*/speed") if speed.parent.name != "lo"]
     return {
         "machine": read_machine(reporter).to_dict(),
         "scratch": asdict(scratch) | {"path": str(scratch.path)},
-        "gigabits": link_speed(),
+        "gigabits": sum(filter(None, fabric)) or max(filter(None, cards), default=None),
         "tools": [name for name in ("mksquashfs", "unsquashfs") if shutil.which(name)],
     }
 
@@ -189,7 +192,11 @@ def read_scratch(environ: Mapping[str, str]) -> Scratch:
     """Find the node's own scratch: the place that is named, a usual one that is local, or else the user's cache."""
     named = environ.get("GPUINSTALL_SCRATCH")
     usual = [Path(place) for place in ((named,) if named else _PLACES)]
-    mounts = _mounts()
+    mounts: dict[str, str] = {}  # the type of each file system by its mount point: proc(5), mountinfo
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            head, _, tail = line.partition(" - ")
+            mounts[head.split(" ")[4].replace("\\040", " ")] = tail.split(" ")[0]
     for place in usual:
         if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
             user = os.getuid() if hasattr(os, "getuid") else "user"
@@ -201,30 +208,10 @@ def read_scratch(environ: Mapping[str, str]) -> Scratch:
     return _measured(cache / "environments", there, mounts)
 
 
-def link_speed() -> float | None:
-    """What the links of this node carry, in Gbit/s each way: InfiniBand's where it has that, else the fastest card's.
-
-    None where the system does not say.
-    """
-    fabric = [_gigabits(rate) for rate in _INFINIBAND.glob("*/ports/*/rate")]
-    cards = [_gigabits(speed, 1000) for speed in _NETWORK.glob("*/speed") if speed.parent.name != "lo"]
-    return sum(filter(None, fabric)) or max(filter(None, cards), default=None)
-
-
 def _measured(path: Path, there: Path, mounts: Mapping[str, str]) -> Scratch:
     point = next((str(folder) for folder in (there.resolve(), *there.resolve().parents) if str(folder) in mounts), "/")
     kind = mounts.get(point, "unknown")
     return Scratch(path, kind, shutil.disk_usage(there).free, kind in _SHARED)
-
-
-def _mounts() -> dict[str, str]:
-    """The type of each mounted file system by its mount point (proc(5), mountinfo: 5 and after the dash)."""
-    types: dict[str, str] = {}
-    with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
-            head, _, tail = line.partition(" - ")
-            types[head.split(" ")[4].replace("\\040", " ")] = tail.split(" ")[0]
-    return types
 
 
 def _gigabits(file: Path, unit: int = 1) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -71,19 +71,11 @@ class Bench:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document."""
-        return {
-            "schema": BENCH_SCHEMA,
-            "torch": self.torch,
-            "devices": [
-                {
-                    "index": device.index,
-                    "name": device.name,
-                    "measurements": [measurement.to_dict() for measurement in device.measurements],
-                    "left_out": dict(device.left_out),
-                }
-                for device in self.devices
-            ],
-        }
+        devices = [
+            asdict(device) | {"measurements": [measurement.to_dict() for measurement in device.measurements]}
+            for device in self.devices
+        ]
+        return {"schema": BENCH_SCHEMA, "torch": self.torch, "devices": devices}
 
     @classmethod
     def from_dict(cls, document: object) -> Bench:
@@ -119,8 +111,7 @@ class BenchChange:
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for the document."""
-        numbers = {"before": self.before, "now": self.now, "unit": self.unit, "gain": round(self.gain, 3)}
-        return {"device": self.device, "name": self.name} | numbers
+        return asdict(self) | {"gain": round(self.gain, 3)}
 
 
 def bench_environment(

@@ -159,7 +159,10 @@ def _numpy_error(text: str) -> str | None:
 def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:
     """Name the entry of the failure catalogue for a failed check: by its text, else by what failed and where."""
     if report.program:
-        return _program_cause(report.program, text, proof.machine)
+        usual = PROGRAM_CAUSES.get(report.program, OTHER_TORCH)
+        if NO_KERNEL in text or NO_LIBRARY in text:
+            return usual
+        return cause_of(text, machine=proof.machine) or (None if NO_MODULE in text else usual)
     if NO_KERNEL in text:
         return _no_code_cause(target, report, proof)
     return cause_of(text, machine=proof.machine) or _usual_cause(name, text, target, proof.machine)
@@ -173,14 +176,6 @@ def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -
         return "F62" if "SIGILL" in text else None
     around = circumstances_of(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
     return next((cause for check, where, cause in CAUSES if check == name and (not where or where in around)), None)
-
-
-def _program_cause(program: str, text: str, machine: Machine) -> str | None:
-    """Name the entry for a program: what it lacks of code and libraries it lacks itself, for torch has its own."""
-    usual = PROGRAM_CAUSES.get(program, OTHER_TORCH)
-    if NO_KERNEL in text or NO_LIBRARY in text:
-        return usual
-    return cause_of(text, machine=machine) or (None if NO_MODULE in text else usual)
 
 
 def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str:

@@ -75,7 +75,9 @@ class HostGate:
             if wait is None or not self._may_wait(wait):
                 return response
             response.close()
-            _sleep(max(wait, AGAIN_S))
+            until = monotonic() + max(wait, AGAIN_S)
+            while monotonic() < until and not interrupted():
+                sleep(min(0.1, max(0.0, until - monotonic())))
 
     def _may_wait(self, seconds: float) -> bool:
         """Say whether a host that asks for time still has it: a window in all, however many ask."""
@@ -127,13 +129,6 @@ def _retry_after(response: Response) -> float | None:
     with suppress(ValueError, TypeError):
         return max(0.0, parsedate_to_datetime(said).timestamp() - time())
     return None
-
-
-def _sleep(seconds: float) -> None:
-    """Wait, unless this run is to end."""
-    until = monotonic() + seconds
-    while monotonic() < until and not interrupted():
-        sleep(min(0.1, max(0.0, until - monotonic())))
 
 
 _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"

@@ -43,7 +43,7 @@ def loading(context: CheckContext) -> dict[str, Any]:
     if not sys.platform.startswith("linux"):
         raise Skip("measured where workers can be forked (Linux)")
     count = BATCH * (40 if context.on_gpu else 8)
-    rates = {workers: _rate(context, count, workers) for workers in worker_counts(_cores())}
+    rates = {workers: _rate(context, count, workers) for workers in worker_counts(len(os.sched_getaffinity(0)))}
     workers = fewest(rates)
     pinned = context.on_gpu and _rate(context, count, workers, pin=True) > rates[workers]
     ahead = 4 if workers and _rate(context, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
@@ -59,10 +59,6 @@ def worker_counts(cores: int) -> list[int]:
 def fewest(rates: dict[int, float]) -> int:
     """Choose the fewest workers that reach 95 % of the best rate."""
     return min(workers for workers, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _rate(context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:

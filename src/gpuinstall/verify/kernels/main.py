@@ -61,17 +61,12 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
     except Wrong as reason:
         return {"status": "failed", "message": str(reason), "text": traceback.format_exc()[-MOST_TEXT:]}
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
-        return _failure(error)
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    """Tell an error of the device from one that means that somebody else has the device or its memory."""
-    lines = str(error).strip().splitlines() or [""]
-    message = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
-    if error.__cause__ and str(error.__cause__).strip():
-        message += f" ({str(error.__cause__).strip().splitlines()[0]})"
-    status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
-    return {"status": status, "message": message, "text": traceback.format_exc()[-MOST_TEXT:]}
+        lines = str(error).strip().splitlines() or [""]
+        message = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+        if error.__cause__ and str(error.__cause__).strip():
+            message += f" ({str(error.__cause__).strip().splitlines()[0]})"
+        status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
+        return {"status": status, "message": message, "text": traceback.format_exc()[-MOST_TEXT:]}
 
 
 def main() -> None:
@@ -94,9 +89,15 @@ def main() -> None:
         return
     context = CheckContext(found[0], asked.device, gpus=asked.gpus)
     if asked.device != "all":
-        channel.send(architectures=_architectures(context.torch))
+        # torch's public list is empty where no card can be opened. Asking forbids CUDA in forked processes, which the
+        # checks of all devices need.
+        core = context.torch._C  # noqa: SLF001
+        flags = (getattr(core, name, lambda: None)() for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"))
+        channel.send(architectures=next((text.split() for text in flags if text), []))
     if asked.work == "bench":
-        _measure(channel, context)
+        for measure in bench.MEASURES:
+            if runs_on(measure.where, context.device):
+                channel.attempt(measure.name, partial(_taken, channel, measure, context))
         return
     _run(channel, context, asked.work)
 
@@ -110,16 +111,6 @@ def _prove(channel: Channel, check: Check, device: str) -> NoReturn:
 def _import_torch(found: list[Any]) -> str:
     found.append(import_module("torch"))
     return str(found[0].__file__)
-
-
-def _architectures(torch: Any) -> list[str]:
-    """List the architectures that the build has code for; torch's public list is empty where no card can be opened.
-
-    Asking forbids CUDA in forked processes, which the checks of all devices need.
-    """
-    core = torch._C  # noqa: SLF001
-    flags = (getattr(core, name, lambda: None)() for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"))
-    return next((text.split() for text in flags if text), [])
 
 
 def _architecture(context: CheckContext) -> str | None:
@@ -167,13 +158,6 @@ def _context_lost(context: CheckContext) -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def _measure(channel: Channel, context: CheckContext) -> None:
-    """Take every measurement that has a meaning on one kind of device; one that fails says why."""
-    for measure in bench.MEASURES:
-        if runs_on(measure.where, context.device):
-            channel.attempt(measure.name, partial(_taken, channel, measure, context))
 
 
 def _taken(channel: Channel, measure: Measure, context: CheckContext) -> None:

@@ -45,6 +45,7 @@ plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
 project -> config environments errors learned location lock plan probe reporter request requirements_file session sources
+pytest_plugin ->
 reporter ->
 request -> backend
 requirements_file -> errors files
@@ -107,6 +108,7 @@ MAY_NAME_MAKERS = {
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
     "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
+    "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion

@@ -1,0 +1,79 @@
+"""``pytest --require-gpu``: tests that are green because they were skipped, or ran on the CPU, fail."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+USED = ("gpu", "used")
+"""What a report says of a test that ran on a GPU; pytest-xdist carries it from the process that ran it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    text = "fail tests marked gpu_required that do not run on a GPU, and the run where none does"
+    parser.getgroup("gpuinstall").addoption("--require-gpu", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the marker; without the option, that is all."""
+    config.addinivalue_line("markers", "gpu_required: with --require-gpu, fails unless it runs on a GPU")
+    if config.getoption("--require-gpu"):
+        config.pluginmanager.register(GpuRequirement())
+
+
+def allocations() -> int:
+    """How often this process has had memory of a GPU so far, as torch counts it; 0 where it has no torch."""
+    torch = sys.modules.get("torch")
+    devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
+    running = [device for device in devices if device and device.is_available() and device.is_initialized()]
+    return sum(
+        device.memory_stats(index).get("allocation.all.allocated", 0)
+        for device in running
+        for index in range(device.device_count())
+    )
+
+
+class GpuRequirement:
+    """Looks at every test, and at the run; tests that start other processes are not seen to use a GPU."""
+
+    def __init__(self) -> None:
+        self.before = 0
+        self.used = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Count before the fixtures of a test are made."""
+        self.before = allocations()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Fail a test that is marked, passed or was skipped, and did not use a GPU."""
+        report = yield
+        if call.when == "call" and allocations() > self.before:
+            report.user_properties.append(USED)
+        elif not (report.failed or hasattr(report, "wasxfail")) and item.get_closest_marker("gpu_required"):
+            if call.when != "call" and not report.skipped:
+                return report
+            reason = "it was skipped" if report.skipped else "it ran on the CPU alone"
+            report.outcome, report.longrepr = "failed", f"gpu_required: {reason} ({item.nodeid})"
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep that a test used a GPU."""
+        self.used |= USED in map(tuple, report.user_properties)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run in which no test used a GPU, once, where the reports come together."""
+        is_worker, only_collects = hasattr(session.config, "workerinput"), session.config.getoption("collectonly")
+        if not (self.used or is_worker or only_collects) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            print("\nerror: --require-gpu, and no test ran on a GPU: gpuinstall doctor says why", file=sys.stderr)

@@ -1,0 +1,110 @@
+"""``pytest --require-gpu``: what is green without a GPU fails; in a pytest of its own, with a torch that counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall import process
+from tests.lab.clone import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+
+TORCH = """
+class Device:
+    count = 0
+    def is_available(self): return True
+    def is_initialized(self): return self.count > 0
+    def device_count(self): return 1
+    def memory_stats(self, index): return {"allocation.all.allocated": self.count}
+cuda = Device()
+def ones():
+    cuda.count += 1
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.gpu_required
+def test_skipped():
+    pytest.skip("no GPU here")
+
+@pytest.mark.gpu_required
+def test_on_the_cpu():
+    assert 1 + 1 == 2
+
+@pytest.mark.gpu_required
+def test_on_the_gpu():
+    import torch
+    torch.ones()
+
+@pytest.mark.gpu_required
+@pytest.mark.xfail(strict=True)
+def test_known_to_fail():
+    assert False
+
+def test_of_anything_else():
+    pass
+"""
+
+
+def run(folder: Path, tests: str, *words: str) -> Finished:
+    """Run pytest in a process of its own."""
+    (folder / "torch.py").write_text(TORCH)
+    (folder / "test_it.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\npythonpath = .\n")
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "gpuinstall.pytest_plugin", *words]
+    return process.run(argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+
+
+def summary(done: Finished) -> dict[str, int]:
+    return {kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])}
+
+
+def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS, "--require-gpu")
+    assert done.status == 1
+    assert "gpu_required: it was skipped (test_it.py::test_skipped)" in done.out
+    assert "gpu_required: it ran on the CPU alone (test_it.py::test_on_the_cpu)" in done.out
+    counted = summary(done)
+    assert (counted["failed"], counted["passed"], counted.get("skipped", 0)) == (2, 2, 0), done.out
+
+
+def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path: Path) -> None:
+    green = "def test_green():\n    pass\n"
+    done = run(tmp_path, green, "--require-gpu")
+    assert done.status == 1
+    assert "error: --require-gpu, and no test ran on a GPU" in done.err
+    assert run(tmp_path, green, "--require-gpu", "--collect-only").status == 0
+    assert run(tmp_path, "import torch\ndef test_used():\n    torch.ones()\n", "--require-gpu").status == 0
+
+
+@pytest.mark.heavy
+def test_the_processes_of_xdist_say_what_they_used(tmp_path: Path) -> None:
+    used = "import torch\ndef test_used():\n    torch.ones()\ndef test_other():\n    pass\n"
+    assert run(tmp_path, used, "--require-gpu", "-p", "xdist", "-n", "2").status == 0
+    assert run(tmp_path, "def test_a():\n    pass\n", "--require-gpu", "-p", "xdist", "-n", "1").status == 1
+
+
+def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+def test_light():
+    ours = {name for name in sys.modules if name.partition(".")[0] in {"gpuinstall", "torch"}}
+    assert ours == {"gpuinstall", "gpuinstall.pytest_plugin"}
+"""
+    done = run(tmp_path, code + TESTS)
+    assert done.status == 0, done.out
+    assert summary(done)["skipped"] == 1
+
+
+def test_pytest_finds_it_where_the_tool_is_installed() -> None:
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.pytest_plugin"}

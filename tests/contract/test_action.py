@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.ci_summary import summary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,24 +23,78 @@ def action() -> dict[str, Any]:
 def test_every_input_is_used_and_has_a_default() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
 
-    assert all("default" in told and f"inputs.{name} }}}}" in text for name, told in action()["inputs"].items())
-    assert all(step["shell"] == "bash" for step in action()["runs"]["steps"])
+    assert all("default" in told and f"inputs.{name} " in text for name, told in action()["inputs"].items())
+    assert all(step["shell"] == "bash" for step in action()["runs"]["steps"] if "run" in step)
+    assert all(len(step["uses"].partition("@")[2]) == 40 for step in action()["runs"]["steps"] if "uses" in step)
 
 
-def test_its_steps_make_the_tool_and_call_it_with_the_words_apart(tmp_path: Path) -> None:
+RESULT = {
+    "command": "sync",
+    "status": "success",
+    "errors": [],
+    "data": {
+        "environment": {"torch": "2.14.1+cu126", "python": "3.12"},
+        "verdict": {"status": "passed", "devices": [{"name": "RTX | 4090", "checks": [{"status": "passed"}] * 14}]},
+        "lock": {"path": "pylock.cu126.toml", "status": "unchanged"},
+        "bytes": 2_900_000_000,
+        "seconds": 61.2,
+    },
+}
+SUMMARY = """### gpuinstall sync: success
+
+| | |
+|---|---|
+| Machine | RTX \\| 4090 |
+| Build | torch 2.14.1+cu126, Python 3.12 |
+| Proof | passed, 14 checks on 1 devices |
+| Lock | pylock.cu126.toml (unchanged) |
+| Downloaded | 2,900 MB in 61 s |
+"""
+
+
+def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("python3", "gpuinstall"):
-        (programs / name).write_text(f'#!/bin/sh\nprintf "%s|" {name} "$@" >> "$SAID"\n', encoding="utf-8")
-        (programs / name).chmod(0o755)
-    said, path, output = (tmp_path / name for name in ("said", "path", "output"))
-    runner = {"GITHUB_ACTION_PATH": "/the action", "GITHUB_PATH": str(path), "GITHUB_OUTPUT": str(output)}
+    said, path, output, page = (tmp_path / name for name in ("said", "path", "output", "summary"))
+    log = f'#!/bin/sh\nprintf "%s|" {{}} "$@" >> {said}\n'
+    python = f'case "$1" in *.py) [ "${{1##*/}}" = bootstrap.py ] || exec {sys.executable} "$@" ;; esac\n'
+    (programs / "gpuinstall").write_text(log.format("gpuinstall") + f"cat <<'END'\n{json.dumps(RESULT)}\nEND\nexit 5\n")
+    (programs / "python3").write_text(f"#!/bin/sh\n{python}" + log.format("python3").partition("\n")[2])
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    files = {"GITHUB_PATH": str(path), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(page)}
+    runner = {"GITHUB_ACTION_PATH": str(ROOT), "RUNNER_OS": "Linux", "RUNNER_TEMP": str(tmp_path)}
     inputs = {"COMMAND": "sync", "REQUIREMENTS": "", "OPTIONS": "--venv env"}
-    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann", "SAID": str(said), "RUNNER_OS": "Linux"}
-    for step in action()["runs"]["steps"]:
-        script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        subprocess.run(script, env={**own, **runner, **inputs}, check=True)
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
+    statuses = [
+        subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            env={**own, **runner, **files, **inputs},
+            check=False,
+            stdout=subprocess.DEVNULL,
+        ).returncode
+        for step in action()["runs"]["steps"]
+        if "run" in step
+    ]
 
-    assert said.read_text() == "python3|/the action/bootstrap.py|--version|gpuinstall|sync|--venv|env|"
+    assert statuses == [0, 5], "the job ends as the command did"
+    assert said.read_text() == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|--json|"
     assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
-    assert output.read_text() == "path=/home/ann/.local/share/gpuinstall/bin/gpuinstall\n"
+    assert output.read_text().splitlines() == [
+        "path=/home/ann/.local/share/gpuinstall/bin/gpuinstall",
+        f"result={tmp_path}/gpuinstall.json",
+    ]
+    assert page.read_text() == SUMMARY
+
+
+def test_the_summary_of_a_failure_has_its_reason_and_what_to_do() -> None:
+    error = {
+        "code": "driver-too-old",
+        "message": "the driver <b>is</b> too old",
+        "hint": "sudo apt install nvidia-driver",
+    }
+    text = summary({"command": "install", "status": "error", "data": {"plan": {"build": None}}, "errors": [error]})
+
+    assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n```sh\nsudo apt" in text
+    document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text(encoding="utf-8"))
+    assert "| Lock | " in summary(document)

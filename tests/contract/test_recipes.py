@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from gpuinstall import process
-from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.cli.main import COMMANDS, entrance, handed_over
 from gpuinstall.uv import uv
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +23,9 @@ HOOKS = ROOT / ".pre-commit-hooks.yaml"
 RECIPES = ROOT / "docs" / "recipes"
 JOB = RECIPES / "kubernetes-job.yml"
 WORKFLOW = RECIPES / "github-workflow.yml"
+GITLAB = RECIPES / "gitlab-ci.yml"
+SHELL = RECIPES / "ci.sh"
+PAGES = (HOOKS, JOB, WORKFLOW, GITLAB, SHELL, ROOT / "docs" / "teams.md")
 
 
 def read(path: Path) -> Any:
@@ -30,15 +35,13 @@ def read(path: Path) -> Any:
 def calls(text: str) -> list[list[str]]:
     """The words of each call of the tool in a text, those of bootstrap.py as it hands them over."""
     called = re.findall(r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text)
-    found = [
-        [*(["install"] if name == "bootstrap.py" else []), *shlex.split(rest.rstrip("."))] for name, rest in called
-    ]
+    split = [(name, shlex.split(rest.rstrip("."))) for name, rest in called]
+    found = [words if name == "gpuinstall" else handed_over(words) for name, words in split]
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]
 
 
 def everything_called() -> list[list[str]]:
-    pages = (HOOKS, JOB, WORKFLOW, ROOT / "docs" / "teams.md")
-    return [words for page in pages for words in calls(page.read_text(encoding="utf-8"))]
+    return [words for page in PAGES for words in calls(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("words", everything_called(), ids=" ".join)
@@ -59,7 +62,7 @@ def test_the_recipes_call_the_tool_at_all() -> None:
     assert ["install", "--backend", "cpu"] in everything_called()
 
 
-@pytest.mark.parametrize("path", [HOOKS, JOB, WORKFLOW, ROOT / "docs" / "teams.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_no_index_is_asked_for_the_tool(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text)
@@ -72,6 +75,34 @@ def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
     assert actions
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in actions)
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_gitlabs_schema_accepts_its_recipe() -> None:
+    schema = ("--builtin-schema", "vendor.gitlab-ci")
+    done = process.run([Path(sys.executable).with_name("check-jsonschema"), *schema, GITLAB])
+    assert done.ok, done.out + done.err
+
+
+def test_the_recipes_for_ci_do_the_same(tmp_path: Path) -> None:
+    """They run, with programs that write down how they were called."""
+    log = tmp_path / "log"
+    tool = tmp_path / ".cache" / "data" / "gpuinstall" / "bin" / "gpuinstall"
+    for program in (tmp_path / "bin" / "python3", tool):
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\necho {program.name} "$@" >> {log}\n', encoding="utf-8")
+        program.chmod(0o755)
+    job = read(GITLAB)["torch"]
+    variables = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_PROJECT_DIR": str(tmp_path)}
+    exports = [f'export {name}="{value}"' for name, value in job["variables"].items()]
+    called = []
+    for script in (["sh", "-e", "-c", "\n".join([*exports, *job["script"]])], [SHELL]):
+        done = process.run(script, env=variables, cwd=tmp_path)
+        assert done.ok, done.err
+        called.append(log.read_text(encoding="utf-8").splitlines())
+        log.unlink()
+    assert called[0] == called[1]
+    assert called[0][0] == "python3 bootstrap.py sync"
+    assert called[0][1:] == ["gpuinstall lock --check", "gpuinstall run python -m unittest"]
 
 
 def test_the_job_asks_for_a_gpu_and_runs_without_rights() -> None:

@@ -24,6 +24,7 @@ from tools.checks import checks_page
 from tools.documents import documents_page
 from tools.failures_page import failures_page
 from tools.man_page import PAGE, man_page
+from tools.schemas import schemas
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,7 @@ def made() -> dict[str, str]:
         "docs/failures.md": failures_page(),
         "docs/support-table.md": support_page(load_catalog()),
         PAGE.relative_to(ROOT).as_posix(): man_page(),
+        **schemas(),
     }
 
 

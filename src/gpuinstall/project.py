@@ -212,6 +212,8 @@ class Project:
             reporter.step("Project", f"{declared}{kept}")
         if declared.listed.options:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
+        if declared.listed.conda:
+            reporter.warn(f"{declared.file}: {', '.join(declared.listed.conda)} would come from conda, and do not here")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
         for change in changed_inputs(unread, folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @options.upgrade
 @options.upgrade_package
 @click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
+@click.option("--merge", nargs=2, metavar="OURS THEIRS", help="For git: give OURS what both were asked for.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
 @click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock what a script's metadata say.")
 @click.option("--audit", is_flag=True, help="Name the known vulnerabilities of the locks; exit 6 where there are any.")
@@ -68,6 +69,7 @@ def command(
     packages: tuple[str, ...],
     prune: bool,
     diff: tuple[str, str] | None,
+    merge: tuple[str, str] | None,
     script: Path | None,
     audit: bool,
     download: Path | None,
@@ -76,6 +78,8 @@ def command(
     """Lock."""
     if diff:
         return _diff(Path(diff[0]), Path(diff[1]))
+    if merge:
+        return _merge(Path(merge[0]), Path(merge[1]))
     from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
@@ -223,6 +227,16 @@ def _audit(folder: Path, session: Session) -> Outcome:
 
     data = {"vulnerabilities": rows}
     return Outcome(data, show, "error", LockError.exit_code, errors) if rows else Outcome(data, show)
+
+
+def _merge(ours: Path, theirs: Path) -> Outcome:
+    from gpuinstall.files import write_atomically
+    from gpuinstall.lock.lock import merged, read_lock
+
+    lock = merged(read_lock(ours), read_lock(theirs))
+    write_atomically(ours, lock.text)
+    text = f"{' '.join(lock.inputs)}; gpuinstall lock makes it hold them"
+    return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))
 
 
 def _diff(old: Path, new: Path) -> Outcome:

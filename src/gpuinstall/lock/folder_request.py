@@ -149,19 +149,18 @@ def read_own_lock(venv: Path) -> Lock | None:
 
 
 def _recorded(path: Path) -> FolderRequest:
-    """What one lock was made for; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import read_lock
+    """What one lock was made for, of one in conflict both sides; of a damaged one, what its text still says."""
+    from gpuinstall.lock.lock import merged, parse, sides
 
     try:
-        return _of(read_lock(path))
-    except LockError:
-        pass
-    try:
         text = read_document(path, path.parent)
+        ours, *theirs = (parse(path.name, side) for side in sides(text))
+        return _of(merged(ours, theirs[0]) if theirs else ours)
     except (OSError, UnicodeDecodeError):
         return FolderRequest()
-    words = (word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs))
-    return FolderRequest(spelled(filter(is_requirement, words)))
+    except LockError:
+        words = (word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs))
+        return FolderRequest(spelled(filter(is_requirement, words)))
 
 
 def _of(lock: Lock) -> FolderRequest:

@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -17,8 +18,9 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
-from gpuinstall.lock.inputs import is_requirement
+from gpuinstall.lock.inputs import digest, is_requirement
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -224,10 +226,34 @@ def parse(name: str, text: str) -> Lock:
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
     except ValueError as error:
+        if len(sides(text)) > 1:
+            hint = f"gpuinstall lock && git add {quoted(name)}   # both requests together"
+            raise LockError("lock-in-conflict", f"{name} has a conflict that git could not merge", hint=hint) from None
         raise LockError("lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE) from None
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
+
+
+def sides(text: str) -> tuple[str, ...]:
+    """Both texts of a file that git could not merge; the text itself where it has no conflict."""
+    if not _CONFLICT.search(text):
+        return (text,)
+    return _CONFLICT.sub(itemgetter(1), text), _CONFLICT.sub(itemgetter(2), text)
+
+
+def merged(ours: Lock, theirs: Lock) -> Lock:
+    """The first with what both were asked for: it does not hold that yet, so that the next command makes it anew."""
+    document, inputs = parse_toml(ours.text), list(dict.fromkeys((*ours.inputs, *theirs.inputs)))
+    document["tool"]["gpuinstall"] = {
+        **ours.evidence,
+        "inputs": inputs,
+        "inputs-digest": digest(inputs),
+        "constraints": sorted({*ours.constraints, *theirs.constraints}),
+        "requirements-files": {**theirs.requirements_files, **ours.requirements_files},
+        "request-revision": max(ours.revision, theirs.revision) + 1,
+    }
+    return parse(ours.name, render(sealed(document)))
 
 
 def render(document: Mapping[str, Any]) -> str:
@@ -269,6 +295,10 @@ def _contents_digest(document: Mapping[str, Any]) -> str:
 def _is_unhashed(package: Package) -> bool:
     """Say whether a package comes from a folder or a repository."""
     return bool(package.directory or package.vcs)
+
+
+_CONFLICT = re.compile(r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n", re.MULTILINE | re.DOTALL)
+"""A part that git could not merge: ours, with diff3 what was before, theirs."""
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

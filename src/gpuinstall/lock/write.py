@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import holds_text, write_atomically
+from gpuinstall.files import holds_text, read_document, write_atomically
 from gpuinstall.lock.compare import compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
 from gpuinstall.lock.inputs import locks_in
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.lock import parse, read_lock, sides
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
@@ -87,7 +87,8 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
             lock if not lock.inputs or lock.requirements_files == files else lock.made_from(files) for lock in serving
         )
         return [_write(lock, options, session) for lock in same]
-    held = [] if options.upgrade else [lock for lock in read_locks(options.folder) if lock.evidence]
+    there = [] if options.upgrade else [lock for path in locks_in(options.folder) for lock in _sides(path, session)]
+    held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
         resolutions = _meant_apart(resolutions, options.requests[0].catalog.family)
@@ -129,7 +130,12 @@ def _serving(options: LockOptions) -> list[Lock]:
     """
     if options.upgrade or options.moving:
         return []
-    locks = read_locks(options.folder)
+    try:
+        locks = read_locks(options.folder)
+    except LockError as error:
+        if error.code != "lock-in-conflict":
+            raise
+        return []
     serving: list[Lock] = []
     for request in options.requests:
         named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
@@ -157,6 +163,14 @@ def _meant_apart(resolutions: Sequence[Resolution], family: frozenset[str]) -> l
     """Say of the family that each target has its own newest."""
     held = [dict.fromkeys(family.intersection(one.versions), "the newest it has") for one in resolutions]
     return [replace(one, apart={**members, **one.apart}) for one, members in zip(resolutions, held, strict=True)]
+
+
+def _sides(path: Path, session: Session) -> list[Lock]:
+    """Read a lock, or both sides of one that git could not merge."""
+    locks = [parse(path.name, text) for text in sides(read_document(path, path.parent))]
+    if len(locks) > 1:
+        session.reporter.step("Merged", f"both requests of {path.name}; git add it")
+    return locks
 
 
 def _readable(path: Path) -> Lock | None:

@@ -1,0 +1,80 @@
+"""Two people add a package each: git's conflict in a lock is named, and one command takes both requests together."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from gpuinstall import process
+from tests.lab.driver import FakeDriver
+from tests.lab.projects import commit
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+LOCK = "pylock.cpu.toml"
+
+
+def git(workshop: Workshop, *words: str) -> Finished:
+    who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
+    return process.run(["git", "-C", workshop.folder, *who, *words], env=workshop.environment)
+
+
+def inputs(workshop: Workshop) -> set[str]:
+    return set(tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["inputs"])
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    """A branch where a colleague added cowsay, to be merged into one where numpy was added."""
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (tmp_path / "project").mkdir()
+    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    made.document("lock", "torch==2.13.0", "--target", "cpu", "--target", "cu126")
+    commit(made.folder)
+    assert git(made, "checkout", "-q", "-b", "colleague").ok
+    made.document("lock", "cowsay")
+    commit(made.folder)
+    assert git(made, "checkout", "-q", "main").ok
+    made.document("lock", "numpy")
+    commit(made.folder)
+    return made
+
+
+def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) -> None:
+    assert not git(workshop, "merge", "-q", "colleague").ok
+    assert "<<<<<<<" in workshop.lock(LOCK)
+    error = workshop.document("sync", exit_code=6)["errors"][0]
+    assert (error["code"], error["hint"].startswith("gpuinstall lock && git add ")) == ("lock-in-conflict", True)
+    assert "lock-in-conflict" in str(workshop.document("doctor")["data"]["findings"])
+    done = workshop.run("lock")
+    assert done.status == 0, done.err
+    assert f"Merged both requests of {LOCK}" in " ".join(done.err.split())
+    assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
+    held = {package["name"] for package in tomli.loads(workshop.lock("pylock.cu126.toml"))["packages"]}
+    assert held >= {"torch", "numpy", "cowsay"}
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert git(workshop, "add", ".").ok
+    assert git(workshop, "commit", "-q", "-m", "both").ok
+
+
+def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop) -> None:
+    ours, theirs = workshop.folder / "ours.toml", workshop.folder / "theirs.toml"
+    ours.write_text(workshop.lock(LOCK), encoding="utf-8")
+    theirs.write_bytes(git(workshop, "show", f"colleague:{LOCK}").out.encode())
+    workshop.document("lock", "--merge", "ours.toml", "theirs.toml")
+    (workshop.folder / LOCK).write_bytes(ours.read_bytes())
+    (workshop.folder / "pylock.cu126.toml").unlink()
+    assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
+    assert workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["status"] == "stale"
+    workshop.document("install")
+    assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"

@@ -231,9 +231,9 @@ def _audit(folder: Path, session: Session) -> Outcome:
 
 def _merge(ours: Path, theirs: Path) -> Outcome:
     from gpuinstall.files import write_atomically
-    from gpuinstall.lock.lock import merged, read_lock
+    from gpuinstall.lock.lock import both_asked, read_lock
 
-    lock = merged(read_lock(ours), read_lock(theirs))
+    lock = both_asked(read_lock(ours), read_lock(theirs))
     write_atomically(ours, lock.text)
     text = f"{' '.join(lock.inputs)}; gpuinstall lock makes it hold them"
     return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))

@@ -150,12 +150,12 @@ def read_own_lock(venv: Path) -> Lock | None:
 
 def _recorded(path: Path) -> FolderRequest:
     """What one lock was made for, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import merged, parse, sides
+    from gpuinstall.lock.lock import both_asked, parse, sides
 
     try:
         text = read_document(path, path.parent)
         ours, *theirs = (parse(path.name, side) for side in sides(text))
-        return _of(merged(ours, theirs[0]) if theirs else ours)
+        return _of(both_asked(ours, theirs[0]) if theirs else ours)
     except (OSError, UnicodeDecodeError):
         return FolderRequest()
     except LockError:

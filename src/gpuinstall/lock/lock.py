@@ -242,7 +242,7 @@ def sides(text: str) -> tuple[str, ...]:
     return _CONFLICT.sub(itemgetter(1), text), _CONFLICT.sub(itemgetter(2), text)
 
 
-def merged(ours: Lock, theirs: Lock) -> Lock:
+def both_asked(ours: Lock, theirs: Lock) -> Lock:
     """The first with what both were asked for: it does not hold that yet, so that the next command makes it anew."""
     document, inputs = parse_toml(ours.text), list(dict.fromkeys((*ours.inputs, *theirs.inputs)))
     document["tool"]["gpuinstall"] = {

@@ -76,10 +76,8 @@ def command(
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Lock."""
-    if diff:
-        return _diff(Path(diff[0]), Path(diff[1]))
-    if merge:
-        return _merge(Path(merge[0]), Path(merge[1]))
+    if pair := diff or merge:
+        return (_diff if diff else _merge)(*map(Path, pair))
     from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import HOME, image_parts, platform_of, served_backend, with_pinned
@@ -60,11 +60,14 @@ class AnyImage:
             raise UsageError("jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab")
         parts, kinds = image_parts(), dict.fromkeys(served_backend(lock).kind for lock in self.locks)
         access = [parts["access"][kind] for kind in kinds if kind != "cpu"]
-        served = "-".join(sorted(extras)) or "show"
+        safe = f"--read-only --tmpfs /tmp --volume torch-any:{_CACHE}"
+        content = "" if self.at_start else parts["environments"].format(folder=FOLDER)
+        for lock in () if self.at_start else self.locks:
+            content += parts["environment"].format(target=lock.target)
         text: str = parts["any"].format(
             rows="\n".join(f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in self.locks),
             platform=self.platform,
-            runs="\n".join(f"#   docker run --rm{way['run']}{way['group']} {self._safe} torch-any" for way in access),
+            runs="\n".join(f"#   docker run --rm{way['run']}{way['group']} {safe} torch-any" for way in access),
             needs="".join(way["needs"] for way in access),
             image=f"python:{self.locks[0].python}-slim-bookworm",
             home=HOME,
@@ -73,13 +76,11 @@ class AnyImage:
             packages=parts["ssh"].format(home=HOME) if "ssh" in extras else "",
             visible="".join(way["environment"] for way in access),
             locks=" ".join(lock.name for lock in self.locks),
-            content=self._content(parts),
+            content=parts["wheels"].format(folder=FOLDER) if self.wheels else content,
             entry=json.dumps(self.entry),
-            command=parts["serving"][served].format(cache=_CACHE),
+            command=parts["serving"]["-".join(sorted(extras)) or "show"],
         )
-        for reference in pinned:
-            text = with_pinned(text, reference)
-        return text
+        return with_pinned(text, pinned)
 
     @property
     def entry(self) -> list[str]:
@@ -94,27 +95,15 @@ class AnyImage:
 
     def devcontainer(self) -> str:
         """Write ``.devcontainer/devcontainer.json``: at each start a link leads to the environment that is taken."""
-        access = [image_parts()["access"][served_backend(lock).kind]["run"].split() for lock in self.locks]
-        link = ["sh", "-c", f'ln -sfn "$VIRTUAL_ENV" {HOME}/.venv']
+        access = dict.fromkeys(image_parts()["access"][served_backend(lock).kind]["run"] for lock in self.locks)
         document = {
             "name": f"torch {self.locks[-1].versions.get('torch')}, chosen at start",
             "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", self.platform]},
-            "runArgs": list(dict.fromkeys(word for words in access for word in words)),
+            "runArgs": " ".join(access).split(),
             "mounts": [f"source=torch-any,target={_CACHE},type=volume"],
             "remoteUser": "app",
-            "postStartCommand": [*self.entry, *link],
+            "postStartCommand": [*self.entry, "sh", "-c", f'ln -sfn "$VIRTUAL_ENV" {HOME}/.venv'],
             "remoteEnv": {"PATH": f"{HOME}/.venv/bin:${{containerEnv:PATH}}"},
             "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{HOME}/.venv/bin/python"}}},
         }
         return json.dumps(document, indent=2) + "\n"
-
-    @property
-    def _safe(self) -> str:
-        return f"--read-only --tmpfs /tmp --volume torch-any:{_CACHE}"
-
-    def _content(self, parts: dict[str, Any]) -> str:
-        """What the image holds of its locks: an environment each, or their wheels, or nothing yet."""
-        if self.at_start:
-            return str(parts["wheels"]).format(folder=FOLDER) if self.wheels else ""
-        built = "".join(parts["environment"].format(target=lock.target) for lock in self.locks)
-        return str(parts["environments"]).format(folder=FOLDER) + built

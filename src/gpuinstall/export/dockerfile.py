@@ -17,7 +17,7 @@ from gpuinstall.export.pins import backend_of, systems_of
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.backend import Backend
     from gpuinstall.lock.lock import Lock
@@ -60,9 +60,7 @@ def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned
         command=parts["serve" if jupyter else "show"],
         **_bases(lock, backend),
     )
-    for reference in pinned:
-        text = with_pinned(text, reference)
-    return text
+    return with_pinned(text, pinned)
 
 
 def _proof(backend: Backend) -> str:
@@ -74,17 +72,19 @@ def _proof(backend: Backend) -> str:
     return proof.format(where=where, entry=json.dumps(["sh", "-c", script]))
 
 
-def with_pinned(text: str, reference: str) -> str:
-    """Take an image by its digest; raise UsageError for what is none, and for an image that is not used."""
-    form = _PINNED.fullmatch(reference)
-    if form is None:
-        message = f"{reference} is no image by its digest"
-        raise UsageError("pin-malformed", message, hint="--pin python:3.12-slim-bookworm@sha256:…")
-    used = dict.fromkeys(match["image"] for match in _FROM.finditer(text))
-    if form["image"] not in used:
-        message = f"the Dockerfile uses no image {form['image']}"
-        raise UsageError("pin-unused", message, hint=f"--pin takes one of: {', '.join(used)}")
-    return _FROM.sub(lambda match: f"FROM {reference}" if match["image"] == form["image"] else match[0], text)
+def with_pinned(text: str, references: Iterable[str]) -> str:
+    """Take images by their digests; raise UsageError for what is none, and for an image that is not used."""
+    for reference in references:
+        form = _PINNED.fullmatch(reference)
+        if form is None:
+            message = f"{reference} is no image by its digest"
+            raise UsageError("pin-malformed", message, hint="--pin python:3.12-slim-bookworm@sha256:…")
+        image, used = form["image"], dict.fromkeys(match["image"] for match in _FROM.finditer(text))
+        if image not in used:
+            message = f"the Dockerfile uses no image {image}"
+            raise UsageError("pin-unused", message, hint=f"--pin takes one of: {', '.join(used)}")
+        text = re.sub(rf"^FROM {re.escape(image)}(?=\s)", f"FROM {reference}", text, flags=re.MULTILINE)
+    return text
 
 
 def devcontainer(lock: Lock) -> str:

@@ -95,19 +95,19 @@ def sbom(lock: Lock, _family: Collection[str]) -> str:
     """Write CycloneDX 1.6: each package with its version, its files' addresses and their sha256."""
     components = []
     for package in lock.pylock.packages:
-        files = [file for file in (*(package.wheels or ()), package.sdist, package.archive) if file and file.url]
-        version = str(package.version) if package.version else ""
+        version = str(package.version or "")
         purl = f"pkg:pypi/{package.name}" + (f"@{quote(version)}" if version else "")
+        files = (file for file in (*(package.wheels or ()), package.sdist, package.archive) if file and file.url)
         references = [
             {"type": "distribution", "url": file.url, "hashes": [{"alg": "SHA-256", "content": file.hashes["sha256"]}]}
             for file in files
             if "sha256" in file.hashes
         ]
-        component = {"type": "library", "name": package.name, "version": version, "bom-ref": purl, "purl": purl}
-        components.append({**component, "externalReferences": references})
+        named = {"type": "library", "name": package.name, "version": version, "bom-ref": purl, "purl": purl}
+        components.append(named | {"externalReferences": references})
     root = {"type": "application", "name": name_for_others(lock), "bom-ref": lock.name}
     head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"component": root}}
-    return json.dumps({**head, "components": components}, indent=2) + "\n"
+    return json.dumps(head | {"components": components}, indent=2) + "\n"
 
 
 FORMATS = (

@@ -79,7 +79,12 @@ class Document(NamedTuple):
     text: str
     examples: tuple[str, ...]
     keys: Mapping[str, str]
-    elsewhere: tuple[str, ...] = ()
+    elsewhere: Mapping[str, str] = {}
+
+    @property
+    def every_key(self) -> Mapping[str, str]:
+        """The meaning of each key, whichever section explains it."""
+        return {**self.elsewhere, **self.keys}
 
 
 def below(path: str, keys: Mapping[str, str]) -> dict[str, str]:
@@ -139,6 +144,13 @@ UPDATE = {
     "branch": "the driver to install",
     "gives": "the torch it gives",
     "message": "the same for people",
+}
+PLANNED = {
+    "locks": "the fewest that serve every node that can be served",
+    **below("locks[]", LOCKED_NODES),
+    "updates": "what newer drivers would give, the fewest nodes first",
+    **below("updates[]", UPDATE),
+    "apart": "why no job can run across some of the locks, or null",
 }
 INTO = {"plan", "environment", "verdict", "bytes", "seconds"}
 
@@ -236,7 +248,7 @@ DOCUMENTS = (
             "changes[].old": "its version before, or null",
             "changes[].new": "its version now",
         },
-        elsewhere=tuple(key for key in INSTALLED if key.partition(".")[0] in INTO),
+        elsewhere={key: meaning for key, meaning in INSTALLED.items() if key.partition(".")[0] in INTO},
     ),
     Document(
         "Dry run",
@@ -267,7 +279,7 @@ DOCUMENTS = (
             "rejected[].lock": "the file",
             **below("rejected[]", REASON),
         },
-        elsewhere=tuple(INSTALLED),
+        elsewhere=INSTALLED,
     ),
     Document(
         "Verdict",
@@ -476,7 +488,7 @@ DOCUMENTS = (
             "rows[].confidence": "`high`, `medium`, `low` or `unverified`",
             "rows[].evidence": "the keys of its sources",
         },
-        elsewhere=tuple(below("rows[]", ROW)),
+        elsewhere=below("rows[]", ROW),
     ),
     Document(
         "Node",
@@ -515,17 +527,13 @@ DOCUMENTS = (
         {
             "schema": "`gpuinstall.fleet-plan/1`",
             "requirements": "the requirements",
-            "locks": "the fewest that serve every node that can be served",
-            **below("locks[]", LOCKED_NODES),
             "classes": "nodes that need the same build",
             **below("classes[]", CLASS),
             "classes[].build": "their build, or null",
             "uncovered": "the classes without a lock",
             **below("uncovered[]", CLASS | REASON),
             "uncovered[].hint": "what to do, or null",
-            "updates": "what newer drivers would give, the fewest nodes first",
-            **below("updates[]", UPDATE),
-            "apart": "why no job can run across some of the locks, or null",
+            **PLANNED,
         },
     ),
     Document(
@@ -542,7 +550,7 @@ DOCUMENTS = (
             "together": "for each group that may share a job: `nodes`, `backend`, the `good` ones, the bandwidth of "
             "their all-reduce (`gb_s`) and of the slowest link (`link_gb_s`), and the `culprits`",
         },
-        elsewhere=("locks", *below("locks[]", LOCKED_NODES), "updates", *below("updates[]", UPDATE), "apart"),
+        elsewhere=PLANNED,
     ),
     Document(
         "Environments",
@@ -597,9 +605,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 def unexplained(document: Document, *printed: Mapping[str, Any]) -> list[str]:
     """List the keys of printed documents that have no meaning here; a document inside another counts as one key."""
-    return sorted(
-        {key for each in printed for key in _keys(each["data"], "", 0)} - {*document.keys, *document.elsewhere}
-    )
+    return sorted({key for each in printed for key in _keys(each["data"], "", 0)} - {*document.every_key})
 
 
 def _keys(value: object, path: str, depth: int) -> Iterator[str]:

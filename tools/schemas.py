@@ -50,7 +50,7 @@ def _slug(document: Document) -> str:
 def _schema(document: Document) -> dict[str, Any]:
     printed = [recorded(name) for name in document.examples]
     envelope = _object(ENVELOPE, "", printed)
-    envelope["properties"]["data"] = _object(document.keys, "", [one["data"] for one in printed])
+    envelope["properties"]["data"] = _object(document.every_key, "", [one["data"] for one in printed])
     envelope["properties"]["status"] = {"enum": ["success", "partial", "error"], "description": ENVELOPE["status"]}
     envelope["required"] = sorted(ENVELOPE.keys() - {"data"} - {key for key in ENVELOPE if "[" in key})
     return {"$schema": DIALECT, "title": f"gpuinstall: {document.title}", **envelope}

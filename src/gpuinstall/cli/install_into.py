@@ -66,7 +66,7 @@ def find_interpreter(python: str | None, venv: Path) -> Path:
         if path.is_file():
             return path
     raise UsageError(
-        "environment-missing", f"there is no environment at {venv}", hint="--python PATH or --venv DIR names another"
+        "environment-missing", f"there is no environment at {venv}", hint="Use another with --python PATH or --venv DIR"
     )
 
 

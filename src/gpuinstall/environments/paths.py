@@ -40,22 +40,22 @@ class EnvironmentPaths:
             if venv.is_symlink():
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
-                    message = f"{venv} is a link that leads out of its folder, to {place}"
+                    message = f"{venv} is a link to {place}"
                     hint = f"the same with --venv {quoted(place)}   # if that is meant"
                     raise UsageError("link-elsewhere", message, hint=hint)
             str(place).encode("utf-8")
             if not place.name:
                 raise _unusable(place, "it is the root of the file system")
             if os.pathsep in str(place):
-                raise _unusable(place, f"PATH cannot hold a folder with {os.pathsep!r} in its name")
+                raise _unusable(place, f"a folder on PATH cannot have {os.pathsep!r} in its name")
             work = cls(place).work
             with suppress(FileNotFoundError, NotADirectoryError):
                 if not stat.S_ISDIR(work.lstat().st_mode):
-                    raise _unusable(place, f"{work.name} beside it is no folder")
+                    raise _unusable(place, f"{work.name} beside it is not a folder")
         except UnicodeEncodeError:
-            raise _unusable(venv, "its path is not UTF-8, which uv needs") from None
+            raise _unusable(venv, "its path is not UTF-8, as uv requires") from None
         except (OSError, RuntimeError) as error:
-            raise _unusable(venv, getattr(error, "strerror", "a link leads to itself")) from None
+            raise _unusable(venv, getattr(error, "strerror", "a link points to itself")) from None
         return cls(place)
 
     @property

@@ -74,8 +74,8 @@ def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Re
         if time.monotonic() >= deadline:
             raise InstallationError(
                 "busy",
-                f"{paths.venv} is still being worked on by {_owner(paths)}",
-                hint="wait for it to end, or give --wait more seconds",
+                f"{paths.venv} is still in use by {_owner(paths)}",
+                hint="the same with --wait 1800   # or wait for it to end",
             )
 
 

@@ -82,7 +82,7 @@ class ForeignEnvironment:
                 version = changed.get(canonicalize_name(requirement.name)) if requirement else None
                 if requirement and version and not requirement.specifier.contains(version, prereleases=True):
                     wanted = f"{requirement.name}{requirement.specifier}"
-                    yield f"{name} {self.versions[name]} asks for {wanted}, and gets {version}"
+                    yield f"{name} {self.versions[name]} requires {wanted}, but would get {version}"
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
@@ -105,13 +105,13 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
         {canonicalize_name(name): tuple(requires) for name, _, requires, _ in answer["packages"]},
     )
     if read_marker(environment.prefix):
-        message = f"{environment.prefix} was made by gpuinstall, which replaces it as a whole"
+        message = f"{environment.prefix} was made by gpuinstall, which replaces it completely"
         raise UsageError("ours", message, hint="the same without --into")
     if environment.kind == "system":
         raise UsageError(
             "system-python",
-            f"{python} is the system's Python, and nothing is put into it",
-            why="other programs of the system run in it, and its own package manager looks after it",
+            f"{python} is the system's Python; gpuinstall does not change it",
+            why="other programs depend on it, and the system's package manager manages it",
             hint="gpuinstall install   makes an environment of its own in .venv",
         )
     return environment
@@ -123,7 +123,7 @@ def _query(python: Path, *names: str) -> dict[str, Any]:
         answer: dict[str, Any] = parse_json(done.out)
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"
-        raise UsageError("python-unusable", message, hint="--python PATH or --venv DIR names another") from None
+        raise UsageError("python-unusable", message, hint="Use another with --python PATH or --venv DIR") from None
     return answer
 
 

@@ -102,13 +102,13 @@ class ExistingEnvironment:
         venv, previous = self.paths.venv, self.paths.previous
         if not (self.is_empty or self.marker):
             is_environment = (venv / "pyvenv.cfg").exists()
-            kind = "an environment that gpuinstall did not make" if is_environment else "not ours"
+            kind = "an environment gpuinstall did not make" if is_environment else "not ours"
             raise UsageError(
                 "not-ours",
                 f"{venv} is {kind}",
                 hint="the same with --venv DIR   # another folder\n"
-                "the same with --into   # puts torch into it, and leaves what else is there\n"
-                f"the same with --replace   # it is kept in {previous}",
+                "the same with --into   # installs torch into it, and keeps the rest\n"
+                f"the same with --replace   # replaces it; the old one is kept in {previous}",
             )
         extra = unlocked_packages(self.packages, self._locked)
         if extra and self.changed_build:
@@ -153,14 +153,14 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
     if Path.cwd().is_relative_to(paths.venv):
         raise UsageError(
             "working-folder",
-            f"{paths.venv} cannot be replaced while it is the working folder, or holds it",
+            f"{paths.venv} cannot be replaced while you are inside it",
             hint="gpuinstall install --venv .venv",
         )
     if os.path.ismount(paths.venv):
         raise UsageError(
             "mount-point",
-            f"{paths.venv} is a mount point, which cannot be replaced in one stroke",
-            hint=f"put the environment into it: gpuinstall install --venv {quoted(paths.venv / 'env')}",
+            f"{paths.venv} is a mount point, which cannot be replaced atomically",
+            hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}",
         )
 
 
@@ -173,5 +173,5 @@ def check_platform(project: Project) -> None:
         raise UsageError(
             "other-platform",
             f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
-            hint="gpuinstall lock makes the lock for it; gpuinstall sync installs that there",
+            hint="gpuinstall lock   # locks it here; gpuinstall sync installs it there",
         )

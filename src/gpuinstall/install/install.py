@@ -141,7 +141,7 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
     with environment_lock(project.paths, options.wait, project.reporter):
         situation = read_situation(project, options, catalog, again=True)
         if not situation.existing.made_here:
-            project.reporter.warn(f"{project.paths.venv} was not made here, whatever it says: it is built again")
+            project.reporter.warn(f"{project.paths.venv} was not made on this machine; it is built again")
         if not situation.is_settled:
             request = situation.request
             machine = preflighted(request.machine, situation.here, request.request, project.reporter)
@@ -176,7 +176,7 @@ def _price(situation: Situation, project: Project) -> PricedLock:
     fit, reporter = situation.fit, project.reporter
     if fit and situation.existing.is_made_of(fit.lock):
         if not situation.is_settled and (newer := situation.newer(fit)):
-            reporter.step("Newer", f"torch {newer.build.name} would run here too: gpuinstall install --upgrade")
+            reporter.step("Newer", f"torch {newer.build.name} runs here too: gpuinstall install --upgrade")
         return PricedLock(fit)
     if fit is None:
         situation.check_lockable()
@@ -190,7 +190,7 @@ def _install_next(failed: KernelFailedError, situation: Situation, project: Proj
     rest = catalog_without(catalog, failed.build, failed.verdict) if options.attempts > 1 else None
     if rest is None:
         raise failed
-    project.reporter.warn(f"{failed.message}; the next build that differs is tried")
+    project.reporter.warn(f"{failed.message}; trying the next build")
     try:
         return install(project, replace(options, upgrade=True, attempts=options.attempts - 1), rest)
     except (MachineError, NoBuildError):

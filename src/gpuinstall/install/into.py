@@ -77,7 +77,7 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoRe
     here = project.here(request)
     with _held(environment, wait):
         if repair(environment):
-            project.reporter.step("Put back", "what a run that was killed had changed")
+            project.reporter.step("Put back", "the changes of a run that was killed")
             environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, project.reporter)
         change = _planned(environment, machine, project)
@@ -130,7 +130,7 @@ def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator
     """The wheel of each package; raise InstallationError where one has to be built, which could not be undone."""
     for name in changed:
         if name not in files or not files[name].name.endswith(".whl"):
-            message = f"{name} has no wheel, and what is built cannot be put back"
+            message = f"{name} has no wheel, and a build cannot be undone"
             hint = f"leave {name} out, and install it with the environment's own tools afterwards"
             raise InstallationError("needs-building", message, hint=hint)
         yield files[name]
@@ -156,7 +156,7 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         verdict = prove(fit, python, machine, here, session)
     except BaseException as error:
         record.undo()
-        session.reporter.warn("the environment was put back as it was")
+        session.reporter.warn("the environment was restored")
         if isinstance(error, OSError):
             raise unwritable(change.environment.root, error) from None
         raise
@@ -184,8 +184,8 @@ def _held(environment: ForeignEnvironment, wait: float) -> Iterator[None]:
     try:
         guard.acquire(timeout=wait)
     except Timeout:
-        message = f"another run still works on {environment.prefix}"
-        raise InstallationError("busy", message, hint="wait for it to end, or give --wait more seconds") from None
+        message = f"another run is using {environment.prefix}"
+        raise InstallationError("busy", message, hint="the same with --wait 1800   # or wait for it to end") from None
     except OSError as error:
         raise unwritable(path, error) from None
     try:

@@ -44,8 +44,8 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
         if not was_made_here(paths.previous, paths.venv):
             raise UsageError(
                 "not-made-here",
-                f"the previous environment of {paths.venv} was not made here",
-                why="it came with the folder perhaps, and would be run as if it had passed",
+                f"the previous environment of {paths.venv} was not made on this machine",
+                why="it may have come with the folder, and would run unproven",
                 hint="gpuinstall sync   makes one of the lock",
             )
         swap_in(paths, paths.previous)
@@ -83,7 +83,7 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bo
             raise _no_previous(paths)
         return [Previous(paths.previous, size_of(paths.previous))]
     if not paths.venv.exists():
-        hint = "gpuinstall env list   shows those there are"
+        hint = "gpuinstall env list"
         raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
     is_environment = (paths.venv / "pyvenv.cfg").is_file() or (paths.venv / "conda-meta").is_dir()
     try:
@@ -96,4 +96,4 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bo
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:
-    return UsageError("no-previous", f"there is no previous environment of {paths.venv}")
+    return UsageError("no-previous", f"no previous environment of {paths.venv}")

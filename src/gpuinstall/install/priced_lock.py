@@ -77,7 +77,7 @@ class PricedLock:
         else:
             lines = [*map(str, self.changes), *self.stays] or ["no version changes; the environment is built again"]
         yield from (("" if position else "Changes", line) for position, line in enumerate(lines))
-        fetched = "" if find_python(self.choice.python) else f"; uv fetches Python {self.choice.python} too"
+        fetched = "" if find_python(self.choice.python) else f"; uv downloads Python {self.choice.python} too"
         yield "Download", f"{self.bill}{fetched}"
 
     def announce(self, reporter: Reporter) -> None:

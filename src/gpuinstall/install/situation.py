@@ -92,9 +92,9 @@ class Situation:
             raise LockError("lock-missing", f"there is no {name} in {folder}", hint="gpuinstall lock")
         raise LockError(
             "lock-does-not-fit",
-            "no lock here runs on this machine",
+            "no lock here fits this machine",
             evidence="\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in self.misfits),
-            hint="gpuinstall lock makes one that does",
+            hint="gpuinstall lock   # makes one that does",
             data={"chosen": None, "rejected": [misfit.to_dict() for misfit in self.misfits]},
         )
 
@@ -102,6 +102,6 @@ class Situation:
         """Say why locks that lie here are not taken, those that were made for another request in one line."""
         others = [misfit for misfit in self.misfits if misfit.reason.code != OTHER_REQUEST]
         if len(others) < len(self.misfits) and self.fit is None:
-            reporter.step("Lock", "a new one, because the request has changed")
+            reporter.step("Lock", "a new one: the request has changed")
         for misfit in others:
-            reporter.step("Lock", f"{misfit.lock.name} is not taken: {misfit.reason.message}")
+            reporter.step("Lock", f"{misfit.lock.name} does not fit: {misfit.reason.message}")

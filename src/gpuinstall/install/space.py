@@ -48,8 +48,8 @@ class Bill:
             if need > free:
                 raise InstallationError(
                     "no-space",
-                    f"{readable(need)} are needed in {_listed(folders)}, {readable(free)} are free",
-                    hint="make room, or go elsewhere: --venv DIR for the environment, UV_CACHE_DIR for uv's cache",
+                    f"{readable(need)} required in {_listed(folders)}, {readable(free)} free",
+                    hint="Free some space, or use another disk: --venv DIR, and UV_CACHE_DIR for uv's cache",
                 )
 
     @property
@@ -72,7 +72,7 @@ class Bill:
         return tuple(folder for folder, size in self.folders.items() if size and folder != self.venv)
 
     def __str__(self) -> str:
-        fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to fetch"
+        fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to download"
         elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
         venv = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"

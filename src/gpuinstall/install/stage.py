@@ -98,11 +98,11 @@ def _base_python(version: str, session: Session) -> Path:
     """Find an interpreter for ``X.Y``, or have uv fetch one."""
     if found := find_python(version):
         return found
-    session.reporter.wait(f"fetching Python {version}")
+    session.reporter.wait(f"downloading Python {version}")
     run_uv(uv.fetch_python(version), session)
     fetched = find_python(version)
     if fetched is None:
-        raise InstallationError("no-python", f"uv fetched Python {version}, and it is not where uv keeps its own")
+        raise InstallationError("no-python", f"uv downloaded Python {version}, but it cannot be found")
     return fetched
 
 

@@ -103,7 +103,7 @@ def _fit(situation: Situation, options: StartOptions) -> Fit:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
         raise MachineError("no-gpu", "this machine, or container, was given no GPU", evidence=locks, hint=hint)
     hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # makes those that a range takes"
-    raise NoBuildError("lock-does-not-fit", "no lock here runs on this machine", evidence=locks, hint=hint)
+    raise NoBuildError("lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint)
 
 
 def _proof(fit: Fit, machine: Machine) -> Path:

@@ -61,8 +61,8 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> No
         repair(paths)
         if error.errno not in _FIXED:
             raise unwritable(paths.venv, error) from None
-        message = f"{paths.venv} cannot be replaced: it is a mount point, or lies in a lower layer of an image"
-        hint = "put the environment elsewhere: gpuinstall install --venv DIR"
+        message = f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
+        hint = "gpuinstall install --venv DIR   # another folder"
         raise InstallationError("not-replaceable", message, hint=hint) from None
     try:
         _finish(paths, newcomer, keep=keep)

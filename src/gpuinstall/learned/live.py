@@ -72,7 +72,7 @@ def learned_catalog(
         wanted = _wanted(choose(machine, request, live)) if any(build.unread for build in live.builds) else []
         if not wanted:
             break
-        reporter.wait(f"reading {', '.join(build.name for build in wanted)}, which the catalogue does not know")
+        reporter.wait(f"reading {', '.join(build.name for build in wanted)}, which is not in the catalogue")
         live = _with_rows(live, wanted, reader.torch)
     return live
 

@@ -35,7 +35,7 @@ def learn(text: str, place: Place, catalog: Catalog, reader: Reader) -> list[Lea
         return rows
     backend = f" for {place.backend}" if place.backend else ""
     message = f"no source lists a wheel of {requirement.text}{backend} for {place.os} {place.arch}"
-    raise InstallationError("no-wheel", message, hint="check the name, the version and the platform")
+    raise InstallationError("no-wheel", message, hint="Check the name, the version and the platform")
 
 
 def _torches(requirement: Asked, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:

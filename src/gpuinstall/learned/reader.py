@@ -97,7 +97,7 @@ class Reader:
             requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
             named = canonicalize_version(metadata["Version"] or "", strip_trailing_zero=False)
             if named and named != canonicalize_version(wheel.version, strip_trailing_zero=False):
-                raise WheelError("wheel-malformed", f"METADATA names version {named}, so that pip refuses the file")
+                raise WheelError("wheel-malformed", f"METADATA names version {named}, and pip would reject the file")
             needs = read_needs(opened) if by_itself else Needs()
             may_have_code = needs.is_for_gpus or _may_have_code(wheel.package, requires)
             code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
@@ -174,7 +174,7 @@ class Reader:
         self.store.keep(row, wheel, key)
         if not row.architectures and row.package != "torch":
             return row
-        code = " ".join(row.architectures) or "it does not say for which GPUs"
+        code = " ".join(row.architectures) or "it does not list its GPU code"
         summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
         self.reporter.step("Learned", summary, monotonic() - started)
         return row
@@ -231,7 +231,7 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     made_for = "cuda" if code.cuda else "rocm" if code.hip else "cpu"
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
     if not _is_of(wheel, code.version, named) or (named and named.kind not in {made_for, "xpu"}):
-        raise WheelError("wheel-malformed", f"{wheel.filename} holds another torch than its name says")
+        raise WheelError("wheel-malformed", f"{wheel.filename} has another torch version than its name says")
     return named or (Backend(made_for, code.cuda) if code.cuda else CPU)
 
 

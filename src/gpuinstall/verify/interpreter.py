@@ -175,5 +175,5 @@ def _unusable(python: Path, reason: str) -> UsageError:
         "python-unusable",
         f"{python} cannot be run as a Python interpreter",
         why=reason,
-        hint="gpuinstall verify --python PATH or --venv DIR names another",
+        hint="Use another with --python PATH or --venv DIR",
     )

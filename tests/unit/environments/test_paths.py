@@ -24,7 +24,7 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
     [
         ("x" * 250, "File name too long"),
         ("x" * 300, "File name too long"),
-        ("a:b", "PATH cannot hold"),
+        ("a:b", "PATH cannot have"),
         (os.fsdecode(b"\xff"), "not UTF-8"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_file_that_lies_here_is_not_fetched(tmp_path: Path) -> None:
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
     price = priced(tmp_path, {local: 1000})
     assert price.fetch == 0
-    assert str(price).startswith("nothing to fetch")
+    assert str(price).startswith("nothing to download")
 
 
 def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify import CheckResult, Verdict
 
 HERE = Machine("linux", "x86_64")
-LOST = "torch has lost all or part of a file since it was installed: "
+LOST = "torch is missing all or part of a file: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 
@@ -73,7 +73,7 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch: Path, monk
     assert verdict.status == "passed"
     for name in ("attention-math", "fft", "linear-algebra", "random-numbers"):
         assert checks[name].status == "passed"
-    assert checks["compile"].message == "torch.compile needs a C compiler, and there is none (cc, gcc, clang)"
+    assert checks["compile"].message == "torch.compile requires a C compiler; none found (cc, gcc, clang)"
 
 
 @pytest.mark.heavy
@@ -184,7 +184,7 @@ def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
     (tmp_path / module).write_text("raise RuntimeError('another one')")
     monkeypatch.chdir(tmp_path)
     fault, top = the_fault(verify(torch)), tmp_path / module.removesuffix("/__init__.py")
-    said = "a program started in this folder that imports torch would import another module too"
+    said = "a program started in this folder would import another module with torch"
     assert (fault.id, fault.message) == ("F46", f"{said}: {top}, which lies in it")
     assert fault.fixes == (f"mv {top} {top}.away",)
 

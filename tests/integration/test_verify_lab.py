@@ -96,7 +96,7 @@ def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> 
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(signal.SIGSEGV, "killed by SIGSEGV"), (signal.SIGKILL, "killed by SIGKILL: the kernel does that when memory")],
+    [(signal.SIGSEGV, "killed by SIGSEGV"), (signal.SIGKILL, "killed by SIGKILL: the system does that when memory")],
 )
 def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
     verify: Verify, number: signal.Signals, message: str
@@ -172,7 +172,7 @@ def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify: Verify) -> 
     verdict = verify({}, NONE)
     assert verdict.status == "unproven"
     assert [check.status for check in verdict.devices[0].checks] == ["passed", "skipped"]
-    assert verdict.devices[0].unproven == "there is no GPU here that torch could use"
+    assert verdict.devices[0].unproven == "this machine has no GPU that torch can use"
 
 
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify: Verify) -> None:

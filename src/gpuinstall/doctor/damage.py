@@ -33,15 +33,15 @@ def environment_moved(evidence: DoctorEvidence) -> Iterator[Finding]:
     activated = evidence.contents.activated
     if activated and activated.resolve() != evidence.venv.resolve():
         message = f"{evidence.venv} was moved or copied: its activate script leads to {activated}"
-        why = "the scripts of an environment hold its path, so another Python or none is started by them"
+        why = "the scripts of an environment contain its path, so they start another Python or none"
         yield Finding("environment-moved", message, None, why, fixes=(evidence.install(),), where="environment")
 
 
 def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
     """A folder torch without a torch, of which no record knows."""
     if evidence.contents.hollow and not evidence.torch:
-        message = f"{evidence.contents.hollow} holds no torch"
-        why = "its __init__.py is not there, and no record says what it was"
+        message = f"{evidence.contents.hollow} has no torch"
+        why = "its __init__.py is missing, and there is no record of the version"
         yield Finding("torch-damaged", message, None, why, fixes=(evidence.install(),), where="environment")
 
 
@@ -49,9 +49,9 @@ def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages that torch needs, or that need it, of which files are gone or cut."""
     for package in _packages(evidence):
         if lost := package.lost:
-            count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files are missing or cut"
+            count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files are missing or truncated"
             message = f"{package.name} {package.version} is damaged: {count}: {lost[0]}"
-            why = "something removed or cut them after the installation"
+            why = "they were removed or truncated after the installation"
             fixes = (evidence.repair.reinstall(package),)
             yield Finding("files-lost", message, None, why, fixes=fixes, where="environment")
 
@@ -71,7 +71,7 @@ def made_for_elsewhere(evidence: DoctorEvidence) -> Iterator[Finding]:
         else:
             continue
         message = f"{package.name} {package.version} is compiled for {kinds}"
-        why = "the environment was copied or moved here, or its Python was exchanged"
+        why = "the environment was copied or moved here, or its Python was replaced"
         fixes = (evidence.repair.reinstall(package),)
         yield Finding("made-for-elsewhere", message, None, why, fixes=fixes, where="environment")
 
@@ -96,10 +96,10 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
         message = f"{name} {packages[name].version} requires {required}{requirement.specifier}, and {state}"
         if required == _TORCH:
             entry, why = _COMPANIONS[name], "it is compiled for that torch"
-            fixes = (evidence.install(_TORCH, name, note="both out of one resolution"),)
+            fixes = (evidence.install(_TORCH, name, note="install both together"),)
             yield Finding(f"{name}-mismatch", message, entry, why, fixes=fixes, where="environment")
         else:
-            why = "something removed or changed it after the installation"
+            why = "it was removed or changed after the installation"
             fixes = (evidence.repair.install(requirement),)
             yield Finding("requirement-unmet", message, None, why, fixes=fixes, where="environment")
 
@@ -107,9 +107,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
 def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Folders that a broken uninstall left behind."""
     if paths := evidence.contents.leftovers:
-        message = f"an uninstall that did not finish left {', '.join(path.name for path in paths)}"
+        message = f"an interrupted uninstall left {', '.join(path.name for path in paths)}"
         fixes = (Advice("rm", ("-r", *map(str, paths))),)
-        why = "nothing uses these files"
+        why = "these files are unused"
         yield Finding("leftovers", message, "F97", why, fixes=fixes, where="environment", blocking=False)
 
 

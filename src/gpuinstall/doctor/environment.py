@@ -30,7 +30,7 @@ def torch_twice(evidence: DoctorEvidence) -> Iterator[Finding]:
     versions = [package.version for package in evidence.contents.packages if package.name == "torch"]
     if len(versions) > 1:
         message = f"torch is installed {len(versions)} times in one environment: {', '.join(versions)}"
-        yield _fault(evidence, "torch-twice", message, "the files of both lie over each other", "F34")
+        yield _fault(evidence, "torch-twice", message, "the files of both are mixed", "F34")
 
 
 def conda_build(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -39,10 +39,10 @@ def conda_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     torch = evidence.torch
     if build and torch and not _record(evidence, rf".*-{re.escape(torch.partition('+')[0])}-"):
         message = f"conda put {build} and pip torch {torch} into the same environment"
-        yield _fault(evidence, "conda-and-pip", message, "the files of both lie over each other", "F34")
+        yield _fault(evidence, "conda-and-pip", message, "the files of both are mixed", "F34")
     elif build and evidence.machine.gpus and re.search(r"[-_]cpu", build):
         message = f"conda took the CPU build {build} on a machine with {evidence.machine.gpus[0].label}"
-        why = "its solver did not see the driver (__cuda), or another package held the CUDA build back"
+        why = "its solver did not see the driver (__cuda), or another package excluded the CUDA build"
         yield _fault(evidence, "conda-cpu-build", message, why, "F45")
 
 
@@ -50,7 +50,7 @@ def mkl_too_new(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Builds of the channel pytorch before torch 2.4 take any MKL."""
     build, mkl = _record(evidence, r"pytorch-[\d.]+-py"), _record(evidence, r"mkl-\d")
     if build and mkl and _numbers(build) < _bound("F60", "torch") and _numbers(mkl) >= _bound("F60", "mkl"):
-        why = "MKL 2024.1 no longer has a symbol (iJIT_NotifyEvent) that this build looks for"
+        why = "MKL 2024.1 dropped a symbol (iJIT_NotifyEvent) that this build requires"
         yield _fault(evidence, "mkl-too-new", f"{mkl} beside {build}", why, "F60")
 
 
@@ -58,8 +58,8 @@ def cpu_build_over_cuda(evidence: DoctorEvidence) -> Iterator[Finding]:
     """A CPU build of torch beside the libraries of the CUDA build that it replaced."""
     runtime = next((name for name in evidence.contents.by_name if re.match(r"nvidia-(cudnn|cublas|nccl)", name)), None)
     if evidence.torch.endswith("+cpu") and runtime:
-        message = f"the CPU build torch {evidence.torch} lies over a CUDA build: {runtime} is still there"
-        why = "another package's requirements replaced the CUDA build"
+        message = f"the CPU build torch {evidence.torch} was installed over a CUDA build: {runtime} is still there"
+        why = "the requirements of another package replaced the CUDA build"
         yield _fault(evidence, "cpu-build-over-cuda", message, why, "F34")
 
 
@@ -100,14 +100,14 @@ def companions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
         return
     for name, version, entry in (("torchvision", vision, "F47"), ("torchaudio", audio, "F48")):
         if label and version.partition("+")[2] not in ("", label):
-            message = f"{name} {version} does not belong to torch {torch}, which is for {label}"
-            yield _fault(evidence, f"{name}-mismatch", message, "both have to be of one index", entry)
-    why = "it is compiled for one minor of torch"
+            message = f"{name} {version} does not match torch {torch}, which is for {label}"
+            yield _fault(evidence, f"{name}-mismatch", message, "both must come from the same index", entry)
+    why = "it is compiled for one minor version of torch"
     if _numbers(torch) < _bound("F47", "torch") and vision and _minor(vision, 0) != minor + 15:
-        message = f"torchvision {vision} does not belong to torch {torch}, which needs 0.{minor + 15}"
+        message = f"torchvision {vision} does not match torch {torch}, which requires 0.{minor + 15}"
         yield _fault(evidence, "torchvision-mismatch", message, why, "F47")
     if _numbers(torch) < _bound("F48", "torch") and audio and _minor(audio, 2) != minor:
-        message = f"torchaudio {audio} does not belong to torch {torch}, which needs 2.{minor}"
+        message = f"torchaudio {audio} does not match torch {torch}, which requires 2.{minor}"
         yield _fault(evidence, "torchaudio-mismatch", message, why, "F48")
 
 
@@ -126,7 +126,7 @@ def cudnn_too_new(evidence: DoctorEvidence) -> Iterator[Finding]:
     old = [gpu for gpu in evidence.machine.gpus if gpu.compute_capability and tuple(gpu.compute_capability) < needed]
     if _numbers(version) >= _bound("F55", "cudnn") and old:
         message = f"cuDNN {version} has no code for {old[0].label}"
-        yield _fault(evidence, "cudnn-too-new", message, "cuDNN 9.11 dropped cards older than Turing", "F55")
+        yield _fault(evidence, "cudnn-too-new", message, "cuDNN 9.11 dropped GPUs older than Turing", "F55")
 
 
 def libraries_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -136,18 +136,16 @@ def libraries_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
     libraries = (package for package in packages if re.match(CUDA_PACKAGE, package.name))
     apart = next((package.name for package in libraries if homes and package.record.parent not in homes), None)
     if apart:
-        message = f"{apart} lies in another folder (lib, lib64) than torch"
-        yield _fault(evidence, "libraries-apart", message, "torch looks for its CUDA libraries beside itself", "F52")
+        message = f"{apart} is in another folder (lib, lib64) than torch"
+        yield _fault(evidence, "libraries-apart", message, "torch looks for its CUDA libraries next to itself", "F52")
 
 
 def executable_stack(evidence: DoctorEvidence) -> Iterator[Finding]:
     """A library of torch that this glibc does not load."""
     glibc = evidence.machine.glibc
     if evidence.contents.executable_stack and glibc and _numbers(glibc) >= _bound("F61", "glibc"):
-        message = f"torch {evidence.torch} asks for an executable stack"
-        yield _fault(
-            evidence, "executable-stack", message, f"glibc {glibc} loads no such library (from 2.41 on)", "F61"
-        )
+        message = f"torch {evidence.torch} requires an executable stack"
+        yield _fault(evidence, "executable-stack", message, f"glibc {glibc} rejects such libraries (since 2.41)", "F61")
 
 
 def extensions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -158,7 +156,7 @@ def extensions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
         if built_for not in (None, minor) and package.name not in _COMPANIONS:
             message = f"{package.name} {package.version} was built for torch 2.{built_for}, not {evidence.torch}"
             why, context = (
-                "compiled code fits one minor of torch",
+                "compiled code works with one minor version of torch",
                 evidence.context.knowing(extension=quoted(package.name)),
             )
             yield finding_for(
@@ -208,8 +206,8 @@ def library_path(evidence: DoctorEvidence) -> Iterator[Finding]:
         for_rocm = "+rocm" in evidence.torch
         kind, pattern = ("ROCm", ROCM_LIBRARY) if for_rocm else ("CUDA", CUDA_LIBRARY)
         if names := tuple(filter(pattern.match, present)):
-            message = f"LD_LIBRARY_PATH leads to {kind} libraries of a toolkit: {folder}"
-            why = f"{names[0]} there is loaded in place of the wheel's own"
+            message = f"LD_LIBRARY_PATH points to {kind} libraries of a toolkit: {folder}"
+            why = f"{names[0]} there is loaded instead of the wheel's own"
             # A folder of one kind of library has that library's entry, a whole toolkit its own.
             kinds = {ENTRIES.get(match[1], TOOLKIT) for name in names if (match := CUDA_LIBRARY.match(name))}
             entry = "F114" if for_rocm else kinds.pop() if len(kinds) == 1 else TOOLKIT
@@ -219,14 +217,14 @@ def library_path(evidence: DoctorEvidence) -> Iterator[Finding]:
 def python_path(evidence: DoctorEvidence) -> Iterator[Finding]:
     """PYTHONPATH leads to another torch."""
     for folder in evidence.shell.torch_folders:
-        why = "programs import it in place of the environment's"
-        yield _finding("torch-shadowed", f"PYTHONPATH holds another torch: {folder}", why, evidence.context)
+        why = "programs import it instead of the environment's"
+        yield _finding("torch-shadowed", f"PYTHONPATH contains another torch: {folder}", why, evidence.context)
 
 
 def python_home(evidence: DoctorEvidence) -> Iterator[Finding]:
     """PYTHONHOME is set."""
     if "PYTHONHOME" in evidence.shell.variables:
-        why = "every Python looks for its library there"
+        why = "every Python looks for its standard library there"
         yield _finding("python-home-set", "PYTHONHOME is set", why, evidence.context)
 
 
@@ -235,7 +233,7 @@ def overrides(evidence: DoctorEvidence) -> Iterator[Finding]:
     names = [name for name in DECIDES_OVER_BUILDS if name in evidence.shell.variables]
     if names:
         message = f"{' and '.join(names)} {'decides' if len(names) == 1 else 'decide'} over builds in this shell"
-        why = "uv, pip or conda may take another build than they would without"
+        why = "uv, pip or conda may choose another build because of it"
         yield _finding("override-left-behind", message, why, evidence.context.knowing(variables=" ".join(names)), "F32")
 
 
@@ -245,7 +243,7 @@ def toolkit_differs(evidence: DoctorEvidence) -> Iterator[Finding]:
     built = re.match(r"cu(\d\d)(\d)", torch.partition("+")[2])
     if toolkit and built and built[1] != toolkit:
         message = f"CUDA_HOME is a toolkit of CUDA {toolkit}, torch {torch} is of CUDA {built[1]}"
-        why = "torch runs as it is, but refuses to compile extensions with it"
+        why = "torch runs, but refuses to compile extensions with it"
         words = {"cuda": f"{built[1]}.{built[2]}", "toolkit": f"{built[1]}-{built[2]}"}
         yield _finding("toolkit-differs", message, why, evidence.context.knowing(**words), "F57")
 

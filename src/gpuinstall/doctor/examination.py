@@ -184,8 +184,8 @@ def unproven_devices(verdict: Verdict) -> Iterator[Finding]:
     for device in verdict.devices:
         if device.status == "unproven":
             message = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
-            why = "no kernel has shown that this environment works there"
-            fixes = ("gpuinstall verify   # where the GPUs are, and free",)
+            why = "no kernel has run there in this environment"
+            fixes = ("gpuinstall verify   # where the GPUs are, and idle",)
             yield Finding("unproven", message, None, why, fixes=fixes, where="environment", blocking=False)
 
 

@@ -40,10 +40,10 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
     if not local.startswith("cu") or names.isdisjoint(FAMILY) or _names_index(pyproject):
         return
     group = f"torch-{local}"
-    message = f"the next uv run or uv sync replaces torch {torch} by the default index's build"
-    why = "pyproject.toml asks for torch and [tool.uv.sources] does not say from where"
+    message = f"the next uv run or uv sync replaces torch {torch} with the default index's build"
+    why = "pyproject.toml requires torch, and [tool.uv.sources] does not set its index"
     if group in toml_table(pyproject, "dependency-groups"):
-        why = f"pyproject.toml has the build in the group {group}, which a plain uv sync leaves out"
+        why = f"pyproject.toml has the build in the group {group}, which a plain uv sync skips"
         context = context.near("grouped")
     context = context.knowing(group=quoted(group))
     yield finding_for("uv-undoes-build", message, context, why=why, entry="F44", where="project", blocking=False)
@@ -62,7 +62,7 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         misfits += [judged] if isinstance(judged, Misfit) else []
     if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
-        message = f"no lock here is for this machine: {misfits[0].lock.name}: {reason.message}"
+        message = f"no lock here fits this machine: {misfits[0].lock.name}: {reason.message}"
         yield _stale(f"lock-{reason.code}", message, evidence.project.folder)
 
 
@@ -82,7 +82,7 @@ def request_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
                 state = "is not installed" if version is None else f"is installed as {version}"
                 lacking.append(f"{requirement.text} {state}")
         if lacking:
-            message = f"the environment lacks what its project asks for: {some(lacking)}"
+            message = f"the environment lacks requirements of its project: {some(lacking)}"
             yield Finding("request-unmet", message, fixes=(evidence.install(),), where="environment", blocking=False)
 
 
@@ -94,7 +94,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     installed = {package.name: package for package in evidence.contents.packages if package.name != "pip"}
     versions = {name: package.version for name, package in installed.items()}
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
-    changes, why = list[str](), "something other than gpuinstall changed it"
+    changes, why = list[str](), "pip, uv or another program changed it"
     if changed := changed_build(evidence.venv, versions, locked, evidence.catalog.is_tied):
         fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder)
         yield Finding("changed-by-hand", changed, None, why, fixes=(fix,), where="environment", blocking=False)
@@ -102,7 +102,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     for change in unlocked_packages(versions, locked):
         name = change.partition(" ")[0]
         changes.append(f"{change} ({f'locked: {lock.versions[name]}' if name in lock.versions else 'not locked'})")
-    changes += [f"{name} is gone" for name in sorted(lock.names - installed.keys())]
+    changes += [f"{name} is missing" for name in sorted(lock.names - installed.keys())]
     if not changes:
         return
     message = f"the environment no longer matches its lock: {some(changes)}"
@@ -111,7 +111,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     fixes = [evidence.install(note="as it was locked")]
     if added:
         pinned = (f"{name}=={versions[name]}" for name in added)
-        fixes += [evidence.install(*pinned, note="keeps what was added")]
+        fixes += [evidence.install(*pinned, note="keeps the added packages")]
     yield Finding("changed-by-hand", message, None, why, fixes=tuple(fixes), where="environment", blocking=False)
 
 
@@ -132,7 +132,7 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
     for reason in changed_inputs(watched, folder):
         command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
         fixes = (replace(command, place=folder),) if command else ()
-        message = f"a lock is stale: {reason.message}"
+        message = f"a lock is out of date: {reason.message}"
         yield Finding("lock-stale", message, fixes=fixes, where="project", blocking=False)
     if apart := held_apart(locks):
         message = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())

@@ -137,7 +137,7 @@ def changed_build(
     by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(tied[0])
     was, now, who = locked[tied[0]], installed.get(tied[0]), f", put there by {by}," if by else ""
     more = f"; {len(changed) - 1} more packages are not as they were" if len(changed) > 1 else ""
-    return (f"{tied[0]} is {now}{who} and not {was}" if now else f"{tied[0]} {was} is gone") + more
+    return (f"{tied[0]} is {now}{who} and not {was}" if now else f"{tied[0]} {was} is missing") + more
 
 
 def damaged_torch(venv: Path) -> str:

@@ -84,7 +84,7 @@ class Watch(threading.Thread):
                 self.met = time.monotonic()
 
     def _conclude(self, status: int, errors: list[str], *, hung: bool) -> None:
-        last = next((line.strip() for line in reversed(errors) if line.strip()), "without a word")
+        last = next((line.strip() for line in reversed(errors) if line.strip()), "no output")
         if hung:
             self.outcome.update(status="hung", message=f"it stood still after the stage {self.outcome['stage']!r}")
         elif status < 0:

@@ -164,7 +164,7 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
 def _run(*command: str) -> None:
     done = process.run(command)
     if not done.ok:
-        last = (done.err.strip() or done.out.strip() or "without a word").splitlines()[-1]
+        last = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
         code = "no-space" if "No space left" in done.err else "image-failed"
         raise InstallationError(code, f"{command[0]} ended with status {done.status}: {last}", hint="df -h")
 

@@ -83,7 +83,7 @@ def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None)
     try:
         return {"ranks": json.loads(done.out.splitlines()[-1])}
     except (ValueError, IndexError):
-        last = (done.err.strip() or "without a word").splitlines()[-1]
+        last = (done.err.strip() or "no output").splitlines()[-1]
         raise VerificationError("collective-failed", f"the ranks of {node} could not be started: {last}") from None
 
 

@@ -113,7 +113,7 @@ class ExistingEnvironment:
         extra = unlocked_packages(self.packages, self._locked)
         if extra and self.changed_build:
             if not restoring:
-                why = "something other than gpuinstall changed it since it was proven"
+                why = "pip, uv or another program changed it since it was proven"
                 raise UsageError("users-packages", self.changed_build, why=why, hint=self.restoring)
         elif extra:
             required = {normalised(need.name) for one in read_packages(packages_folders(venv)) for need in one.requires}

@@ -69,7 +69,7 @@ def device_targets(
         return tuple(served or targets)
     if machine.refusing:  # its driver cannot show the GPU
         return (DeviceTarget(0, "GPU", "none", unproven=machine.refusing[0].message),)
-    return (DeviceTarget(0, NO_GPU, "none", unproven="there is no GPU here that torch could use"),)
+    return (DeviceTarget(0, NO_GPU, "none", unproven="this machine has no GPU that torch can use"),)
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

@@ -144,7 +144,7 @@ def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> 
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.missing:
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
-        parts.append(f"torch has lost all or part of {count} since it was installed: {proof.missing[0]}")
+        parts.append(f"torch is missing all or part of {count}: {proof.missing[0]}")
     if report.loader_variables:
         parts.append(f"it passes without {' '.join(f'{name}={value}' for name, value in report.loader_variables)}")
     return "; ".join(parts)

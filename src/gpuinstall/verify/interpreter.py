@@ -129,7 +129,7 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
     loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=LOOK_S).out.split()
     taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
     if path := next(taken, None):
-        message = "a program started in this folder that imports torch would import another module too"
+        message = "a program started in this folder would import another module with torch"
         return _in_the_way(path, message)
     return None
 

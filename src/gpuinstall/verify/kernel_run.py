@@ -30,8 +30,8 @@ TIMEOUT = "Timeout ("
 # What a shell adds to the number of the signal that ended its program.
 SHELL = 128
 KILLED = {
-    "SIGKILL": "the kernel does that when memory runs out, a job's limit too",
-    "SIGILL": "this processor does not know an instruction of the build",
+    "SIGKILL": "the system does that when memory runs out, also at a job's limit",
+    "SIGILL": "this processor lacks an instruction that the build uses",
 }
 
 
@@ -147,14 +147,14 @@ def json_object(line: str) -> dict[str, Any] | None:
 def how_it_ended(finished: Finished, seconds: float) -> str:
     """Say in one line how a child ended."""
     if finished.status is None or TIMEOUT in finished.err:
-        return f"no end within {seconds:.0f} s"
+        return f"not finished after {seconds:.0f} s"
     if finished.status < 0 or SHELL < finished.status <= SHELL + signal.NSIG:
         number = finished.status % SHELL if finished.status > 0 else -finished.status
         name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
         return f"killed by {name}" + (f": {KILLED[name]}" if name in KILLED else "")
     if finished.status > 0x80000000:
         return f"ended by Windows exception 0x{finished.status:08X}"
-    lines = finished.err.strip().splitlines() or ["without a word"]
+    lines = finished.err.strip().splitlines() or ["no output"]
     return f"ended with status {finished.status}: {lines[-1]}"
 
 

@@ -159,7 +159,7 @@ def verify_environment(
         devices = confirm(_refused(devices, proof), tested.architectures, meant or build_of(proof), proof, reporter)
     if asked_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
-        message = f"the environment was made for the CPU, as asked, and does not use {names}"
+        message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
         devices = [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
     if disturbing := interference(interpreter, imported=imported):
@@ -222,7 +222,7 @@ def _with_files(
     altered = list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
     if not altered:
         return devices
-    message = f"{len(altered)} files are not those that were installed: {', '.join(altered[:3])}"
+    message = f"{len(altered)} files differ from those that were installed: {', '.join(altered[:3])}"
     check = proof.failed("files", message, code="environment-damaged" if proof.ours else "torch-damaged")
     return [device.with_checks([check]) for device in devices]
 

@@ -73,7 +73,7 @@ def test_cuda_libraries_in_another_folder_than_torch_are_seen(tmp_path: Path) ->
     for name in ("nvidia_cudnn_cu12-9.10.2.21", "nvidia_ml_py-13.580.82", "numpy-2.3.1"):
         record(tmp_path, name)
     (finding,) = libraries_apart(doctor_evidence(contents=read_contents(tmp_path)))
-    assert finding.message.startswith("nvidia-cudnn-cu12 lies in another folder")
+    assert finding.message.startswith("nvidia-cudnn-cu12 is in another folder")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here to make a library")

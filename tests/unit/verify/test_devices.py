@@ -34,7 +34,7 @@ def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
 
 def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
     (found,) = device_targets(Machine("linux", "x86_64"), kind="cuda", gpus=None, environ={})
-    assert (found.device, found.unproven) == ("none", "there is no GPU here that torch could use")
+    assert (found.device, found.unproven) == ("none", "this machine has no GPU that torch can use")
 
 
 def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:

@@ -153,7 +153,7 @@ def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> N
 
 
 def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
-    check = failed("import", "killed by SIGKILL: the kernel does that when memory runs out")
+    check = failed("import", "killed by SIGKILL: the system does that when memory runs out")
     assert str(check.fixes[0]).startswith("sudo dmesg")
 
 

@@ -30,9 +30,9 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
     ("status", "err", "message", "hung"),
     [
         (-11, "", "killed by SIGSEGV", False),
-        (-4, "", "killed by SIGILL: this processor does not know an instruction of the build", False),
+        (-4, "", "killed by SIGILL: this processor lacks an instruction that the build uses", False),
         (-64, "", "killed by SIGRTMAX", False),
-        (137, "", "killed by SIGKILL: the kernel does that when memory runs out, a job's limit too", False),
+        (137, "", "killed by SIGKILL: the system does that when memory runs out, also at a job's limit", False),
         (None, "", "no end within 180 s", True),
         (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "no end within 180 s", True),
         (0xC0000005, "", "ended by Windows exception 0xC0000005", False),

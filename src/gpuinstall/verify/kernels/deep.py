@@ -39,7 +39,7 @@ def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> An
             return context.torch.nn.functional.scaled_dot_product_attention(q, k, v)
         except RuntimeError as error:
             if "No available kernel" in str(error):
-                raise Skip("this build has no such kernel for this card") from None
+                raise Skip("this build has no such kernel for this GPU") from None
             raise
 
 
@@ -167,10 +167,10 @@ def toolchain(context: CheckContext) -> None:
         raise Skip("torch 2.0 brought torch.compile")
     _demand_compiler("torch.compile")
     if context.device == "cpu" and not any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl")):
-        raise Skip("torch.compile needs a C++ compiler on the CPU, and there is none (c++, g++, clang++)")
+        raise Skip("torch.compile requires a C++ compiler on the CPU; none found (c++, g++, clang++)")
     if context.on_gpu:
         if importlib.util.find_spec("triton") is None:
-            raise Skip("torch.compile needs triton, which is not installed")
+            raise Skip("torch.compile requires triton, which is not installed")
         demand_headers("torch.compile")
 
 
@@ -178,12 +178,12 @@ def demand_headers(who: str) -> None:
     """Skip where Triton cannot build its launcher: no C compiler, or none of Python's headers."""
     _demand_compiler(who)
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
-        raise Skip(f"{who} needs Python's headers (Python.h), and they are not there")
+        raise Skip(f"{who} requires Python's headers (Python.h); not found")
 
 
 def _demand_compiler(who: str) -> None:
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
-        raise Skip(f"{who} needs a C compiler, and there is none (cc, gcc, clang)")
+        raise Skip(f"{who} requires a C compiler; none found (cc, gcc, clang)")
 
 
 CHECKS = (

@@ -41,7 +41,7 @@ class Images:
 def loading(context: CheckContext) -> dict[str, Any]:
     """Images a second that a DataLoader brings to the device with the best settings found, and the settings."""
     if not sys.platform.startswith("linux"):
-        raise Skip("measured where workers can be forked (Linux)")
+        raise Skip("measured only on Linux")
     count = BATCH * (40 if context.on_gpu else 8)
     rates = {workers: _rate(context, count, workers) for workers in worker_counts(len(os.sched_getaffinity(0)))}
     workers = fewest(rates)

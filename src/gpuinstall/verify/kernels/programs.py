@@ -70,7 +70,7 @@ def imported(name: str, context: CheckContext) -> Any:
         return import_module(name)
     except Exception as error:
         if not context.on_gpu and any(sign in str(error) for sign in GPU_WANTED):
-            raise Skip(f"{name} can be imported only where a GPU is: {str(error).splitlines()[0]}") from None
+            raise Skip(f"{name} can be imported only on a machine with a GPU: {str(error).splitlines()[0]}") from None
         if "FFmpeg" in str(error):
             _demand_ffmpeg()
         raise
@@ -78,7 +78,7 @@ def imported(name: str, context: CheckContext) -> Any:
 
 def _demand_ffmpeg() -> None:
     if find_library("avutil") is None:
-        raise Skip("torchcodec needs the libraries of FFmpeg (libavutil and others), and they are not there")
+        raise Skip("torchcodec requires FFmpeg's libraries (libavutil and others); not found")
 
 
 def _scripted(script: str, context: CheckContext, module: Any) -> None:

@@ -146,7 +146,7 @@ def numpy(context: CheckContext) -> None:
             raise
         raise Skip("NumPy is not installed") from None
     if context.torch.ones(3).numpy().sum() != 3:
-        raise Wrong("an array made from a tensor holds other numbers")
+        raise Wrong("an array made from a tensor has different values")
 
 
 def temporary(_context: CheckContext) -> str:
@@ -198,7 +198,7 @@ def allocator(context: CheckContext) -> None:
         raise Wrong("one block of memory was written through another")
     del blocks
     if context.gpu.memory_allocated() > before:
-        raise Wrong("memory was not given back")
+        raise Wrong("memory was not freed")
 
 
 EVERYWHERE = "gpu cpu mps"

@@ -142,7 +142,7 @@ def test_two_runs_at_once_on_the_same_nodes_both_end_well(cluster: SlurmCluster)
 
     assert [cluster.ended(one).status for one in both] == [0, 0]
     third = cluster.run(*up("n[1-4]", "run-a", *root))
-    assert (third.status, "holds a run already" in third.err) == (2, True)
+    assert (third.status, "already contains a run" in third.err) == (2, True)
 
 
 def test_a_node_that_slurm_calls_drained_never_started_and_keeps_nobody_waiting(cluster: SlurmCluster) -> None:

@@ -111,7 +111,7 @@ def test_a_person_reads_evidence_reason_fix_and_what_not_to_do() -> None:
 def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path: Path) -> None:
     for path in (tmp_path / "build", "none.log", "logs/none"):
         done = explain(path)
-        assert (done.status, done.err.splitlines()[0]) == (2, f"error: there is no file {path}")
+        assert (done.status, done.err.splitlines()[0]) == (2, f"error: no such file: {path}")
     assert document("https://download.pytorch.org/whl/cu134/torch/")["causes"] == []
 
 

@@ -135,7 +135,7 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
     v100 = ("--gpu", "V100", "--driver", "550.54.14")
     error = workshop.document("plan", "--live", ENTRY, *v100, exit_code=3)["errors"][0]
     assert error["code"] == "no-code"
-    assert "flash-attn is written for compute capability 8.0 and newer, and V100 has 7.0" in error["message"]
+    assert "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0" in error["message"]
     assert extensions.addresses == []
 
 

@@ -127,9 +127,7 @@ def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
     found = programs(device)
     assert found["vllm-import"].status == "passed"
     assert found["flash-attn-import"].status == "skipped"
-    assert str(found["flash-attn-import"].message).startswith(
-        "flash_attn can be imported only on a machine with a GPU: libcuda"
-    )
+    assert str(found["flash-attn-import"].message).startswith("flash_attn can be imported only on a machine with")
     assert (found["torchaudio-import"].status, found["torchaudio-import"].id) == ("failed", "F48")
     assert verdict.status == "failed"
 

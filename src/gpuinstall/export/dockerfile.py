@@ -77,11 +77,11 @@ def with_pinned(text: str, references: Iterable[str]) -> str:
     for reference in references:
         form = _PINNED.fullmatch(reference)
         if form is None:
-            message = f"{reference} is no image by its digest"
+            message = f"{reference} is not an image with a digest"
             raise UsageError("pin-malformed", message, hint="--pin python:3.12-slim-bookworm@sha256:…")
         image, used = form["image"], dict.fromkeys(match["image"] for match in _FROM.finditer(text))
         if image not in used:
-            message = f"the Dockerfile uses no image {image}"
+            message = f"the Dockerfile does not use the image {image}"
             raise UsageError("pin-unused", message, hint=f"--pin takes one of: {', '.join(used)}")
         text = re.sub(rf"^FROM {re.escape(image)}(?=\s)", f"FROM {reference}", text, flags=re.MULTILINE)
     return text
@@ -109,16 +109,16 @@ def platform_of(lock: Lock) -> str:
     systems = systems_of(lock)
     if not LOCK_NAME.fullmatch(lock.name):
         hint = f"mv {quoted(lock.name)} pylock.toml"
-        raise UsageError("not-exportable", f"{lock.name} is no name of a lock, which the Dockerfile names", hint=hint)
+        raise UsageError("not-exportable", f"{lock.name} is not a valid lock name for a Dockerfile", hint=hint)
     if lock.unserved:
         names = ", ".join(lock.unserved)
-        message = f"{names} in {lock.name}: from a folder or a repository, which the image does not have"
-        raise UsageError("not-exportable", message, hint="make the lock from an index: gpuinstall lock --upgrade")
+        message = f"{names} in {lock.name}: from a folder or repository that the image does not have"
+        raise UsageError("not-exportable", message, hint="gpuinstall lock --upgrade   # with packages from an index")
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
     raise UsageError(
-        "not-exportable", f"{lock.name} is not for Linux, and an image is", hint="gpuinstall lock --target cpu"
+        "not-exportable", f"{lock.name} is not for Linux, but an image is", hint="gpuinstall lock --target cpu"
     )
 
 

@@ -54,8 +54,8 @@ def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
         possible = (*(package.wheels or ()), package.sdist, package.archive)
         files = [file for file in possible if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))]
         if not files:
-            message = f"{package.name} in {lock.name} is no file with a sha256"
-            hint = f"lock a release of {package.name}, or install it afterwards"
+            message = f"{package.name} in {lock.name} is not a file with a sha256"
+            hint = f"Lock a release of {package.name}, or install it afterwards"
             raise UsageError("not-exportable", message, hint=hint)
         marker = f" ; {package.marker}" if package.marker else ""
         requirement = _requirement(package, files, by_address=canonicalize_name(package.name) in family) + marker
@@ -70,8 +70,8 @@ def backend_of(lock: Lock) -> Backend:
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
-        message = f"{lock.name} does not say which build of torch it holds"
-        raise UsageError("not-exportable", message, hint="name it for its target: pylock.cu126.toml") from None
+        message = f"{lock.name} does not say which build of torch it has"
+        raise UsageError("not-exportable", message, hint="Rename it after its target: pylock.cu126.toml") from None
 
 
 def systems_of(lock: Lock) -> dict[tuple[str, str], dict[str, str]]:
@@ -102,14 +102,14 @@ def _requirement(
         return f"{package.name}=={package.version}"
     address, folder = files[0].url or "", (package.archive and package.archive.subdirectory) or ""
     if not address:
-        raise _not_exportable(package, "comes from a folder, which others do not have")
+        raise _not_exportable(package, "comes from a local folder that others do not have")
     if not _ADDRESS.fullmatch(address):
-        raise _not_exportable(package, f"has an address that is none: {address!r}")
+        raise _not_exportable(package, f"has an invalid URL: {address!r}")
     if folder and not _FOLDER.fullmatch(folder):
-        raise _not_exportable(package, f"has a folder in its archive that is none: {folder!r}")
+        raise _not_exportable(package, f"has an invalid folder in its archive: {folder!r}")
     return f"{package.name} @ {address}" + (f"#subdirectory={folder}" if folder else "")
 
 
 def _not_exportable(package: Package, reason: str) -> UsageError:
-    hint = "make the lock from an index: gpuinstall lock --upgrade"
+    hint = "gpuinstall lock --upgrade   # with packages from an index"
     return UsageError("not-exportable", f"{package.name} {reason}", hint=hint)

@@ -88,7 +88,7 @@ def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> s
     except tomli.TOMLDecodeError:  # what was added does not go with inline tables or dotted keys
         raise UsageError(
             "pyproject-inline",
-            "pyproject.toml cannot be patched: it has groups, indexes or sources in a form that takes no further line",
+            "pyproject.toml cannot be patched: its groups, indexes or sources are in a form that cannot be extended",
             hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
             "own,\neach package's source as one line of [tool.uv.sources], and run the same again",
         ) from None
@@ -115,7 +115,7 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
     pythons = {str(lock.pylock.requires_python or "") for lock in locks}
     if len(pythons) > 1:
         names = ", ".join(lock.name for lock in locks)
-        raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
+        raise UsageError("pythons-differ", f"{names} differ in their Python", hint="gpuinstall lock --upgrade")
     packages = sorted({package for package, _ in held})
     return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
 
@@ -123,12 +123,12 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
 def _refuse(document: dict[str, Any], wanted: Sequence[DependencyGroup]) -> None:
     """Refuse a file that is no project's, and one that has a group or an index of the same name."""
     if "project" not in document:
-        message = "pyproject.toml has no [project], and uv lets only a project's groups exclude each other"
-        raise UsageError("no-project", message, hint="give it a [project] with name, version and requires-python")
+        message = "pyproject.toml has no [project], without which uv cannot make groups exclude each other"
+        raise UsageError("no-project", message, hint="Add a [project] with name, version and requires-python")
     indexes = document.get("tool", {}).get("uv", {}).get("index", [])
     taken = {*map(canonicalize_name, document.get(GROUPS[0], {})), *(index.get("name") for index in indexes)}
     for name in (name for group in wanted for name in (group.name, group.index) if name in taken):
-        raise UsageError("name-taken", f"pyproject.toml has {name} already, of its own", hint=f"rename {name} there")
+        raise UsageError("name-taken", f"pyproject.toml has {name} already", hint=f"Rename {name} there")
 
 
 def _sources(table: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[dict[str, str]]]:
@@ -164,7 +164,7 @@ def _parse(text: str) -> dict[str, Any]:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         message = f"pyproject.toml cannot be patched: {error}"
-        raise UsageError("pyproject-malformed", message, hint="repair pyproject.toml") from None
+        raise UsageError("pyproject-malformed", message, hint="Repair pyproject.toml") from None
 
 
 def _array(items: Iterable[str]) -> list[str]:

@@ -182,16 +182,16 @@ def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason
     said = f"its name says torch {file.torch}, and " if file.torch else ""
     pins = list(_torch_pins(row.requires))
     if wrong := next((pin for pin in pins if not pin.specifier.contains(build.torch)), None):
-        return Reason("torch-pinned", f"{said}its METADATA wants {wrong}, not {torch}")
+        return Reason("torch-pinned", f"{said}its METADATA requires {wrong}, not {torch}")
     loads = needs.verdict(minor_of(build))
     if loads is None and not file.torch and not pins:
-        return Reason("torch-unknown", f"nothing says that its code is for {torch}")
+        return Reason("torch-unknown", f"nothing says that it has code for {torch}")
     if loads is not False:
         return None
     if needs.kind == "stable":
         return Reason("torch-abi", f"{said}its code needs torch {needs.oldest or 'newer than is known'}, not {torch}")
     fits = f"torch {' and '.join(needs.fits)}" if needs.fits else "no torch that is known"
-    return Reason("torch-abi", f"{said}its code fits {fits}: {torch} lacks a symbol that it uses")
+    return Reason("torch-abi", f"{said}its code works with {fits}: {torch} lacks a symbol that it uses")
 
 
 def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
@@ -223,7 +223,7 @@ def _too_low(extension: Extension, here: Surroundings) -> Reason | None:
     lowest = ComputeCapability.parse(extension.lowest or "0.0")
     capable = ((gpu.label, gpu.compute_capability) for _, gpu in here.gpus if gpu.compute_capability)
     low = next((f"{label} has {has}" for label, has in capable if has < lowest), None)
-    written = f"{extension.name} is written for compute capability {lowest} and newer"
+    written = f"{extension.name} requires compute capability {lowest} or newer"
     return Reason("no-code", f"{written}, and {low}") if low else None
 
 

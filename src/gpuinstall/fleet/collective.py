@@ -86,7 +86,7 @@ class Watch(threading.Thread):
     def _conclude(self, status: int, errors: list[str], *, hung: bool) -> None:
         last = next((line.strip() for line in reversed(errors) if line.strip()), "no output")
         if hung:
-            self.outcome.update(status="hung", message=f"it stood still after the stage {self.outcome['stage']!r}")
+            self.outcome.update(status="hung", message=f"it hung after the stage {self.outcome['stage']!r}")
         elif status < 0:
             self.outcome.update(status="died", message=f"ended by {signal.Signals(-status).name}")
         elif status > 0:

@@ -52,8 +52,8 @@ def open_engine(name: str) -> Engine:
     """Open an engine by its name; raise UsageError where it is not here."""
     openers: Mapping[str, Callable[[], Engine]] = {"slurm": _open_slurm, "ray": _open_ray, "local": _open_local}
     if name not in openers:
-        hint = f"--engine {'|'.join(openers)}; without one of them, docs/fleet.md: any program that runs a command"
-        raise UsageError("engine-unknown", f"{name or 'nothing'} is no engine that gpuinstall knows", hint=hint)
+        hint = f"--engine {'|'.join(openers)}; docs/fleet.md shows how to use any other launcher"
+        raise UsageError("engine-unknown", f"{name or 'nothing'} is not a known engine", hint=hint)
     return openers[name]()
 
 
@@ -76,7 +76,7 @@ class SlurmEngine:
             hints = {node: hints.get(node, "") for node in self.allocated}
         elif wanted is None:
             hint = f"salloc -N4 --exclusive, or --nodes; Slurm has {compress(hints)}"
-            raise UsageError("no-allocation", "we are in no allocation of Slurm, and --nodes names no node", hint=hint)
+            raise UsageError("no-allocation", "not inside a Slurm allocation, and --nodes is not given", hint=hint)
         return chosen(wanted, hints)
 
     def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:  # noqa: ARG002  all tasks start at once
@@ -179,8 +179,8 @@ class LocalEngine:
 def _open_slurm() -> SlurmEngine:
     """Find srun, and the allocation that we are in; raise UsageError where there is no srun."""
     if shutil.which("srun") is None or shutil.which("sinfo") is None:
-        hint = "log in to a node that submits jobs; for this machine alone: --engine local"
-        raise UsageError("no-srun", "there is no srun here: this machine is no part of a Slurm cluster", hint=hint)
+        hint = "Log in to a node that submits jobs, or use this machine alone: --engine local"
+        raise UsageError("no-srun", "srun not found: this machine is not part of a Slurm cluster", hint=hint)
     listed = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST")
     inside = os.environ.get("SLURM_JOB_ID") and listed
     return SlurmEngine(expand(listed) if inside and listed else None)
@@ -202,7 +202,7 @@ def _open_ray() -> RayEngine:
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             reason = str(error).splitlines()[0]
             hint = "ray start --head   here, or RAY_ADDRESS=host:port of the cluster's head"
-            raise UsageError("no-ray-cluster", f"there is no Ray cluster to join: {reason}", hint=hint) from None
+            raise UsageError("no-ray-cluster", f"no Ray cluster found: {reason}", hint=hint) from None
     return RayEngine(_named(ray.nodes()))
 
 

@@ -84,12 +84,12 @@ def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:
     """Prove on this node what another has built."""
     venv = own_environment(place, group)
     if venv is None:
-        message = f"{place} has no environment of the lock: its builder failed, or this node does not share the folder"
+        message = f"{place} has no environment for the lock: its build failed, or this node does not share the folder"
         raise InstallationError("not-built", message, hint="gpuinstall fleet report")
     verdict = verify_environment(interpreter(venv), read_machine(reporter), reporter=reporter)
     if verdict.status == "failed":
         message = f"the kernels of {group.name} failed on this node"
-        raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify says which")
+        raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify   # says which")
     return _data(venv, "taken", verdict.status)
 
 
@@ -140,9 +140,9 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
     if (place / ".venv").exists():
         return
     if not image.exists():
-        raise InstallationError("not-built", f"there is no {image}: its builder failed", hint="gpuinstall fleet report")
+        raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report")
     if group.image is None or sha256_of(image) != group.image:
-        message = f"{image} is not the image of the plan: somebody else has written it"
+        message = f"{image} is not the image of the plan: another program wrote it"
         raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --mode image")
     part = own_folder(place.parent) / f".{place.name}.part"
     remove_path(part)

@@ -74,7 +74,7 @@ class Fleet:
             raise UsageError("run-folder-not-shared", f"{first.message}", hint=first.hint)
         driver = NodeRecord(self.run.id, NodeName("this-machine"), "survey")
         if message := mixed_tools([*self.folder.records("survey", self.run.nodes), driver]):
-            raise UsageError("mixed-tools", message, hint="install one release on all, or run it from a shared folder")
+            raise UsageError("mixed-tools", message, hint="Install one release on all nodes, or share one folder")
 
     def plan(self, request: Request, catalog: Catalog, session: Session) -> dict[str, Any]:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""

@@ -75,7 +75,7 @@ def _expanded(text: str) -> Iterator[str]:
     while place < len(text):
         part = _PART.match(text, place)
         if part is None or part.end() == place:
-            raise ValueError(f"{text!r} is no list of nodes")
+            raise ValueError(f"{text!r} is not a list of nodes")
         place = part.end()
         for number in _numbers(part[2]) if part[2] is not None else ("",):
             count += 1
@@ -89,7 +89,7 @@ def _numbers(text: str) -> Iterator[str]:
     for span in text.split(","):
         match = _SPAN.fullmatch(span)
         if match is None:
-            raise ValueError(f"[{text}] is no range of numbers")
+            raise ValueError(f"[{text}] is not a range of numbers")
         for number in range(int(match[1]), int(match[2] or match[1]) + 1):
             yield f"{number:0{len(match[1])}d}" if match[1].startswith("0") else str(number)
 

@@ -59,7 +59,7 @@ def different_collectives(groups: Sequence[LockGroup]) -> str | None:
     if len(versions) < 2:
         return None
     libraries = ", ".join(f"{group.name} has NCCL {group.nccl}" for group in groups if group.nccl)
-    return f"no job can run across these locks: {libraries}"
+    return f"jobs cannot span these locks: {libraries}"
 
 
 def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session) -> list[Lock]:
@@ -120,7 +120,7 @@ def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, c
         verdict = fit(lock, kind.machine, open_request, catalog)
         if isinstance(verdict, Misfit):
             message = f"{lock.name} does not run on {kind.label}: {verdict.reason.message}"
-            raise NoBuildError("lock-does-not-fit", message, hint="ask for something else, or leave these nodes out")
+            raise NoBuildError("lock-does-not-fit", message, hint="Change the request, or leave these nodes out")
 
 
 def _group(group: PlannedGroup, lock: Lock, plan: FleetPlan) -> LockGroup:

@@ -85,8 +85,8 @@ class NodeOrder:
         if identity != self.run:
             raise UsageError(
                 "run-folder-not-shared",
-                f"{self.node} does not see the run's folder {self.folder.path}",
-                hint="--run-dir has to be on a file system that all nodes share",
+                f"{self.node} cannot see the run folder {self.folder.path}",
+                hint="--run-dir must be on a file system shared by all nodes",
             )
         return identity
 
@@ -153,7 +153,7 @@ def group_of(folder: RunFolder, node: NodeName) -> LockGroup:
     for group in folder.plan().groups:
         if node in group.nodes:
             return group
-    raise UsageError("node-not-planned", f"the plan has no lock for {node}", hint="gpuinstall fleet report says why")
+    raise UsageError("node-not-planned", f"the plan has no lock for {node}", hint="gpuinstall fleet report")
 
 
 def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
@@ -171,7 +171,7 @@ def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root:
     venv = next((place for place in places if str(place) == named), None)
     if venv is None:
         message = f"install/{node}.json: the environment {named!r} is not {' or '.join(map(str, places))}"
-        raise UsageError("environment-elsewhere", message, hint="name where it was installed: --root DIR")
+        raise UsageError("environment-elsewhere", message, hint="the same with --root DIR   # where it was installed")
     if own_environment(venv.parent, group) is None:
         message = f"{venv} is not the environment of {group.name}"
         raise LockError("environment-stale", message, hint="gpuinstall fleet install")

@@ -44,8 +44,8 @@ class NodeState:
 
 
 OK, WAITING, RUNNING = NodeState("ok"), NodeState("waiting"), NodeState("running")
-NEVER = NodeState("never started", message="it has not begun: it is down, or the engine did not reach it")
-LOST = NodeState("lost", message="it began and never said how it ended", exit_code=4)
+NEVER = NodeState("never started", message="it did not start: it is down, or the engine did not reach it")
+LOST = NodeState("lost", message="it started and never reported a result", exit_code=4)
 
 
 def reconcile(
@@ -85,13 +85,13 @@ def mixed_tools(records: Iterable[NodeRecord]) -> str | None:
 
 def _state(record: NodeRecord, run: str, digests: Mapping[NodeName, str] | None) -> NodeState:
     if record.run != run and record.code != MALFORMED:
-        return NodeState("stale", message="its record is another run's")
+        return NodeState("stale", message="its record belongs to another run")
     if record.status == "failed":
         return NodeState("failed", record.code, record.message, record.hint, record.exit_code)
     if record.status == "started" or digests is None:
         return LOST if record.status == "started" else OK
     if record.data.get("sha256") != digests.get(record.node):
-        return NodeState("stale", message="what it has is of another lock than the plan's")
+        return NodeState("stale", message="it has another lock than the plan")
     verdict = record.data.get("verdict")
     status = verdict.get("status") if isinstance(verdict, dict) else verdict
     if status in _PROVEN:

@@ -119,7 +119,7 @@ def read_report(folder: RunFolder) -> FleetReport:
 
     A document that is malformed is a fault of the report, a record that is malformed a failure of its node.
     """
-    run, faults = folder.read(), [f"survey/{name}.json is called as no node is" for name in folder.strangers()]
+    run, faults = folder.read(), [f"survey/{name}.json is not the name of a node" for name in folder.strangers()]
     plan, together = WrittenPlan(), read_together({})
     try:
         plan = folder.plan() if folder.holds("plan") else plan
@@ -151,7 +151,7 @@ def build_report(
     for entry in plan.uncovered:
         refused = NodeState("failed", entry.code, entry.message, entry.hint, exit_code=8)
         planned.update(dict.fromkeys(entry.nodes, refused))
-    late = NodeState("stale", message="it came after the plan was made")
+    late = NodeState("stale", message="it joined after the plan was made")
     jobs = {node: OK for group in together for node in group.good}
     for culprit in (culprit for group in together for culprit in group.culprits):
         spoiled = NodeState("failed", "collective", culprit.why, exit_code=5)
@@ -253,7 +253,7 @@ def _squares(report: FleetReport) -> Iterator[str]:
     if sum(report.counts.values()) > MOST_SQUARES:
         rows = report.bad
         count = min(MOST_SQUARES, sum(len(row.nodes) for row in rows))
-        yield f"<p>Squares stand for {count} of the nodes that are not well."
+        yield f"<p>Squares stand for {count} of the nodes with problems."
     yield '<div class="map">'
     squares = ((row.worst, node) for row in rows for node in row.nodes)
     for state, node in islice(squares, MOST_SQUARES):

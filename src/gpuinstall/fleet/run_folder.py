@@ -46,8 +46,8 @@ class RunFolder:
         """Write down what is to be done; raise UsageError where another run has begun here."""
         run = FleetRun(secrets.token_hex(8), engine, nodes, dict(hints))
         if self.place("run.json").exists():
-            hint = f"--resume goes on with it; or name a new folder: --run-dir {quoted(f'{self.path}-2')}"
-            raise UsageError("run-begun", f"{self.path} holds a run already", hint=hint)
+            hint = f"the same with --resume   # continues it; or use a new folder: --run-dir {quoted(f'{self.path}-2')}"
+            raise UsageError("run-begun", f"{self.path} already contains a run", hint=hint)
         _write(self.path / "run.json", run.to_dict())
         return run
 
@@ -148,7 +148,7 @@ def _write(path: Path, document: Mapping[str, Any], indent: int | None = 2) -> N
 
 
 def _malformed(file: Path, error: Exception) -> UsageError:
-    hint = "somebody else has written it: look at it, or begin again with a new --run-dir"
+    hint = "Another program wrote it: check it, or start again with a new --run-dir"
     return UsageError("run-malformed", f"{file}: {_reason(error)}", hint=hint)
 
 

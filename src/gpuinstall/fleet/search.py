@@ -147,7 +147,7 @@ def result_of(nodes: Sequence[NodeName], ranks: Mapping[NodeName, Sequence[Mappi
     suspects: dict[NodeName, str] = {}
     speeds: list[float] = []
     for node in nodes:
-        answer = ranks.get(node, "it never answered")
+        answer = ranks.get(node, "it never responded")
         if isinstance(answer, str):
             wrong[node] = suspects[node] = answer
             continue

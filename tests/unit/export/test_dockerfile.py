@@ -78,7 +78,7 @@ def test_an_image_is_taken_by_its_digest_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize(
     ("reference", "said"),
-    [("python:3.12", "no image by its digest"), (f"python:3.11@{DIGEST}", "uses no image python:3.11")],
+    [("python:3.12", "not an image with a digest"), (f"python:3.11@{DIGEST}", "does not use the image python:3.11")],
 )
 def test_what_pins_nothing_is_refused(reference: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

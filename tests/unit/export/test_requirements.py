@@ -52,7 +52,7 @@ def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
 
 def test_a_repository_is_refused_because_nothing_pins_it() -> None:
     checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
-    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is no file with a sha256"):
+    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is not a file with a sha256"):
         requirements(lock("cpu", checkout), FAMILY)
 
 

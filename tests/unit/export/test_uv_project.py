@@ -146,7 +146,7 @@ INLINE = [
 
 @pytest.mark.parametrize("text", INLINE)
 def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(text: str) -> None:
-    with pytest.raises(UsageError, match="no further line") as refused:
+    with pytest.raises(UsageError, match="cannot be extended") as refused:
         patched(text, groups([cuda_lock()], FAMILY), BASE)
     assert "[tool.uv.sources]" in str(refused.value.hint)
 

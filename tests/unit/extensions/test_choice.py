@@ -110,8 +110,8 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index: Exten
 
 
 LIES = {
-    "another minor": ("torch-abi", "its name says torch 2.12, and its code fits torch 2.10 and 2.11"),
-    "no torch": ("torch-abi", "its name says torch 2.12, and its code fits no torch that is known"),
+    "another minor": ("torch-abi", "its name says torch 2.12, and its code works with torch 2.10 and 2.11"),
+    "no torch": ("torch-abi", "its name says torch 2.12, and its code works with no torch that is known"),
     "a newer stable interface": (
         "torch-abi",
         "its name says torch 2.12, and its code needs torch 2.13",
@@ -119,7 +119,7 @@ LIES = {
     "a newer glibc": ("glibc-too-old", "its code requires glibc 2.38, and this system has 2.35"),
     "another CUDA": ("cuda-of-code", "its name says CUDA 12.6, and its code needs CUDA 13, not 12"),
     "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
-    "METADATA of another torch": ("torch-pinned", "its name says torch 2.12, and its METADATA wants torch==2.10.*"),
+    "METADATA of another torch": ("torch-pinned", "its name says torch 2.12, and its METADATA requires torch==2.10.*"),
     "METADATA of another version": ("not-read", "METADATA names version 2.8.3+other"),
     "pieces of a file": ("not-read", "cannot be read"),
 }
@@ -239,7 +239,7 @@ def test_a_card_below_the_lowest_capability_is_refused_without_reading(index: Ex
     found = choice(index, tmp_path, ("V100", "535"))
 
     assert found.refusal
-    assert found.refusal.message == ("flash-attn is written for compute capability 8.0 and newer, and V100 has 7.0")
+    assert found.refusal.message == ("flash-attn requires compute capability 8.0 or newer, and V100 has 7.0")
 
 
 def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(index: ExtensionIndex, tmp_path: Path) -> None:

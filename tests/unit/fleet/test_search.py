@@ -60,7 +60,7 @@ def test_a_bad_link_is_named_by_its_two_ends(link: tuple[NodeName, NodeName]) ->
 @pytest.mark.parametrize(
     ("rank", "why"),
     [
-        ({"rank": 0, "status": "hung", "stage": "met", "message": "it stood still"}, "rank 0 hung: it stood still"),
+        ({"rank": 0, "status": "hung", "stage": "met", "message": "it hung"}, "rank 0 hung: it stood still"),
         ({"rank": 0, "status": "died", "stage": "met", "message": "by SIGKILL"}, "rank 0 died: by SIGKILL"),
         ({"rank": 0, "status": "failed", "stage": "start", "message": "no torch"}, "rank 0 failed: no torch"),
     ],
@@ -73,7 +73,7 @@ def test_who_stood_still_or_died_is_at_fault_and_not_who_waited(rank: dict[str, 
 
 
 def test_a_node_without_an_answer_is_at_fault() -> None:
-    assert dict(result_of(NODES[:2], {NODES[0]: [WAITED]}).suspects) == {"n2": "it never answered"}
+    assert dict(result_of(NODES[:2], {NODES[0]: [WAITED]}).suspects) == {"n2": "it never responded"}
 
 
 def test_a_name_is_given_after_the_others_have_passed() -> None:

@@ -458,7 +458,7 @@ def version_of(uv: Path) -> str:
     """Ask a uv for its version."""
     said = re.search(r"\d+\.\d+\.\d+", run([uv, "--version"], seconds=ANSWER_S))
     if not said:
-        raise PassedOverError(f"{uv} does not say its version")
+        raise PassedOverError(f"{uv} does not report its version")
     return said.group()
 
 

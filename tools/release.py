@@ -116,7 +116,7 @@ def try_installations(scratch: Path, version: str) -> None:
         own = {"HOME": str(home), "XDG_DATA_HOME": str(home / ".local/share"), "PIPX_HOME": str(home / "pipx")}
         done = subprocess.run(command, env=os.environ | own, cwd=home, input=text, capture_output=True, check=False)
         if done.returncode or version not in done.stdout.decode():
-            sys.exit(f"installed by {name}, it does not say its version:\n{done.stderr.decode()}")
+            sys.exit(f"installed by {name}, it does not report its version:\n{done.stderr.decode()}")
         sys.stdout.write(f"{name}: {done.stdout.decode().strip()}\n")
 
 

@@ -155,7 +155,7 @@ def test_a_job_leaves_other_jobs_gpus_alone(verify: Verify, monkeypatch: pytest.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     verdict = verify({"GPU-0": {"exit": 3}})
     assert statuses(verdict) == ["unproven", "passed"]
-    assert verdict.devices[0].unproven == "not this job's: CUDA_VISIBLE_DEVICES=1"
+    assert verdict.devices[0].unproven == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
 
 
 def test_outside_a_job_the_variable_narrows_nothing(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_a_bad_link_is_named_by_its_two_ends(link: tuple[NodeName, NodeName]) ->
 @pytest.mark.parametrize(
     ("rank", "why"),
     [
-        ({"rank": 0, "status": "hung", "stage": "met", "message": "it hung"}, "rank 0 hung: it stood still"),
+        ({"rank": 0, "status": "hung", "stage": "met", "message": "it hung"}, "rank 0 hung: it hung"),
         ({"rank": 0, "status": "died", "stage": "met", "message": "by SIGKILL"}, "rank 0 died: by SIGKILL"),
         ({"rank": 0, "status": "failed", "stage": "start", "message": "no torch"}, "rank 0 failed: no torch"),
     ],

@@ -148,7 +148,7 @@ def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_th
 
     assert build(made) == "2.11.0+cu129"
     told = {found.build.name: found.message for found in made.rejected}
-    assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers know the GPU"
+    assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers support the GPU"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
 
 def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:
     job = {"SLURM_JOB_ID": "7"}
-    assert names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1] == "not this job's: CUDA_VISIBLE_DEVICES=1"
+    assert names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1] == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
     assert names(job | {"CUDA_VISIBLE_DEVICES": "0, 1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
     assert [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": "GPU-bb"})].index(None) == 1
     assert None not in [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": ""})]

@@ -200,7 +200,7 @@ class AmdProber(Prober[AmdEvidence]):
         given = next(((key, environ[key]) for key in _VISIBLE if environ.get(key)), None)
         if given is None or str(ordinal) in given[1].split(","):
             return None
-        return f"not this job's: {given[0]}={given[1]}"
+        return f"not assigned to this job: {given[0]}={given[1]}"
 
 
 def kfd_version(path: str = KFD) -> tuple[int, int]:
@@ -244,14 +244,14 @@ def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding
     context = evidence.facts.fix_context
     if given and evidence.kfd != "open":
         message = f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}"
-        why, gpus = "every program that computes on AMD's GPUs opens it", tuple(range(len(given)))
+        why, gpus = "every program that uses an AMD GPU opens it", tuple(range(len(given)))
         yield finding_for("kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=gpus)
         return
     closed = {index: node for index, node in enumerate(given) if node.render_minor and node.render != "open"}
     if closed:
         names = ", ".join(f"/dev/dri/renderD{node.render_minor}" for node in closed.values())
-        message = f"{names} may not be opened: {format_gpus(tuple(closed))} cannot be used"
-        why = "each card has a node of its own beside /dev/kfd"
+        message = f"{names} not accessible: {format_gpus(tuple(closed))} cannot be used"
+        why = "each card has its own device node, besides /dev/kfd"
         yield finding_for("kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=tuple(closed))
     yield from _integrated(evidence, given)
     if evidence.facts.host.os == "linux" and not evidence.nodes and not evidence.facts.container.shares_the_bus:
@@ -267,11 +267,11 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
         message, why = f"not given to this {room}: {cards}", f"{KFD} and their render nodes are missing here"
         yield finding_for("gpu-not-ours", message, context, why=why, blocking=False)
     if evidence.override and given:
-        message = f"HSA_OVERRIDE_GFX_VERSION={evidence.override} makes every program take the GPU for another chip"
-        why = "the build here is chosen for the chip that the kernel names; code for another one may fault or be wrong"
+        message = f"HSA_OVERRIDE_GFX_VERSION={evidence.override} makes every program treat the GPU as another chip"
+        why = "the build is for the chip that the kernel reports; code for another may crash or compute wrongly"
         yield finding_for("gfx-override-set", message, context, why=why, blocking=False)
     if evidence.lent_by_windows:
-        message = "in WSL an AMD GPU is reached through librocdxg, which PyTorch's own builds do not have"
+        message = "in WSL an AMD GPU requires librocdxg, which PyTorch's builds do not include"
         yield finding_for("not-in-wsl", message, context, why=f"AMD's guide: {POINTER}", blocking=False)
 
 
@@ -299,9 +299,9 @@ def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Fin
     cards = tuple(index for index in range(len(given)) if index not in inside)
     if inside and cards:
         chips = ", ".join(given[index].architecture for index in inside)
-        message = f"{format_gpus(inside)} ({chips}) is the processor's own and stays out beside {format_gpus(cards)}"
+        message = f"{format_gpus(inside)} ({chips}) is the processor's own and is not used with {format_gpus(cards)}"
         context = evidence.facts.fix_context.knowing(gpu=",".join(map(str, cards)))
-        why = "programs that see both crash, or compute on the slower one"
+        why = "programs that see both crash, or use the slower one"
         yield finding_for("integrated-gpu-left-out", message, context, why=why, gpus=inside)
 
 
@@ -310,7 +310,7 @@ def _not_loaded(evidence: AmdEvidence) -> Iterator[Finding]:
     idle = [card for card in evidence.cards if card.is_display and card.driver not in {MODULE, "radeon"}]
     if idle and not any(device.vendor != idle[0].vendor and device.is_display for device in evidence.facts.devices):
         names = ", ".join(f"AMD {card.id} at {card.address}" for card in idle)
-        why = f"the kernel's module {MODULE} drives none of them"
+        why = f"the kernel module {MODULE} supports none of them"
         yield finding_for("amdgpu-not-loaded", f"no driver is loaded for {names}", evidence.facts.fix_context, why=why)
 
 

@@ -73,7 +73,7 @@ class AmdRules(Rules):
         if self.machine.os != "windows" and not self.machine.environment.wsl:
             return None
         place = "WSL" if self.machine.environment.wsl else "Windows"
-        message = f"PyTorch's index has no build for AMD's GPUs on {place}; AMD's own cannot be locked"
+        message = f"PyTorch's index has no build for AMD GPUs on {place}; AMD's own builds cannot be locked"
         return Unusable(Reason("amd-elsewhere", message), f"AMD's guide: {ON_WINDOWS}")
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class AmdRules(Rules):
         """Take no build whose libraries are packages of their own."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
-        own = "packages of their own, one of them built here by code that asks the GPU"
+        own = "separate packages, one of which is built on this machine"
         return Reason("split-packages", f"the libraries of {build.name} are {own}")
 
     def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
@@ -95,7 +95,7 @@ class AmdRules(Rules):
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
         """Say what the better build has, in the order of ``preference``."""
         if other[0] and not better[0]:
-            return "nothing is reported against it on this chip"
+            return "it has no known problem on this chip"
         if other[1] and not better[1]:
             return "its ROCm is closer to the kernel's driver"
         return "its ROCm is newer"

@@ -96,7 +96,7 @@ class AppleProber(Prober[AppleEvidence]):
 def _faults(evidence: AppleEvidence) -> Iterator[Finding]:
     if evidence.facts.host.translated and evidence.facts.host.os == "macos":
         message = "this Python is for Intel processors and runs under Rosetta, on a Mac with Apple silicon"
-        why = "torch for Intel Macs ended with 2.2.2, and none of its builds reaches this GPU"
+        why = "torch for Intel Macs ended with 2.2.2, and does not support this GPU"
         context, facts = evidence.facts.fix_context, "sysctl.proc_translated: 1"
         yield finding_for("python-under-rosetta", message, context, why=why, evidence=facts)
 
@@ -105,7 +105,7 @@ def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
     mac = evidence.mac
     if mac.virtual and mac.gpus:
         message = f"not used: {mac.gpus[0].name}, the stand-in for a GPU of a virtual machine"
-        why = "torch says there that MPS is available, whether or not its kernels work"
+        why = "torch reports MPS as available there even if its kernels fail"
         context = evidence.facts.fix_context
         yield finding_for("gpu-of-a-virtual-mac", message, context, why=why, blocking=False)
 

@@ -206,7 +206,7 @@ class IntelProber(Prober[IntelEvidence]):
         if not mask or not any(environ.get(job) for job in JOBS):
             return None
         given = {part.partition(".")[0] for part in mask.split(",")}
-        return None if str(ordinal) in given else f"not this job's: {_VISIBLE}={mask}"
+        return None if str(ordinal) in given else f"not assigned to this job: {_VISIBLE}={mask}"
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
@@ -217,7 +217,7 @@ def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
     gpus, seen = tuple(range(len(cards))), _seen(evidence)
     denied = [device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"]
     if not level_zero.library:
-        message, why = "Level Zero is not installed: no program can compute on Intel's GPU", level_zero.error
+        message, why = "Level Zero is not installed: no program can use the Intel GPU", level_zero.error
         yield finding_for("level-zero-missing", message, context, why=why, evidence=seen, gpus=gpus)
     elif denied:
         message = f"the render node of {' and '.join(denied)} may not be opened"

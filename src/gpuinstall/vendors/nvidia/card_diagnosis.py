@@ -47,7 +47,7 @@ def held_by_nouveau(evidence: NvidiaEvidence, card: BusCard, gpus: tuple[int, ..
     wanted, legacy = with_driver(evidence)
     install = fix_of("driver-missing", wanted, legacy=legacy) or ""
     context = evidence.fix_context.knowing(install=install.replace(" && sudo reboot", ""))
-    message, why = f"{card.name} is held by nouveau", "the kernel's own driver bound the card before NVIDIA's could"
+    message, why = f"{card.name} is held by nouveau", "the kernel's own driver claimed the card first"
     return finding_for("nouveau-holds-gpu", message, context, why=why, evidence=evidence_line(evidence), gpus=gpus)
 
 
@@ -91,20 +91,20 @@ def faults_of_listed(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding
     """Say that NVML does not reach a GPU, or that no program can use it as it is."""
     number = f"GPU {gpu.index}"
     if gpu.error == LOST_CARD:
-        why = "it does not answer on the bus: power, slot, heat or firmware (NVML error 15)"
+        why = "it does not respond on the bus: power, slot, heat or firmware (NVML error 15)"
         yield _fault(evidence, gpu.index, "gpu-lost", f"{number} is lost", why)
     elif gpu.error == NO_PERMISSION:
-        why = "its device node does not admit this user"
+        why = "this user has no permission for its device node"
         yield _fault(evidence, gpu.index, "gpu-not-permitted", f"{number} may not be opened", why)
     elif gpu.error is not None:
-        why = f"the driver lists it and cannot reach it (NVML error {gpu.error})"
+        why = f"the driver lists it but cannot reach it (NVML error {gpu.error})"
         yield _fault(evidence, gpu.index, "gpu-unreachable", f"{number} does not answer", why)
     else:
         if gpu.mig and not gpu.slices:
-            message, why = f"{number} is in MIG mode without an instance", "CUDA sees MIG's instances only"
+            message, why = f"{number} is in MIG mode without an instance", "CUDA uses MIG instances only"
             yield _fault(evidence, gpu.index, "mig-without-instances", message, why)
         if gpu.prohibited:
-            message, why = f"{number} is closed to every program", "its compute mode is Prohibited"
+            message, why = f"{number} is closed to all programs", "its compute mode is Prohibited"
             yield _fault(evidence, gpu.index, "compute-mode-prohibited", message, why)
         if gpu.remap_failed:
             message, why = f"the memory of {number} has an error that cannot be remapped", "a memory cell is damaged"
@@ -130,7 +130,7 @@ def fault_of_unlisted(evidence: NvidiaEvidence, card: BusCard, index: int) -> Fi
         return held_by_nouveau(evidence, card, (index,))
     if ignored := ignored_by_driver(evidence, card, index):
         return ignored
-    message = f"{card.name} is on the bus, and the driver does not list it"
+    message = f"{card.name} is on the bus, but the driver does not list it"
     return _fault(evidence, index, "gpu-lost", message, "it has fallen off the bus or failed to start")
 
 
@@ -165,16 +165,16 @@ def _must_list_all(evidence: NvidiaEvidence) -> bool:
 
 def _unfit(span: DriverSpan, driver: DriverVersion) -> tuple[str, str] | None:
     if span.last is not None and driver.branch > span.last:
-        return "driver-dropped-gpu", f"branch {span.last} is the last that drives it"
+        return "driver-dropped-gpu", f"branch {span.last} is the last that supports it"
     if span.first is not None and driver.parts < span.first.parts:
-        first = f"{span.first} is the first driver that knows it"
+        first = f"{span.first} is the first driver that supports it"
         return "driver-older-than-gpu", f"the first driver for it is newer than {span.after}" if span.after else first
     return None
 
 
 def _wrong_flavour(capability: ComputeCapability, is_open: bool | None) -> tuple[str, str] | None:
     if is_open and capability < drivers().kernel_modules.open_from:
-        return "open-module-on-old-gpu", "the open kernel module drives Turing and newer only"
+        return "open-module-on-old-gpu", "the open kernel module supports Turing and newer only"
     if is_open is False and capability >= drivers().kernel_modules.open_only_from:
-        return "closed-module-on-new-gpu", "from Blackwell on only the open kernel module drives a card"
+        return "closed-module-on-new-gpu", "Blackwell and newer require the open kernel module"
     return None

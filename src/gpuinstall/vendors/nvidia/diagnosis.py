@@ -41,7 +41,7 @@ def driver_dies(evidence: NvidiaEvidence) -> Finding | None:
         return None
     if fault_of == "crash":
         return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", words or "")
-    why = "a card or its kernel module no longer answers, or many cards start without persistence"
+    why = "a GPU or its kernel module no longer responds, or many GPUs start without persistence mode"
     return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
 
 
@@ -53,7 +53,7 @@ def versions_differ(evidence: NvidiaEvidence) -> Finding | None:
     kernel, library = f" ({module.version})" if module else "", f" ({release})" if "." in release else ""
     message = f"the NVIDIA kernel module{kernel} and the driver's libraries{library} differ"
     if evidence.container:
-        why = "the image carries driver libraries of its own, or the host's driver was updated under the container"
+        why = "the image contains its own driver libraries, or the host's driver was updated while the container ran"
     else:
         why = "the driver was updated and the machine has not been restarted since"
     return fault(evidence, "driver-library-mismatch", message, why)
@@ -63,18 +63,18 @@ def driver_not_permitted(evidence: NvidiaEvidence) -> Finding | None:
     """NVML may not open the driver."""
     if evidence.nvml.init != NO_PERMISSION:
         return None
-    why = "; ".join(evidence.refused) or "the device nodes below /dev do not admit this user"
+    why = "; ".join(evidence.refused) or "this user has no permission for the device nodes in /dev"
     return fault(evidence, "device-nodes-unusable", "this user may not open the NVIDIA driver", why)
 
 
 def windows_driver_missing(evidence: NvidiaEvidence) -> Finding | None:
     """Windows, or the Windows around WSL, has the GPU and no driver that answers."""
     if evidence.facts.wsl:
-        message = "WSL has a GPU, and NVIDIA's driver does not answer in it"
-        why = "the Windows driver is missing, too old, or not lent to this WSL"
+        message = "WSL has a GPU, but NVIDIA's driver does not respond in it"
+        why = "the Windows driver is missing, too old, or not available to this WSL"
         return fault(evidence, "wsl-driver-unreachable", message, why)
     if evidence.facts.host.os == "windows":
-        why = "Windows lists the adapter, and NVIDIA's driver does not answer"
+        why = "Windows lists the adapter, but NVIDIA's driver does not respond"
         return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no working driver", why)
     return None
 
@@ -97,7 +97,7 @@ def nodes_refused(evidence: NvidiaEvidence) -> Finding | None:
     """The module is loaded and the libraries are there: the nodes between them are not to be opened."""
     if not evidence.kernel.module or not evidence.has_libraries or not evidence.refused:
         return None
-    message = f"NVIDIA's driver {evidence.kernel.module.version} is loaded and cannot be opened"
+    message = f"NVIDIA's driver {evidence.kernel.module.version} is loaded but cannot be opened"
     return fault(evidence, "device-nodes-unusable", message, "; ".join(evidence.refused))
 
 
@@ -105,7 +105,7 @@ def libraries_missing(evidence: NvidiaEvidence) -> Finding | None:
     """The module is loaded, and no library of the driver can be used."""
     if evidence.kernel.module is None:
         return None
-    message = f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded, and the driver's libraries are not"
+    message = f"the NVIDIA kernel module {evidence.kernel.module.version} is loaded, but the driver's libraries are not"
     why = "neither libnvidia-ml.so.1 nor libcuda.so.1 can be used"
     return fault(evidence, "driver-libraries-missing", f"{message} installed", why)
 
@@ -114,7 +114,7 @@ def module_forbidden(evidence: NvidiaEvidence) -> Finding | None:
     """A file forbids the module, as the tools that switch a laptop's card off write one."""
     if not evidence.kernel.blocked_by:
         return None
-    why = f"{evidence.kernel.blocked_by} keeps its module out"
+    why = f"{evidence.kernel.blocked_by} blocks its module"
     return fault(evidence, "gpu-switched-off", f"{_subject(evidence)} is switched off", why)
 
 
@@ -122,7 +122,7 @@ def blocked_by_secure_boot(evidence: NvidiaEvidence) -> Finding | None:
     """The module is on the disk, and Secure Boot is on."""
     if not evidence.kernel.secure_boot or not evidence.kernel.on_disk:
         return None
-    message = "the NVIDIA kernel module is installed and not loaded"
+    message = "the NVIDIA kernel module is installed but not loaded"
     why = "Secure Boot is on, and the module's key is not enrolled"
     return fault(evidence, "module-blocked-by-secure-boot", message, why)
 
@@ -131,7 +131,7 @@ def installed_in_part(evidence: NvidiaEvidence) -> Finding | None:
     """NVML itself lacks a library, and there is no module on the disk."""
     if evidence.nvml.init != LIBRARY_NOT_FOUND or evidence.kernel.on_disk:
         return None
-    message, why = "the NVIDIA driver is installed in part", "its libraries do not find one another"
+    message, why = "the NVIDIA driver is only partly installed", "its libraries do not find each other"
     return fault(evidence, "driver-libraries-missing", message, why)
 
 
@@ -142,13 +142,13 @@ def module_not_loaded(evidence: NvidiaEvidence) -> Finding | None:
     if not installed:
         return None
     message = f"the NVIDIA kernel module is not loaded into kernel {kernel.release or evidence.facts.host.release}"
-    why = "it is there, and was not loaded" if kernel.on_disk else "it was built for another kernel, or not at all"
+    why = "it exists but was not loaded" if kernel.on_disk else "it was built for another kernel, or not at all"
     return fault(evidence, "module-not-loaded", message, why)
 
 
 def driver_missing(evidence: NvidiaEvidence) -> Finding:
     """There is a GPU, and nothing of a driver."""
-    why = "neither its kernel module nor its libraries are there"
+    why = "neither its kernel module nor its libraries were found"
     return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why)
 
 
@@ -161,7 +161,7 @@ def nvml_fails(evidence: NvidiaEvidence) -> Finding | None:
         why = "systemd rewrote the container's device rules while it ran"
         return fault(evidence, "gpu-withdrawn-from-container", "this container has lost its GPUs", why)
     code = "nvml-unknown-error" if init == UNKNOWN else "nvml-error"
-    why = "; ".join(evidence.refused) or "the driver is loaded, and fails"
+    why = "; ".join(evidence.refused) or "the driver is loaded but fails"
     return fault(evidence, code, f"NVML cannot be initialized (error {init})", why)
 
 
@@ -170,8 +170,8 @@ def libcuda_missing(evidence: NvidiaEvidence) -> Finding | None:
     if evidence.cuda.fault not in ("missing", "unloadable") or not evidence.nvml.gpus:
         return None
     if evidence.container:
-        return _lent_nothing(evidence, "the container was lent NVML and not libcuda")
-    message = "NVML sees a GPU, and libcuda cannot be loaded"
+        return _lent_nothing(evidence, "the container has NVML but not libcuda")
+    message = "NVML sees a GPU, but libcuda cannot be loaded"
     return fault(evidence, "libcuda-missing", message, evidence.cuda.error or "libcuda.so.1 is not installed")
 
 
@@ -180,7 +180,7 @@ def nothing_listed(evidence: NvidiaEvidence) -> Finding | None:
     listed = evidence.cards or evidence.nvml.gpus or evidence.cuda.devices or evidence.jetson
     if listed or not evidence.shows_gpu or not (evidence.nvml.works or evidence.cuda_works):
         return None
-    why = f"there is /dev/{evidence.nodes[0]}, and no card behind it" if evidence.nodes else "there is /dev/dxg"
+    why = f"there is /dev/{evidence.nodes[0]}, but no GPU behind it" if evidence.nodes else "there is /dev/dxg"
     return fault(evidence, "no-device-found", "the NVIDIA driver finds no GPU", why)
 
 
@@ -244,7 +244,7 @@ PREDICATES: tuple[tuple[Condition, Predicate], ...] = (
 def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Finding:
     """A container has a GPU, and not the libraries to use it."""
     lent = evidence.toolkit.capabilities
-    why = f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}" if lent else "the container toolkit put no driver into it"
+    why = f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}" if lent else "the container toolkit did not add the driver"
     return fault(evidence, "libraries-not-in-container", message, why)
 
 

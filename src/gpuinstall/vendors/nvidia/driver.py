@@ -50,7 +50,7 @@ class MachineDriver:
         words = {*label.lower().split()} & {*self.tables.no_compat}
         if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
             return None
-        message = f"cuda-compat is for data-centre GPUs on Linux, and not for {label} on {self.machine.os}"
+        message = f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}"
         return Unusable(Reason("forward-compatibility-unsupported", message), "plan with the driver alone: --driver")
 
     @cached_property
@@ -109,12 +109,10 @@ class MachineDriver:
             return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
         if first and not self._reaches(first):
             after = self.tables.first_drivers[chip].after
-            since = (
-                f"the first that drives it is newer than {after}" if after else f"{first} is the first that drives it"
-            )
-            message = f"{self} does not know {label}: it is older than the GPU, {since}"
+            since = f"the first for it is newer than {after}" if after else f"{first} is the first for it"
+            message = f"{self} does not support {label}: it is older than the GPU, {since}"
             enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
-            newest = "the newest that NVIDIA has" if after else f"{enough} or newer"
+            newest = "the newest from NVIDIA" if after else f"{enough} or newer"
             return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {newest}")
         return None
 

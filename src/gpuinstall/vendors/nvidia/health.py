@@ -52,13 +52,13 @@ def _memory(card: Mapping[str, Any]) -> CheckResult:
     if faults:
         return CheckResult("ecc", "failed", message="; ".join(faults), id="F09")
     if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
-        return CheckResult("ecc", "skipped", message="this card does not count memory errors")
+        return CheckResult("ecc", "skipped", message="this GPU does not count memory errors")
     return CheckResult("ecc", "passed")
 
 
 def _clocks(card: Mapping[str, Any]) -> CheckResult:
     if card.get("slowed") is None:
-        return CheckResult("clocks", "skipped", message="this driver does not say what slows the clocks")
+        return CheckResult("clocks", "skipped", message="this driver does not report why clocks are reduced")
     reasons = [text for bit, text in SLOWED.items() if card["slowed"] & bit]
     return CheckResult("clocks", "passed", message=f"slowed by {' and '.join(reasons)}" if reasons else None)
 

@@ -48,7 +48,7 @@ def not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
 def switched_off(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A laptop's card that a file keeps switched off, and that is not on the bus."""
     if evidence.kernel.laptop and evidence.kernel.blocked_by and not evidence.shows_gpu and not evidence.others:
-        why = f"{evidence.kernel.blocked_by} keeps NVIDIA's module out, and no card is on the bus"
+        why = f"{evidence.kernel.blocked_by} blocks NVIDIA's module, and no card is on the bus"
         yield _note(evidence, "gpu-switched-off", "this laptop's NVIDIA GPU is switched off", why)
 
 
@@ -57,11 +57,11 @@ def single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
     for gpu in evidence.nvml.gpus:
         if gpu.remap_pending and not gpu.remap_failed:
             message = f"GPU {gpu.index} waits for a reset to remap memory"
-            why = "a memory error was found and set aside"
+            why = "a memory error was found and isolated"
             yield _note(evidence, "row-remap-pending", message, why, gpu=gpu.index, gpus=(gpu.index,))
         if gpu.virtual and gpu.licensed is False:
             message = f"the virtual GPU {gpu.index} has no licence"
-            why = "without one it slows down, and CUDA may be refused"
+            why = "without one it is slow, and CUDA may be refused"
             yield _note(evidence, "vgpu-not-licensed", message, why, gpus=(gpu.index,))
 
 
@@ -69,7 +69,7 @@ def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """A forward-compatibility libcuda that works."""
     folder, _, name = (evidence.cuda.path or "").rpartition("/")
     if evidence.cuda_works and is_compat(evidence.cuda.path):
-        message = f"a forward-compatibility libcuda ({name}) stands before the driver's own"
+        message = f"a forward-compatibility libcuda ({name}) is loaded instead of the driver's own"
         why = "only data-centre GPUs allow that"
         yield _note(evidence, "forward-compatibility-library", message, why, folder=folder)
 
@@ -77,7 +77,7 @@ def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Finding]:
 def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """The kernel, NVML and libcuda name different releases."""
     module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
-    why = "libraries of two drivers are installed, or a library was replaced while programs ran"
+    why = "libraries of two drivers are installed, or a library was replaced while in use"
     if module and nvml.driver and module.version.parts != nvml.driver.parts and not evidence.facts.wsl:
         message = f"the kernel says driver {module.version}, NVML says {nvml.driver}"
         yield _note(evidence, "facts-disagree", message, why)
@@ -91,7 +91,7 @@ def all_hidden(evidence: NvidiaEvidence) -> Iterator[Finding]:
         return
     if not sees_any(evidence.visible, evidence):
         message = f"CUDA_VISIBLE_DEVICES={evidence.visible!r} hides every GPU from programs started here"
-        yield _note(evidence, "visible-devices-hide-gpus", message, "it names no GPU that is there")
+        yield _note(evidence, "visible-devices-hide-gpus", message, "it names no existing GPU")
 
 
 def shadowed_in_wsl(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """nvidia-smi ends well and says nothing."""
     nvml = evidence.nvml
     if nvml.by == "nvidia-smi" and nvml.init is None and nvml.error and evidence.shows_gpu:
-        yield _note(evidence, "smi-unreadable", "nvidia-smi says nothing of use", f"it printed: {nvml.error}")
+        yield _note(evidence, "smi-unreadable", "nvidia-smi printed nothing useful", f"it printed: {nvml.error}")
 
 
 def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ def _no_device(cause: CudaCause, context: CudaContext) -> CudaCause:
 def _unreached(cause: CudaCause, context: CudaContext) -> CudaCause:
     """NVML reaches the card and CUDA does not: what only CUDA needs is missing."""
     if context.wsl and (context.library is None or context.library.startswith("/usr/lib/wsl/")):
-        return replace(cause, why="WSL has lost the Windows driver", of="wsl-driver-unreachable")
+        return replace(cause, why="WSL no longer finds the Windows driver", of="wsl-driver-unreachable")
     if context.wsl:
         why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
         return replace(known_cause("wsl-linux-driver"), why=why)
@@ -165,7 +165,7 @@ def _mismatch(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
     if context.container:
-        why = "the image has driver libraries of its own, or the host's driver was updated under the container"
+        why = "the image contains its own driver libraries, or the host's driver was updated while the container ran"
         return replace(cause, why=why)
     if not context.differs:
         return cause
@@ -177,7 +177,7 @@ def _compat_unsupported(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
     if context.container:
-        why = "the image's CUDA is newer than the host's driver, or that was updated under the container"
+        why = "the image's CUDA is newer than the host's driver, or that was updated while the container ran"
         return replace(cause, why=why)
     if not context.differs:
         return cause
@@ -202,7 +202,7 @@ _NARROWED: dict[int, Callable[[CudaCause, CudaContext], CudaCause]] = {
 
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
-_BUILDS_RUN = "builds with machine code for the GPU do not need it"
+_BUILDS_RUN = "builds with machine code for the GPU work without it"
 
 # Why no kernel ran, and what is no fault of the machine, by CUresult.
 UNCOMPILED = {
@@ -213,9 +213,9 @@ UNCOMPILED = {
 
 # What leaves a card unproven and is no fault of it, by CUresult: busy, or a libcuda without a function that is called.
 UNPROVEN = {
-    2: ("gpu-memory-full", "nothing was proven on {where}: it has no memory free"),
-    46: ("gpu-busy", "nothing was proven on {where}: another process holds it"),
-    500: ("libcuda-incomplete", "nothing was proven on {where}: its libcuda lacks a function that the preflight calls"),
+    2: ("gpu-memory-full", "{where} could not be tested: it has no memory free"),
+    46: ("gpu-busy", "{where} could not be tested: another process holds it"),
+    500: ("libcuda-incomplete", "{where} could not be tested: its libcuda lacks a function that the preflight calls"),
 }
 
 
@@ -236,7 +236,9 @@ def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None
     limit = time_limit(len(planned)) if seconds is None else seconds
     command = libcuda_command("preflight", str(KERNEL))
     children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
-    ended = run_children(children, limit, lambda: reporter.wait(f"the driver starts its GPUs, for up to {limit:.0f} s"))
+    ended = run_children(
+        children, limit, lambda: reporter.wait(f"the driver initialises its GPUs, up to {limit:.0f} s")
+    )
     findings = [judge_trial(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
     return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 

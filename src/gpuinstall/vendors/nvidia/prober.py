@@ -165,7 +165,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         given = job_devices(environ)
         if given is None or is_visible(given, ordinal, gpu, name):
             return None
-        return f"not this job's: CUDA_VISIBLE_DEVICES={given}"
+        return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask NVML about memory, clocks and link."""

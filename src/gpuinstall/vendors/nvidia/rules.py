@@ -46,7 +46,7 @@ class NvidiaRules(Rules):
         number = re.search(r"[0-9]+", l4t or "")
         if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
             return None
-        reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) runs only NVIDIA's own wheels of torch")
+        reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch")
         return Unusable(reason, f"NVIDIA's wheels: {_JETSON_WHEELS}\nor update to JetPack 7")
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
@@ -58,15 +58,15 @@ class NvidiaRules(Rules):
         if driver is None:
             reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
             return Unusable(reason, f"install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}")
-        reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not say its version")
-        return Unusable(reason, "nvidia-smi should say it; if it fails, reinstall the driver")
+        reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not report its version")
+        return Unusable(reason, "nvidia-smi   # should show it; if it fails, reinstall the driver")
 
     def gpu_fault(self, gpu: Gpu) -> Unusable | None:
         """Say that the chip is not known, or that the driver ignores it."""
         chip = _chip(gpu)
         if chip is None:
-            message = f"the compute capability of {gpu.label} is not known: its driver tells it"
-            return Unusable(Reason("unknown-gpu", message), "install a driver that drives it, then try again")
+            message = f"the compute capability of {gpu.label} is unknown until its driver is installed"
+            return Unusable(Reason("unknown-gpu", message), "Install a driver that supports it, then try again")
         return self._driver.compat_refusal(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
@@ -160,7 +160,7 @@ class NvidiaRules(Rules):
         if ptx:
             return "it needs no PTX compiled at first use"
         if compiler:
-            return "its run-time compilers know the GPU"
+            return "its run-time compilers support the GPU"
         if above:
             return f"its toolkit is not above the driver's CUDA {self._driver.cuda}"
         return f"its toolkit is {'closer to the driver' if other[3] else 'newer'}"
@@ -175,7 +175,7 @@ class NvidiaRules(Rules):
         if not self._driver.is_compat:
             return ()
         limits = "every program must load its libcuda (LD_LIBRARY_PATH), without interoperation with graphics"
-        message = f"{self._driver}: {limits}; which drivers it works above is in NVIDIA's table alone, verify decides"
+        message = f"{self._driver}: {limits}; the supported drivers are in NVIDIA's table; verify decides"
         return (Reason("forward-compatibility", message),)
 
     def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
@@ -204,10 +204,8 @@ class NvidiaRules(Rules):
         for gpu in gpus:
             unified = self.catalog.drivers.tegra.get(_chip(gpu) or ComputeCapability(0, 0))
             if unified and build.toolkit and build.toolkit < unified.toolkit:
-                message = (
-                    f"torch counts no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older"
-                )
-                return Reason("code-of-a-relative", f"{message}: a user saw such a build run, verify decides")
+                message = f"torch has no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older"
+                return Reason("code-of-a-relative", f"{message}: a user saw such a build run; verify decides")
         return None
 
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
@@ -216,7 +214,7 @@ class NvidiaRules(Rules):
             first = chip and self.catalog.drivers.compilers.get(chip)
             if first and build.toolkit and build.toolkit < first:
                 compilers = f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)}"
-                message = f"{compilers} do not know {gpu.label}, those of {first} do: torch.compile may fail"
+                message = f"{compilers} do not support {gpu.label}, those of {first} do: torch.compile may fail"
                 return Reason("run-time-compiler-too-old", message)
         return None
 

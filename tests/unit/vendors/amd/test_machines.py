@@ -118,7 +118,7 @@ def test_the_processors_graphics_stay_out_beside_a_card(tmp_path: Path) -> None:
     plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
 
     assert (plan.status, [run.how for run in plan.gpus]) == ("partial", ["none", "sass"])
-    assert "is the processor's own and stays out beside GPU 1" in plan.warnings[0].message
+    assert "is the processor's own and is not used with GPU 1" in plan.warnings[0].message
 
 
 def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def said_for(keys: Collection[str], lines: Iterable[str]) -> tuple[str, ...]:
     """Say lines for a place by the keys of its fixes; what has no meaning there is left out where others remain."""
     lines = tuple(lines)
     if "container" in keys:
-        return tuple(f"on the host: {line}" if _OF_THE_HOST.match(line) else line for line in lines)
+        return tuple(f"On the host: {line}" if _OF_THE_HOST.match(line) else line for line in lines)
     if "windows" in keys:
         kept = [line for line in lines if not _OF_LINUX.match(line)] or lines
         return tuple(map(_in_powershell, kept))

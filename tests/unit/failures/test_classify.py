@@ -206,8 +206,8 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
     here = machine(environment=Environment(container="docker"))
     (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
     assert cause.id == plain.id == "F01"
-    assert cause.fix[0].startswith("on the host: ")
-    assert not plain.fix[0].startswith("on the host: ")
+    assert cause.fix[0].startswith("On the host: ")
+    assert not plain.fix[0].startswith("On the host: ")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ CHANGES = re.compile(
 ELSEWHERE = (
     "--venv .venv-second",
     "outside conda",
-    "makes an environment of its own",
+    "makes a separate environment",
     "--python .venv",
     "with the Python outside",
 )

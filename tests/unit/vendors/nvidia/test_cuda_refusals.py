@@ -137,7 +137,7 @@ def test_the_fabric_manager_comes_in_the_drivers_version(distribution: str | Non
 
 
 def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
-    assert (cuda_refusal(802, inside("docker")).fix or "").startswith("on the host: sudo systemctl")
+    assert (cuda_refusal(802, inside("docker")).fix or "").startswith("On the host: sudo systemctl")
 
 
 def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:

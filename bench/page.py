@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.catalog import KindOfBuilds
+    from gpuinstall.catalog.catalog import Build, KindOfBuilds
 
 LARGEST = 400_000
 ANSWER_S = 0.1

@@ -28,7 +28,7 @@ from gpuinstall.words import machine_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.machine import Machine
 

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from gpuinstall import load_catalog
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.newest import Place, learn
 from gpuinstall.learned.reader import Reader

@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.config import read_config
+from gpuinstall.config import Config, read_config
 from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile
 
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.config import Config
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build, Wheel
+    from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.session import Session
     from tests.lab.index import StandInIndex
 

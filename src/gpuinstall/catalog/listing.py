@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from gpuinstall.catalog.build import DEFAULT_INDEX, Wheel
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.location import Location
 from gpuinstall.threads import side_by_side

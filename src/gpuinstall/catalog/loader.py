@@ -9,8 +9,7 @@ from packaging.version import Version
 
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.build import Build
-from gpuinstall.catalog.catalog import Catalog, Companion, CudaName, KindOfBuilds, Release
+from gpuinstall.catalog.catalog import Build, Catalog, Companion, CudaName, KindOfBuilds, Release
 from gpuinstall.catalog.drivers import parse_drivers
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.backend import Backend, known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
-from gpuinstall.catalog.catalog import Catalog, index_arch
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Wheel, index_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Wheel
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import parse_json
 

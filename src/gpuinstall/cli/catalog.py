@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.catalog import Build, Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
@@ -24,7 +24,6 @@ from gpuinstall.units import display_path, readable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.catalog.build import Build
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.learned.row import LearnedRow
 

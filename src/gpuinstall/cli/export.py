@@ -10,7 +10,7 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.export.formats import FORMATS
+from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.files import write_in_place
 from gpuinstall.project import Settings, open_project
 from gpuinstall.shell import quoted
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.export.formats import ExportFormat
     from gpuinstall.lock.lock import Lock
 
 _LOCK = click.option(

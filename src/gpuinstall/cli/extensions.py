@@ -11,14 +11,13 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.extensions.rows import Extension, load_extensions
 from gpuinstall.project import open_project
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.extensions.choice import ExtensionChoice
-    from gpuinstall.extensions.rows import Extension
     from gpuinstall.plan import Plan
 
 SHOWN = 3

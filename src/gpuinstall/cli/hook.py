@@ -16,7 +16,7 @@ from gpuinstall.environments.environment import fingerprint
 from gpuinstall.errors import GpuInstallError, UsageError
 from gpuinstall.files import open_regular, remove_path, write_atomically, write_in_place
 from gpuinstall.marked_block import block_note, without_blocks
-from gpuinstall.project import Settings, open_project
+from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import PIP_NAME, own_file, pip_links
@@ -24,7 +24,6 @@ from gpuinstall.sources.configuration import PIP_NAME, own_file, pip_links
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.export.hooks import Hook
-    from gpuinstall.project import Project
 
 TOOLS = ("pip", "uv")
 BOUND = "gpuinstall-constraints.txt"

@@ -14,19 +14,17 @@ from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.install_into import check_not_a_path, find_interpreter, kernel_elsewhere, put_into
 from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.project import open_project
+from gpuinstall.project import Project, open_project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.cli.outcome import Status
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.project import Project
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")

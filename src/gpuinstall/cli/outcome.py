@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
@@ -16,7 +16,6 @@ from gpuinstall.errors import GpuInstallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]

@@ -12,22 +12,18 @@ import click
 
 from gpuinstall.backend import CPU
 from gpuinstall.cli import options, values
-from gpuinstall.cli.outcome import Outcome, error_entry, framed
+from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
-from gpuinstall.cli.terminal import columns
-from gpuinstall.plan import choose
+from gpuinstall.cli.terminal import Terminal, columns
+from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, Refusal
-from gpuinstall.project import open_project
+from gpuinstall.project import Project, open_project
 
 if TYPE_CHECKING:
-    from gpuinstall.cli.outcome import Status
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan
-    from gpuinstall.project import Project
     from gpuinstall.request import Request
 
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.cli import options
-from gpuinstall.cli.outcome import framed
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.project import Settings, open_project
+from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from gpuinstall.cli.outcome import Outcome
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.scripts import Script
-    from gpuinstall.project import Project
 
 
 @click.command(

@@ -10,24 +10,22 @@ import json
 import os
 import re
 import sys
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.cli.run_log import RunLog, in_a_line
-from gpuinstall.errors import InternalError
+from gpuinstall.errors import GpuInstallError, InternalError
 from gpuinstall.shell import joined
 from gpuinstall.text import visible
 from gpuinstall.units import display_path, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from rich.console import Console
 
     from gpuinstall.cli.progress import Tally
-    from gpuinstall.errors import GpuInstallError
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress, Unit
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import click
     from click.shell_completion import CompletionItem
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
 
 
 def gpus(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:

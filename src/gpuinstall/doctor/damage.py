@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.advice import Advice
-from gpuinstall.doctor.evidence import processor_of
+from gpuinstall.doctor.evidence import DoctorEvidence, processor_of
 from gpuinstall.finding import Finding
 from gpuinstall.plan.requirement import marker_holds
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from gpuinstall.doctor.evidence import DoctorEvidence
     from gpuinstall.environments.packages import InstalledPackage
 
 _TORCH = "torch"

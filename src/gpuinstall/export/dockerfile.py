@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.backend import CPU
+from gpuinstall.backend import CPU, Backend
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of, systems_of
@@ -19,7 +19,6 @@ from gpuinstall.shell import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpuinstall.backend import Backend
     from gpuinstall.lock.lock import Lock
 
 UV = "0.13.8"

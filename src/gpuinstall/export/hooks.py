@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
 

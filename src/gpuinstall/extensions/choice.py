@@ -14,8 +14,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.row import misfit
-from gpuinstall.vendors.protocol import Reason
+from gpuinstall.learned.row import LearnedRow, misfit
+from gpuinstall.vendors.protocol import Reason, Rules
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.extensions.rows import Extension, ExtensionFile
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.machine import Gpu
-    from gpuinstall.vendors.protocol import Rules
 
     Read = Callable[[ExtensionFile, Build], LearnedRow]
     """Reads what a file says of itself; raises InstallationError where it cannot."""

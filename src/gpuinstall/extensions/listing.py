@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError
-from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, load_extensions
+from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, load_extensions
 from gpuinstall.threads import side_by_side
-from gpuinstall.web import UnreachableError
+from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuinstall.catalog.build import Wheel
-    from gpuinstall.extensions.rows import ExtensionSource
+    from gpuinstall.catalog import Wheel
     from gpuinstall.sources import Sources
-    from gpuinstall.web import Client
 
 AT_ONCE = 8
 Beside = tuple[str, str]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
 
 
 NAMED = "named"

@@ -12,14 +12,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuinstall.facts.container import ContainerInfo, Wsl
-from gpuinstall.facts.host import Host
+from gpuinstall.facts.host import Folder, Host
 from gpuinstall.failures.problems import FixContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gpuinstall.facts.bus import PciDevice
-    from gpuinstall.facts.host import Folder
     from gpuinstall.facts.source import Source
 
 Facts = TypeVar("Facts", bound=Any)

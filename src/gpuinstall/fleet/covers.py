@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.fleet.classes import NodeClass
     from gpuinstall.request import Request
 

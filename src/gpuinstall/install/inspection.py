@@ -17,7 +17,7 @@ from gpuinstall.environments.environment import (
     unlocked_packages,
 )
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import interpreter, packages_folders
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.host import read_host
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.environments.environment import Marker
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
 

@@ -18,7 +18,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds_text
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.inspection import check_platform, check_replaceable, inspect_environment
-from gpuinstall.install.options import InstallResult
+from gpuinstall.install.options import InstallOptions, InstallResult
 from gpuinstall.install.previous import find_previous
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, check_links, preflighted, prove
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 

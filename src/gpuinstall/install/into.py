@@ -13,9 +13,9 @@ from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.space import bill, cached_wheel, sizes
+from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
-from gpuinstall.lock.compare import compare_versions
+from gpuinstall.lock.compare import VersionChange, compare_versions
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.install.space import Bill
-    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project

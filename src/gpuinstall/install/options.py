@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.install.environment_lock import WAIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import Previous
     from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.fit import Fit, Misfit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import installed_packages, read_marker
+from gpuinstall.environments.environment import Marker, installed_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
 from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
@@ -17,7 +17,6 @@ from gpuinstall.install.swap import size_of, swap_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.environments.environment import Marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 

@@ -11,13 +11,13 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
-from gpuinstall.install.space import bill, cached_wheel, sizes
-from gpuinstall.lock.compare import compare_versions
+from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
+from gpuinstall.lock.compare import VersionChange, compare_versions
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.source_builds import check_builds, check_wheels, source_builds, this_site
+from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.text import some
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.install.situation import Situation
-    from gpuinstall.install.space import Bill
-    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.lock import LockedFile
-    from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice

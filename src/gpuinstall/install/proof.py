@@ -16,8 +16,7 @@ from gpuinstall.wheels import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter

@@ -15,7 +15,7 @@ from gpuinstall.files import write_atomically
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
-from gpuinstall.web import UnreachableError
+from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.session import Session
-    from gpuinstall.web import Client
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""

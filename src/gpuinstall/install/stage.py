@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 from gpuinstall import uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import write_pip_settings
-from gpuinstall.environments.paths import interpreter, site_packages
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
-from gpuinstall.install.priced_lock import builds_of
+from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice

@@ -12,8 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
-from gpuinstall.catalog.catalog import Companion, Release
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Companion, Release, Wheel
 from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python

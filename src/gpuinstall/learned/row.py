@@ -11,7 +11,7 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build
+from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.wheels import TorchNeeds
 

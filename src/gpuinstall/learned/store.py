@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, write_atomically
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.catalog.build import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
 
 _TORCH = "torch"

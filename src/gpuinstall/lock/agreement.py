@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.code_check import HINT, CodeCheck
+from gpuinstall.lock.code_check import HINT, CodeCheck, Exclusion
 from gpuinstall.lock.joint import resolve_jointly
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import agree_on_torch
+from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.threads import side_by_side
@@ -23,8 +23,6 @@ from gpuinstall.threads import side_by_side
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpuinstall.lock.code_check import Exclusion
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.plan.values import Reason
     from gpuinstall.session import Session
 

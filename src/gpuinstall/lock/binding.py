@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Catalog, Wheel
     from gpuinstall.session import Session
 
 STRANGERS = 64

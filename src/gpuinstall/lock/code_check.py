@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.catalog.build import Wheel
+from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.learned.reader import Reader
-from gpuinstall.learned.row import as_build, made_with, misfit, without_code
+from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpuinstall.backend import Backend
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution

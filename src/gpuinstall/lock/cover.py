@@ -10,7 +10,7 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.joint import torch_of_programs
 from gpuinstall.lock.live_index import ask_live_index
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import agree_on_torch, common_torches
+from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Plan
@@ -18,7 +18,6 @@ from gpuinstall.plan import Plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.session import Session
 
 Served = dict[Target, frozenset[int]]

@@ -15,14 +15,13 @@ from gpuinstall.errors import InternalError
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.inputs import digest, plain, spelled
-from gpuinstall.lock.lock import parse, render, sealed, unknown_hash
+from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
     from gpuinstall.request import Request

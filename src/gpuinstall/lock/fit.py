@@ -9,14 +9,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.backend import CPU, known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.inputs import digest, locks_in, plain
-from gpuinstall.lock.lock import LockedFile, read_lock
+from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
-from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import Reason
+from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan.requirement import Asked, parse_requirement
+from gpuinstall.plan.values import Choice, Reason
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -26,13 +26,7 @@ if TYPE_CHECKING:
     from packaging.markers import Environment, Marker
     from packaging.pylock import Package
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Refusal
-    from gpuinstall.plan.requirement import Asked
-    from gpuinstall.plan.values import Choice
     from gpuinstall.request import Request
 
 OTHER_REQUEST = "other-request"

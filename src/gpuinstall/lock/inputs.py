@@ -14,13 +14,11 @@ from gpuinstall.errors import UsageError
 from gpuinstall.lock.declaration import read_inputs
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
-from gpuinstall.requirements_file import PROJECT, split_group
+from gpuinstall.requirements_file import PROJECT, RequirementsFile, split_group
 from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from gpuinstall.requirements_file import RequirementsFile
 
 
 _MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})

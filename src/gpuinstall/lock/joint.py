@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
-from gpuinstall.lock.request import is_torch
+from gpuinstall.lock.request import LockRequest, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
-from gpuinstall.lock.resolver import ResolverProject, resolve_versions
+from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.values import Reason, Settled
@@ -26,9 +26,6 @@ from gpuinstall.threads import side_by_side
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build, Wheel
-    from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.resolver import ResolvedVersions
     from gpuinstall.session import Session
 
     Torches = frozenset[Version]

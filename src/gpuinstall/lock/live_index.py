@@ -12,14 +12,13 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
 
 AT_ONCE = 32

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.lock.live_index import ask_live_index
 from gpuinstall.lock.programs import misnamed_releases, names_programs
-from gpuinstall.lock.request import VersionPins, agree_on_torch
+from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.requirement import parse_requirement
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
     from gpuinstall.web import UnreachableError

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
-from gpuinstall.extensions.choice import Surroundings, choose_extension, minor_of
+from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
 from gpuinstall.extensions.listing import list_files
 from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.source_builds import SDIST, build_needs, source_builds, this_site
-from gpuinstall.plan.requirement import marker_holds, parse_requirement
+from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement
 from gpuinstall.plan.values import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.extensions.choice import ExtensionChoice
+    from gpuinstall.catalog import Build
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"

@@ -13,15 +13,14 @@ from packaging.version import InvalidVersion, Version
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import Asked, parse_requirement
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
-    from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session
     from gpuinstall.web.client import Page
 

@@ -10,7 +10,7 @@ from gpuinstall.backend import known_backend
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine import Machine
-from gpuinstall.plan import Refusal, choose
+from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.vendors import vendor_for
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build, Wheel
-    from gpuinstall.plan import Plan
+    from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.plan.values import Choice, Settled
     from gpuinstall.request import Request
 

@@ -7,29 +7,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import Wheel, authored
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.binding import bind, fitting
-from gpuinstall.lock.fetch import known_hashes
+from gpuinstall.lock.fetch import Hashes, known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import PROGRAM_REASONS
+from gpuinstall.plan.values import PROGRAM_REASONS, Choice, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gpuinstall.catalog.build import Wheel
-    from gpuinstall.lock.fetch import Hashes
     from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
-    from gpuinstall.plan.values import Choice, Reason
     from gpuinstall.session import Session
 
 TARGETS_AT_ONCE = 6

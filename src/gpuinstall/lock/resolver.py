@@ -36,7 +36,7 @@ from gpuinstall.plan.requirement import parse_requirement
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
     from gpuinstall.process import Finished
     from gpuinstall.session import Session

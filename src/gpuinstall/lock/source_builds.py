@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tomli_w
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.source_builds import known_builds
+from gpuinstall.catalog.source_builds import KnownBuild, known_builds
 from gpuinstall.errors import NoBuildError
-from gpuinstall.facts.host import read_capacity
+from gpuinstall.facts.host import Capacity, read_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.catalog.source_builds import KnownBuild
-    from gpuinstall.facts.host import Capacity
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
     from gpuinstall.vendors.nvidia.toolchain import Compiler, Toolchain

@@ -10,7 +10,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.backend import CPU, known_backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
@@ -20,15 +20,13 @@ from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.location import Location
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks
-from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.lock import Lock, LockedFile
 from gpuinstall.lock.prebuilt import extension_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.session import Session
 
 

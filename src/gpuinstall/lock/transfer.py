@@ -13,7 +13,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import parse_toml, write_atomically
 from gpuinstall.lock.fetch import transfers
-from gpuinstall.lock.lock import LockedFile, is_unknown
+from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import build_failure
 from gpuinstall.web import Head
 from gpuinstall.web.client import FileHash
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session
 

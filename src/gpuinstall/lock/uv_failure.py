@@ -11,14 +11,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpuinstall.errors import GpuInstallError
 
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 """Who logs in at an address that uv names."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds_text, read_document, write_atomically
-from gpuinstall.lock.compare import compare_versions, held_apart
+from gpuinstall.lock.compare import VersionChange, compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
 from gpuinstall.lock.inputs import locks_in
-from gpuinstall.lock.lock import parse, read_lock, sides
+from gpuinstall.lock.lock import Lock, parse, read_lock, sides
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.folder_request import FolderRequest
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.plan.companions import pinned, shared_pythons
 from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read
 from gpuinstall.plan.values import Choice, Reason, Rejection
-from gpuinstall.vendors.protocol import Code
+from gpuinstall.vendors.protocol import Code, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.gpus import LeftOut
-    from gpuinstall.vendors.protocol import Rules
 
 GpuPositions = tuple[int, ...]
 """A set of GPUs, by their positions among those of the context."""

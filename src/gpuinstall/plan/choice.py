@@ -17,8 +17,8 @@ from gpuinstall.plan.candidates import (
     worth,
 )
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.gpus import asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
+from gpuinstall.plan.demand import Demand, parse_request
+from gpuinstall.plan.gpus import LeftOut, asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
@@ -31,19 +31,15 @@ from gpuinstall.plan.reasons import (
 )
 from gpuinstall.plan.refusal import explained
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Plan, Reason, Rejection, Run
+from gpuinstall.plan.values import Plan, Reason, Refusal, Rejection, Run, Settled
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.machine import Machine
-    from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.gpus import LeftOut
-    from gpuinstall.plan.values import Refusal, Settled
     from gpuinstall.request import Request
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 from gpuinstall.plan.python import minor_version
-from gpuinstall.plan.requirement import parse_specifier
+from gpuinstall.plan.requirement import Asked, parse_specifier
 from gpuinstall.plan.values import Reason
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.catalog import Catalog, Companion
     from gpuinstall.plan.context import PlanContext
-    from gpuinstall.plan.requirement import Asked
 
 PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""

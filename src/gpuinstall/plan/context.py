@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
-from gpuinstall.vendors.protocol import Reason
+from gpuinstall.vendors.protocol import Reason, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
-    from gpuinstall.catalog.catalog import CudaName
+    from gpuinstall.catalog.catalog import Build, CudaName
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.values import Settled
-    from gpuinstall.vendors.protocol import Rules
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.values import Reason, Refusal, Run
+from gpuinstall.plan.values import Reason, Refusal, Rejection, Run
 from gpuinstall.vendors import is_planned_for, vendor_of
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.context import PlanContext
-    from gpuinstall.plan.values import Rejection
     from gpuinstall.vendors.protocol import Rules
 
 NO_BUILD_FITS = 3

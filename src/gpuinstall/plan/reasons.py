@@ -26,7 +26,7 @@ from gpuinstall.vendors.protocol import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.plan.candidates import Candidate, GpuPositions
     from gpuinstall.plan.context import PlanContext
 

@@ -13,7 +13,7 @@ from gpuinstall.plan.gpus import NO_BUILD_FITS, NO_SOURCE_ANSWERS, ONLY_REPAIR_H
 from gpuinstall.plan.python import number, span
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Plan, Reason
+from gpuinstall.plan.values import Plan, Reason, Refusal, Rejection
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import Refusal, Rejection
     from gpuinstall.request import Request
 
     Attempt = Callable[[Request], Plan | Refusal | NoCandidate]

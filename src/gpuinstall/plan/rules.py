@@ -12,7 +12,7 @@ from gpuinstall.plan.values import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.plan.context import PlanContext
 
 

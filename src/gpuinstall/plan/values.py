@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Machine
 
 __all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Refusal", "Rejection", "Run", "Settled"]

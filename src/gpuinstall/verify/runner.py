@@ -16,7 +16,7 @@ import tomli
 from packaging.utils import canonicalize_name
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.finding import CheckResult
@@ -35,7 +35,6 @@ from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironm
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
     from gpuinstall.machine import Machine
     from gpuinstall.vendors.prober import GpuHealth
 

@@ -9,7 +9,7 @@ from gpuinstall.backend import CPU
 from tests.frozen import facts, frozen_catalog
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
 
 PLATFORMS = {
     "linux_x86_64": ("linux", "x86_64"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.build import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrowed, offered
 from gpuinstall.catalog.pages import parse_folder

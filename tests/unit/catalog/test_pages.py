@@ -16,7 +16,7 @@ from gpuinstall.catalog.pages import parse_folder, parse_page
 from gpuinstall.errors import GpuInstallError, InstallationError
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
 
 BASE = "https://index.example/whl/cu128/torch/"
 SHA256, METADATA = "a" * 64, "b" * 64

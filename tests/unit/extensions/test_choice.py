@@ -311,7 +311,7 @@ def test_both_forms_of_local_versions_are_understood(local: str, cuda: str | Non
 def named(local: str) -> ExtensionFile:
     from packaging.version import Version
 
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
 
     wheel = Wheel("some", Version(f"1.0+{local}"), "some.whl", "https://index.example/some.whl", frozenset())
     return load_extensions().file(wheel, load_extensions().sources["astral"])

@@ -20,8 +20,7 @@ from tests.unit.wheels.test_linking import place
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build, Catalog
 
 CATALOG = frozen_catalog()
 BUILDS = CATALOG.builds_for("linux", "x86_64")

@@ -20,7 +20,7 @@ from gpuinstall.request import Request
 from tests.unit.export.locks import lock, wheel
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Machine
 
 RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())

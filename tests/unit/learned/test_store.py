@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.catalog.build import Wheel
+from gpuinstall.catalog import Wheel
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
 

@@ -15,7 +15,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Wheel
+    from gpuinstall.catalog import Wheel
 
 TAGS = Target("cu126").tags("3.12")
 HASH = "1" * 64

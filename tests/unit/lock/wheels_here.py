@@ -6,7 +6,7 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.catalog.build import Wheel
+from gpuinstall.catalog import Wheel
 
 
 def listed(filename: str, *, source: str = "https://index.example/whl/cu126", **more: Any) -> Wheel:

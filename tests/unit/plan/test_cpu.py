@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog.build import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Environment, Gpu
 from gpuinstall.plan import Plan, Refusal, choose

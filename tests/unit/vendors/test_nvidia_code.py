@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.build import Build
+from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
 from gpuinstall.vendors.nvidia.code import code_for
 from gpuinstall.versions import ComputeCapability, CudaVersion

@@ -10,7 +10,7 @@ from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
 
 SPLIT = (7, 14)

@@ -12,7 +12,7 @@ from gpuinstall.vendors.protocol import Code, Reason, Rules
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
 
 METAL = (("2.9", "14.0"), ("2.5", "13.0"), ("1.12", "12.3"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import FixContext, finding_for, fix_of
-from gpuinstall.vendors.nvidia.evidence import DriverSpan, drivers, drivers_of
+from gpuinstall.vendors.nvidia.evidence import BusCard, DriverSpan, NvidiaEvidence, drivers, drivers_of
 from gpuinstall.vendors.nvidia.gpus import DetectedGpu, is_same
 from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, NvmlGpu
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.finding import Finding
-    from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
     from gpuinstall.versions import ComputeCapability, DriverVersion
 
 

@@ -9,7 +9,7 @@ from gpuinstall.vendors.protocol import Code, Reason
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.catalog.drivers import Drivers
 
     Toolkit = tuple[int, int] | None

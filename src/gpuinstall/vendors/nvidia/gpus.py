@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
-from gpuinstall.vendors.nvidia.evidence import drivers
-from gpuinstall.vendors.nvidia.libraries import _MIB, NvmlGpu
+from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
+from gpuinstall.vendors.nvidia.libraries import _MIB, CudaDevice, NvmlGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence
-    from gpuinstall.vendors.nvidia.libraries import CudaDevice
 
 
 class DetectedGpu(NamedTuple):

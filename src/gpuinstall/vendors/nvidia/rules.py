@@ -14,7 +14,7 @@ from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.build import Build
+    from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
 
 _ANY_CUDA = CudaVersion(999, 0)

@@ -163,6 +163,20 @@ def _unreachable(scene: Scene, words: tuple[str, ...]) -> Finished:
     return replace(scene.workshop, variables=variables).run(*words)
 
 
+def _script(scene: Scene) -> None:
+    head = f'# requires-python = "=={FIRST}.*"\n# dependencies = ["torch", "cowsay"]'
+    text = f"# /// script\n{head}\n# ///\nimport cowsay, torch\n"
+    (scene.workshop.folder / "train.py").write_text(text, encoding="utf-8")
+
+
+def _then_plain_uv(scene: Scene, words: tuple[str, ...]) -> Finished:
+    """Somebody installs torch by uv alone, after the command."""
+    done = scene.workshop.run(*words)
+    plain = process.run([uv.uv(), "pip", "install", "torch"], env=scene.workshop.environment, cwd=scene.workshop.folder)
+    assert plain.ok, plain.err
+    return done
+
+
 JOURNEYS = (
     Journey("first install", f"install torch==2.14.1 numpy --python {FIRST}"),
     Journey("add", "install rich"),
@@ -179,5 +193,7 @@ JOURNEYS = (
     Journey("offline", "install --offline"),
     Journey("mirror down", "install --upgrade", run=_unreachable),
     Journey("foreign environment", "install --into torch==2.14.1 numpy", _of_others, folder="theirs"),
+    Journey("a script", "run train.py", _script),
+    Journey("plain uv with a hook", "hook uv --project", _of_others, _then_plain_uv, folder="hooked"),
     Journey("remove the environment", "env remove --yes"),
 )

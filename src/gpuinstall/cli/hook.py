@@ -71,7 +71,7 @@ def refresh(project: Project) -> None:
         for user, tool in product((True, False), TOOLS):
             before = _text(file := _file(tool, project, user=user)) or ""
             note = block_note(before)
-            if note and not note.startswith(fingerprint(project.machine)):
+            if note and not (project.settings.machine or note.startswith(fingerprint(project.machine))):
                 hook = _hook(project, note.split()[1] if user else project.sources.torch_index, before)
                 _write(tool, file, _hooked(tool, file, before, hook, project), f"{hook.bound}\n")
                 project.reporter.step("Hook", f"{file}: {hook.build.name} now, because the driver or the GPUs changed")

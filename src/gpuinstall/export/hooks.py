@@ -15,7 +15,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.marked_block import with_block
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Build, Catalog
@@ -73,11 +73,7 @@ class Hook:
         if not backend:
             text = with_block(text, -1, self.note, ["[pip]", f"find-links = {json.dumps(pages)}"])
         text = with_block(text, 0, self.note, [*backend, f"constraint-dependencies = [{json.dumps(self.bound)}]"])
-        try:
-            tomli.loads(text)
-        except tomli.TOMLDecodeError as error:
-            raise _taken("uv", error) from None
-        return text
+        return _checked(text, "uv", tomli.loads)
 
     def in_pip(self, text: str, constraints: Path, links: Sequence[str]) -> str:
         """Write it into a ``pip.conf``; raise UsageError where that says something else already.
@@ -86,15 +82,15 @@ class Hook:
         """
         pages = [f"    {page}" for page in (*links, *self.pages)]
         lines = ["[install]", f"constraint = {constraints.as_uri()}", "find-links =", *pages]
-        text = with_block(text, -1, self.note, lines)
-        try:
-            configparser.RawConfigParser().read_string(text)
-        except configparser.Error as error:
-            raise _taken("pip", error) from None
-        return text
+        return _checked(with_block(text, -1, self.note, lines), "pip", configparser.RawConfigParser().read_string)
 
 
-def _taken(tool: str, error: Exception) -> UsageError:
-    message = f"{tool}'s configuration says something of its own there, and is left as it is"
-    hint = f"gpuinstall hook {tool} --show   prints the lines, to write them in"
-    return UsageError("hook-taken", message, evidence=str(error).replace("\n", " "), hint=hint)
+def _checked(text: str, tool: str, parse: Callable[[str], object]) -> str:
+    """Raise UsageError where a file says something twice now: what it says itself stays as it is."""
+    try:
+        parse(text)
+    except (ValueError, configparser.Error) as error:
+        message = f"{tool}'s configuration says something of its own there, and is left as it is"
+        hint = f"gpuinstall hook {tool} --show   prints the lines, to write them in"
+        raise UsageError("hook-taken", message, evidence=str(error).replace("\n", " "), hint=hint) from None
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 import tomli
 
 from gpuinstall import process
+from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import commit
 from tests.lab.workshop import Workshop
@@ -78,3 +80,13 @@ def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop
     assert workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["status"] == "stale"
     workshop.document("install")
     assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"
+
+
+def test_the_driver_of_the_page_merges_without_a_conflict(workshop: Workshop) -> None:
+    """As docs/teams.md has it, with the command that stands for gpuinstall here."""
+    command = f"{shlex.join(GPUINSTALL)} lock --merge %A %B"
+    assert git(workshop, "config", "merge.gpuinstall.driver", command).ok
+    (workshop.folder / ".gitattributes").write_text("pylock.*.toml merge=gpuinstall\n", encoding="utf-8")
+    done = git(workshop, "merge", "-q", "colleague", "-m", "both")
+    assert done.ok, done.err
+    assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}

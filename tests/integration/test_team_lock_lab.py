@@ -95,6 +95,22 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
     assert versions(workshop)["numpy"] == "2.3.4"
 
 
+def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(workshop: Workshop) -> None:
+    workshop.document("sync")
+    asked = [uv.uv(), "run", "python", "-c", "import torch; print(torch.__version__)"]
+    known = workshop.document("shellenv")["data"]["variables"]
+    kept = process.run(asked, env={**workshop.environment, **known}, cwd=workshop.folder)
+    assert kept.out == "2.13.0+cu126\n", kept.err
+    assert workshop.run("run", "true").status == 0
+    swapped = process.run(asked, env=workshop.environment, cwd=workshop.folder)
+    assert swapped.ok, swapped.err
+    refused = workshop.run("run", "true")
+    assert refused.status == 6
+    assert "torch is 2.13.0, put there by uv, and not 2.13.0+cu126" in " ".join(refused.err.split())
+    assert workshop.run("sync").status == 0
+    assert workshop.run("run", "true").status == 0
+
+
 def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     workshop.document("install")
     workshop.document("install", "--upgrade-package", "markdown")

@@ -43,6 +43,8 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
             planned = LockRequest(project.machine, project.request, project.catalog)
         backend = marker.backend if marker else planned.choice.build.backend.tag
     values = variables(backend, sources, constraints if marker and constraints.is_file() else None)
+    if marker and Path("pyproject.toml").is_file():  # uv run would sync the project's own lock, with another torch
+        values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
     for omission in omissions(backend, sources):
         terminal.warn(omission)
     text = assignments(values, shell)

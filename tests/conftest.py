@@ -5,7 +5,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures"]
+pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
 
 settings.register_profile(
     "gpuinstall",

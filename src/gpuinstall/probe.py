@@ -121,12 +121,12 @@ def _moved(problem: Finding, first: int) -> Finding:
 def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read this machine and write down what was read, nvidia-smi included, without serials, host and user names."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("folder-not-empty", f"{folder} is not an empty folder", hint="name a new one: --record DIR")
+        raise UsageError("folder-not-empty", f"{folder} is not empty", hint="the same with --record DIR   # a new one")
     try:
         return read_machine(source=recorder(folder, reporter or SilentReporter()))
     except OSError as error:
         message = f"the recording cannot be written: {error.strerror}: {error.filename}"
-        hint = "name a folder that can be written: --record DIR"
+        hint = "the same with --record DIR   # a folder that you can write to"
         raise UsageError("recording-not-written", message, hint=hint) from None
 
 

@@ -37,7 +37,7 @@ def machine_in_words(
     if driver is None and system != "macos" and not all(card.architecture for card in cards):
         raise _driver_missing(Machine(system, processor, gpus=cards))
     if glibc and (system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc)):
-        raise UsageError("glibc-malformed", f"{glibc!r} is not the glibc of a {system} machine", hint="--glibc 2.35")
+        raise UsageError("glibc-malformed", f"{glibc!r} is no glibc of {system}", hint="the same with --glibc 2.35")
     libc = "glibc" if glibc else None
     return Machine(system, processor, libc, glibc, driver=_driver(driver) if driver else None, gpus=cards)
 
@@ -108,7 +108,7 @@ def _driver_missing(machine: Machine) -> UsageError:
     table = condensed(served(support_of(catalog, machine, known_drivers(catalog))))
     message = f"--gpu requires --driver: what runs on {', '.join(gpu.label for gpu in machine.gpus)} depends on it"
     if not table.rows:
-        return UsageError("driver-missing", message, hint="no known build of torch runs on it")
+        return UsageError("driver-missing", message, hint="No known build of torch runs on it")
     builds = zip(table.drivers, table.rows[0].builds, strict=True)
     rows = [f"{drivers:<7}  torch {build}" for drivers, build in builds]
     to_get = _driver_to_get(table, catalog.drivers.recommended_branch)

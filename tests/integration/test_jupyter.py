@@ -61,7 +61,7 @@ def test_an_environment_of_others_is_given_none(workshop: Workshop) -> None:
     error = workshop.document("install", "--into", "--venv", "my env", "--jupyter", exit_code=2)["errors"][0]
     assert error["message"] == "--jupyter works only in environments made by gpuinstall"
     python = "'my env/bin/python'"
-    assert error["hint"] == f"{python} -m pip install ipykernel, then {python} -m ipykernel install --user --name NAME"
+    assert error["hint"] == f"{python} -m pip install ipykernel\n{python} -m ipykernel install --user --name NAME"
 
 
 @pytest.mark.heavy

@@ -152,7 +152,7 @@ def _lock(path: Path | None) -> Lock:
         path, *others = _locks()
         if others:
             names = ", ".join(str(lock) for lock in (path, *others))
-            raise UsageError("several-locks", f"several locks here: {names}", hint=f"--lock {quoted(path)}")
+            raise UsageError("several-locks", f"several locks: {names}", hint=f"the same with --lock {quoted(path)}")
     return read_lock(path)
 
 

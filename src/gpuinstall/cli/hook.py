@@ -115,7 +115,7 @@ def _hooked(tool: str, file: Path, before: str, hook: Hook, project: Project) ->
         return hook.in_pip(before, file.with_name(BOUND), pip_links(os.environ, file, before))
     if not before and "[tool.uv" in (_text(file.with_name("pyproject.toml")) or ""):
         message = f"{file} would hide the [tool.uv] of the pyproject.toml beside it"
-        raise UsageError("hook-hides", message, hint="gpuinstall hook uv --user   or: gpuinstall export uv")
+        raise UsageError("hook-hides", message, hint="gpuinstall hook uv --user   # or: gpuinstall export uv")
     pages = () if hook.uv_backend else [page for page in hook.pages if project.session.client.page(page)]
     return hook.in_uv(before, pages)
 

@@ -41,7 +41,7 @@ def check_not_a_path(python: str | None) -> None:
 def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
     named = quoted((python or "") if is_path(python) else str(interpreter(venv)))
-    hint = f"{named} -m pip install ipykernel, then {named} -m ipykernel install --user --name NAME"
+    hint = f"{named} -m pip install ipykernel\n{named} -m ipykernel install --user --name NAME"
     return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
 
 

@@ -156,7 +156,7 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
     if twice := [tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1]:
         message = f"two versions of torch for {twice[0]} would be needed, and a folder holds one lock of a target"
-        raise NoBuildError("targets-disagree", message, hint="without --per-target newest, or for fewer GPUs")
+        raise NoBuildError("targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs")
     apart = len({group.build.torch for group in plan.groups}) > 1
     written = _write(replace(wanted, requests=requests, newest=apart), project.session)
     rows: list[dict[str, Any]] = []

@@ -77,11 +77,11 @@ def with_pinned(text: str, references: Iterable[str]) -> str:
         form = _PINNED.fullmatch(reference)
         if form is None:
             message = f"{reference} is not an image with a digest"
-            raise UsageError("pin-malformed", message, hint="--pin python:3.12-slim-bookworm@sha256:…")
+            raise UsageError("pin-malformed", message, hint="the same with --pin python:3.12-slim-bookworm@sha256:…")
         image, used = form["image"], dict.fromkeys(match["image"] for match in _FROM.finditer(text))
         if image not in used:
             message = f"the Dockerfile does not use the image {image}"
-            raise UsageError("pin-unused", message, hint=f"--pin takes one of: {', '.join(used)}")
+            raise UsageError("pin-unused", message, hint=f"Pin one of: {', '.join(used)}")
         text = re.sub(rf"^FROM {re.escape(image)}(?=\s)", f"FROM {reference}", text, flags=re.MULTILINE)
     return text
 

@@ -89,8 +89,8 @@ def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> s
         raise UsageError(
             "pyproject-inline",
             "pyproject.toml cannot be patched: its groups, indexes or sources are in a form that cannot be extended",
-            hint="write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
-            "own,\neach package's source as one line of [tool.uv.sources], and run the same again",
+            hint="Write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
+            "own, each package's source as one line of [tool.uv.sources]\nthe same again",
         ) from None
     return text
 

@@ -52,7 +52,7 @@ def open_engine(name: str) -> Engine:
     """Open an engine by its name; raise UsageError where it is not here."""
     openers: Mapping[str, Callable[[], Engine]] = {"slurm": _open_slurm, "ray": _open_ray, "local": _open_local}
     if name not in openers:
-        hint = f"--engine {'|'.join(openers)}; docs/fleet.md shows how to use any other launcher"
+        hint = f"Use --engine {'|'.join(openers)}; docs/fleet.md shows how to use any other launcher"
         raise UsageError("engine-unknown", f"{name or 'nothing'} is not a known engine", hint=hint)
     return openers[name]()
 

@@ -70,7 +70,9 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     own_folder(placing.root)
     lock = read_lock(folder.place("locks", group.name, group.lock))
     if lock.sha256 != group.sha256:
-        raise LockError("lock-edited", f"{lock.name} is not the lock of the plan", hint="gpuinstall fleet plan")
+        raise LockError(
+            "lock-edited", f"{lock.name} is not the plan's lock", hint="gpuinstall fleet plan --run-dir DIR"
+        )
     write_atomically(place / lock.name, lock.text)
     request, wheels = Request(preferred_pythons=(group.python,)), folder.place("wheels").absolute()
     settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=wheels)
@@ -85,11 +87,11 @@ def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:
     venv = own_environment(place, group)
     if venv is None:
         message = f"{place} has no environment for the lock: its build failed, or this node does not share the folder"
-        raise InstallationError("not-built", message, hint="gpuinstall fleet report")
+        raise InstallationError("not-built", message, hint="gpuinstall fleet report --run-dir DIR")
     verdict = verify_environment(interpreter(venv), read_machine(reporter), reporter=reporter)
     if verdict.status == "failed":
         message = f"the kernels of {group.name} failed on this node"
-        raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify   # says which")
+        raise InstallationError("kernel-failed", message, hint="gpuinstall fleet verify --run-dir DIR   # says which")
     return _data(venv, "taken", verdict.status)
 
 
@@ -140,10 +142,10 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
     if (place / ".venv").exists():
         return
     if not image.exists():
-        raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report")
+        raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report --run-dir DIR")
     if group.image is None or sha256_of(image) != group.image:
         message = f"{image} is not the image of the plan: another program wrote it"
-        raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --mode image")
+        raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --run-dir DIR --mode image")
     part = own_folder(place.parent) / f".{place.name}.part"
     remove_path(part)
     try:
@@ -156,7 +158,9 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
         part.rename(place)
     except (ValueError, tarfile.TarError) as error:
         remove_path(part)
-        raise InstallationError("image-failed", f"{image}: {error}", hint="gpuinstall fleet install") from None
+        raise InstallationError(
+            "image-failed", f"{image}: {error}", hint="gpuinstall fleet install --run-dir DIR"
+        ) from None
     except OSError as error:
         raise unwritable(place, error) from None
 

@@ -196,7 +196,9 @@ class Planner:
             if all(self._runs(serving, python, classes) for serving in cover):
                 return python
         raise NoBuildError(
-            "no-common-python", "the nodes share no Python version that the builds support", hint="--python 3.12"
+            "no-common-python",
+            "the nodes share no Python version that the builds support",
+            hint="the same with --python 3.12",
         )
 
     def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:

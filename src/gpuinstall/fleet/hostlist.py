@@ -41,7 +41,7 @@ def expand(text: str) -> tuple[NodeName, ...]:
     try:
         return node_list(text)
     except ValueError as error:
-        raise UsageError("hostlist-malformed", str(error), hint="--nodes n[1-4],m7") from None
+        raise UsageError("hostlist-malformed", str(error), hint="the same with --nodes 'n[1-4],m7'") from None
 
 
 def compress(names: Iterable[str]) -> str:
@@ -62,7 +62,7 @@ def compress(names: Iterable[str]) -> str:
 def chosen(wanted: Sequence[str] | None, nodes: Mapping[str, str]) -> dict[NodeName, str]:
     """Take the nodes that are wanted of those that an engine has; raise UsageError for one that it has not."""
     if missing := [node for node in wanted or () if node not in nodes]:
-        hint = f"it has {compress(nodes) or 'none'}"
+        hint = f"It has {compress(nodes) or 'none'}"
         raise UsageError("no-such-node", f"the engine has no node {compress(missing)}", hint=hint)
     try:
         return {node_name(node): nodes[node] for node in (nodes if wanted is None else wanted)}

@@ -86,7 +86,7 @@ class NodeOrder:
             raise UsageError(
                 "run-folder-not-shared",
                 f"{self.node} cannot see the run folder {self.folder.path}",
-                hint="--run-dir must be on a file system shared by all nodes",
+                hint="Use a --run-dir on a file system that all nodes share",
             )
         return identity
 
@@ -153,7 +153,7 @@ def group_of(folder: RunFolder, node: NodeName) -> LockGroup:
     for group in folder.plan().groups:
         if node in group.nodes:
             return group
-    raise UsageError("node-not-planned", f"the plan has no lock for {node}", hint="gpuinstall fleet report")
+    raise UsageError("node-not-planned", f"no lock is planned for {node}", hint="gpuinstall fleet report --run-dir DIR")
 
 
 def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
@@ -174,7 +174,7 @@ def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root:
         raise UsageError("environment-elsewhere", message, hint="the same with --root DIR   # where it was installed")
     if own_environment(venv.parent, group) is None:
         message = f"{venv} is not the environment of {group.name}"
-        raise LockError("environment-stale", message, hint="gpuinstall fleet install")
+        raise LockError("environment-stale", message, hint="gpuinstall fleet install --run-dir DIR")
     return venv
 
 

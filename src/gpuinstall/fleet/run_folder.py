@@ -140,7 +140,7 @@ def this_node(environ: Mapping[str, str], named: str | None = None) -> NodeName:
     try:
         return node_name(named or engine or platform.node().partition(".")[0])
     except ValueError as error:
-        raise UsageError("hostlist-malformed", str(error), hint="--node NAME") from None
+        raise UsageError("hostlist-malformed", str(error), hint="the same with --node NAME") from None
 
 
 def _write(path: Path, document: Mapping[str, Any], indent: int | None = 2) -> None:

@@ -30,7 +30,7 @@ def classes_in(names: Sequence[str], drivers: str | None, arch: str, catalog: Ca
         wanted = SpecifierSet(f"=={drivers}" if (drivers or "").isdigit() else drivers or "")
     except InvalidSpecifier:
         message = f"{drivers!r} is no range of driver branches"
-        raise UsageError("driver-malformed", message, hint='--driver ">=525,<590"') from None
+        raise UsageError("driver-malformed", message, hint="the same with --driver '>=525,<590'") from None
     branches = [driver for driver in known_drivers(catalog) if str(driver) in wanted]
     machines = []
     for gpu in _gpus(names, catalog):

@@ -129,7 +129,7 @@ def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator
     for name in changed:
         if name not in files or not files[name].name.endswith(".whl"):
             message = f"{name} has no wheel, and a build cannot be undone"
-            hint = f"leave {name} out, and install it with the environment's own tools afterwards"
+            hint = f"Leave {name} out, and install it with the environment's own tools afterwards"
             raise InstallationError("needs-building", message, hint=hint)
         yield files[name]
 

@@ -45,7 +45,7 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
                 "not-made-here",
                 f"the previous environment of {paths.venv} was not made on this machine",
                 why="it may have come with the folder, and would run unproven",
-                hint="gpuinstall sync   makes one of the lock",
+                hint="gpuinstall sync   # makes one from the lock",
             )
         swap_in(paths, paths.previous)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)

@@ -162,7 +162,7 @@ def _from_source(requirement: Requirement, source: object, family: Collection[st
             "own-source",
             f"{requirement} has a source in [tool.uv.sources] that is no address, and a lock takes it from the default "
             "index",
-            hint="name what to lock without it: [tool.gpuinstall] requirements = […]; or give --no-project",
+            hint="List what to lock without it: [tool.gpuinstall] requirements = […]; or give --no-project",
         )
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""

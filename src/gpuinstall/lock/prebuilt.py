@@ -152,7 +152,7 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     """Raise NoBuildError where an extension without a file that fits cannot be compiled, or nobody asked for that."""
     name, known, build = extension.name, known_builds().get(extension.name), request.choice.build
     if choice.refusal:
-        raise NoBuildError(choice.refusal.code, choice.refusal.message, hint=f"leave {name} out")
+        raise NoBuildError(choice.refusal.code, choice.refusal.message, hint=f"Leave {name} out")
     if known and not known.compiles:
         return
     if session.build_extensions and not extension.unclaimed:

@@ -239,7 +239,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
         raise SourceBuildError(
             "compiler-missing",
             f"{build} is built from source, but there is no C++ compiler here",
-            hint="sudo apt-get install g++   or your system's package of it",
+            hint="sudo apt-get install g++   # or your system's package of it",
         )
 
 

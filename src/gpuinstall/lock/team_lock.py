@@ -39,7 +39,7 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
                 held[name] = version.partition("+")[0] if name in catalog.family else version
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         message = f"{path.name} is malformed: {' '.join(str(error).split())}"
-        raise UsageError("team-lock-malformed", message, hint="repair it, or give --no-project") from None
+        raise UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project") from None
     return tuple(f"{name}=={version}" for name, version in sorted(held.items()))
 
 

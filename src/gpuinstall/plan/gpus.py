@@ -47,7 +47,7 @@ def asked_gpus(machine: Machine, wanted: tuple[str | int, ...] | None, rules: Ru
     for name in names:
         if not any(_is_called(gpu, name) for gpu in gpus):
             here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or f"no {rules.name} GPU"
-            raise UsageError("no-such-gpu", f"this machine has no GPU {name!r}", hint=f"it has {here}")
+            raise UsageError("no-such-gpu", f"this machine has no GPU {name!r}", hint=f"It has {here}")
     return tuple(gpu for gpu in gpus if any(_is_called(gpu, name) for name in names))
 
 

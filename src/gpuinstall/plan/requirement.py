@@ -89,7 +89,7 @@ def parse_requirement(text: str) -> Asked:
     plain, editable = _without_editable(text)
     requirement = _unnamed(plain) or _named(plain)
     if editable and not requirement.url:
-        raise UsageError("requirement-malformed", f"{text!r} is not a folder", hint="-e ./folder")
+        raise UsageError("requirement-malformed", f"{text!r} is not a folder", hint="gpuinstall install -e ./folder")
     return requirement._replace(editable=True, text=f"-e {requirement.text}") if editable else requirement
 
 

@@ -97,7 +97,7 @@ class Sources:
         every = tuple(dict.fromkeys((*named, *configured)))
         if wrong := next((address for address in every if not re.match(r"https?://[^/]", address)), None):
             message = f"the source of extensions {redacted(wrong)!r} is not a URL"
-            raise UsageError("extension-source", message, hint="give a page of files: https://index.example/{name}/")
+            raise UsageError("extension-source", message, hint="Give a page of files: https://index.example/{name}/")
         theirs = (_without_login(address) for address in configured if address not in named)
         chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
         logins = dict(_login(address) for address in every if "@" in _host(address))

@@ -35,7 +35,7 @@ def test_a_name_that_no_environment_can_have_is_refused(tmp_path: Path, name: st
 
 def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".venv.gpuinstall").touch()
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         EnvironmentPaths.at(tmp_path / ".venv")
 
 

@@ -46,7 +46,7 @@ def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
     torch = wheel("torch", "2.14.1+cu126")
     torch["wheels"][0]["path"] = "wheels/torch-2.14.1+cu126-py3-none-any.whl"
     del torch["wheels"][0]["url"]
-    with pytest.raises(UsageError, match="torch comes from a folder"):
+    with pytest.raises(UsageError, match="torch comes from a local folder"):
         requirements(lock("cu126", torch), FAMILY)
 
 

@@ -74,5 +74,5 @@ def test_the_working_folder_and_those_above_it_are_never_replaced(
     (paths.venv / folder).mkdir(parents=True)
     check_replaceable(paths)
     monkeypatch.chdir(paths.venv / folder)
-    with pytest.raises(UsageError, match="working folder"):
+    with pytest.raises(UsageError, match="while you are inside it"):
         check_replaceable(paths)

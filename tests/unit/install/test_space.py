@@ -80,7 +80,7 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(InstallationError) as caught:
         price.check()
     assert caught.value.code == "no-space"
-    assert "2300000000.0 GB are needed" in caught.value.message
+    assert "2300000000.0 GB required" in caught.value.message
     assert "are free" in caught.value.message
 
 

@@ -73,7 +73,7 @@ def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> No
 def test_a_mismatch_in_a_container_is_mended_there() -> None:
     problem = cuda_refusal(803, inside("apptainer", NEWER))
     assert problem.id == "F03"
-    assert (problem.fix or "").startswith("start the container again")
+    assert (problem.fix or "").startswith("Start the container again")
 
 
 @pytest.mark.parametrize("status", [803, 804])
@@ -126,8 +126,8 @@ def test_several_blackwells_point_at_heterogeneous_memory() -> None:
     [
         ("Ubuntu 22.04", "sudo apt-get install nvidia-fabricmanager-550"),
         ("Rocky Linux 9.4", "sudo dnf install nvidia-fabricmanager-550.144.03"),
-        ("Arch Linux", "install nvidia-fabricmanager 550.144.03"),
-        (None, "install nvidia-fabricmanager 550.144.03"),
+        ("Arch Linux", "Install nvidia-fabricmanager 550.144.03"),
+        (None, "Install nvidia-fabricmanager 550.144.03"),
     ],
 )
 def test_the_fabric_manager_comes_in_the_drivers_version(distribution: str | None, command: str) -> None:

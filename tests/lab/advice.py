@@ -1,0 +1,84 @@
+"""Every advice that a test makes is judged as it would be pasted: ours by our own parser, others' by ``sh -n``.
+
+A line of a hint or a fix that begins with a capital letter is prose; every other is a command.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from gpuinstall.advice import NOTE
+from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.errors import GpuInstallError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JUDGED: dict[str, str | None] = {}
+"""What is wrong with each line that was judged, None where nothing is."""
+FOREIGN = re.compile(r"\$env:|[A-Z]:\\|\.exe\b|Remove-Item|New-ItemProperty|vcvarsall|winget|^rmdir /s|= (?:true|\[)")
+"""Lines for PowerShell, cmd and NixOS, which ``sh`` does not read."""
+
+
+@pytest.fixture(autouse=True)
+def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Judge the hints of the errors that a test makes in this process."""
+    lines: list[str] = []
+    make = GpuInstallError.__init__
+
+    def made(self: GpuInstallError, *args: object, **kwargs: object) -> None:
+        make(self, *args, **kwargs)  # type: ignore[arg-type]
+        lines.extend((self.hint or "").splitlines())
+
+    monkeypatch.setattr(GpuInstallError, "__init__", made)
+    yield
+    wrong = {line: fault for line in lines if (fault := judged(line))}
+    assert not wrong
+
+
+def judged(line: str) -> str | None:
+    """Say what is wrong with a line that somebody pastes; None where nothing is."""
+    if line not in JUDGED:
+        JUDGED[line] = _fault(line)
+    return JUDGED[line]
+
+
+def _fault(line: str) -> str | None:
+    command = line.partition(NOTE)[0].strip()
+    if not command or command[:1].isupper() or FOREIGN.search(command):
+        return None
+    if line.startswith("the same "):  # what was run is not known here; its options are held by test_hints
+        return None
+    if subprocess.run(["sh", "-n", "-c", _filled(command)], capture_output=True, check=False).returncode:
+        return "no command of a shell"
+    words = shlex.split(_filled(command), comments=True)
+    return _of_ours(words[1:]) if words[:1] == ["gpuinstall"] else None
+
+
+def _filled(command: str) -> str:
+    """Put a word in the place of what a person fills in: ``<your command>``."""
+    return re.sub(r"<[\w ./-]+>", "it", command)
+
+
+def _of_ours(words: list[str]) -> str | None:
+    """Parse a command line of ours without running it."""
+    until = next((at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}), len(words))
+    words = words[:until]
+    command: click.Command | None = entrance
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        command, words = command.get_command(click.Context(command), words[0]), words[1:]
+    if command is None:
+        return f"no command of ours: {', '.join(COMMANDS)}"
+    try:
+        command.make_context("gpuinstall", words, resilient_parsing=False, help_option_names=["-h", "--help"])
+    except click.exceptions.Exit:
+        return None
+    except click.ClickException as error:
+        return error.format_message()
+    return None

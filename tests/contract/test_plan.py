@@ -104,7 +104,7 @@ def test_a_person_reads_a_refusal_with_what_to_do() -> None:
 
     assert (done.status, done.out) == (8, "")
     assert done.err.startswith("error: driver 590.48.01 no longer drives Maxwell GPUs")
-    assert "do    install driver 580" in done.err
+    assert "do    Install driver 580" in done.err
 
 
 def test_all_shows_every_build_that_was_passed_over() -> None:

@@ -174,7 +174,7 @@ def test_every_code_of_the_table_is_reported_somewhere() -> None:
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
         (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
         (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
-        (("wsl", "ubuntu", "apt", "linux"), False, "install the driver in Windows"),
+        (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
         (("windows",), False, "install NVIDIA driver 580 or newer"),
         (("docker", "container", "ubuntu", "apt"), False, "On the host: install NVIDIA driver 580"),
         (("gibberish", "linux"), False, "install NVIDIA driver 580 or newer"),

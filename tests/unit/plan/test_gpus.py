@@ -198,7 +198,7 @@ def test_the_first_driver_that_knows_a_gpu_runs_it(asked: Machine) -> None:
 def test_an_older_driver_is_told_the_nearest_that_a_build_for_the_gpu_runs_with() -> None:
     made = plan(machine("RTX 4090", arch="aarch64", driver="515.65.01"))
 
-    assert (made.fix or "").splitlines()[0] == "update the NVIDIA driver to 525.60.13 or newer"
+    assert (made.fix or "").splitlines()[0] == "Update the NVIDIA driver to 525.60.13 or newer"
 
 
 def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> None:

@@ -100,13 +100,13 @@ def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("asked", "code", "fix"),
     [
-        (machine("GTX 980", driver="590.48.01"), "driver-dropped-gpu", "install driver 580"),
-        (machine("K80"), "driver-dropped-gpu", "install driver 470"),
+        (machine("GTX 980", driver="590.48.01"), "driver-dropped-gpu", "Install driver 580"),
+        (machine("K80"), "driver-dropped-gpu", "Install driver 470"),
         (machine("RTX 5090", driver="550.54.14"), "driver-older-than-gpu", "570.26 or newer"),
         (machine("RTX 5090", driver="566.36", os="windows"), "driver-older-than-gpu", "570.65 or newer"),
         (machine("T4", driver="418.226.00"), "driver-too-old", "580 or newer"),
         (machine("V100", driver="418.226.00"), "driver-too-old", "525.60.13 or newer, up to 580"),
-        (machine("RTX 4090", driver=None), "no-driver", "install the NVIDIA driver"),
+        (machine("RTX 4090", driver=None), "no-driver", "Install the NVIDIA driver"),
     ],
 )
 def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> None:

@@ -114,7 +114,7 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
     [
         (["GT 710", "B200"], "470.256.02", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
         (["GT 710", "RTX 5090"], "550.54.14", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
-        (["GT 710", "GTX 980"], "590.48.01", ["driver-dropped-gpu", "no-build-ever"], "install driver 580"),
+        (["GT 710", "GTX 980"], "590.48.01", ["driver-dropped-gpu", "no-build-ever"], "Install driver 580"),
     ],
 )
 def test_a_gpu_that_another_driver_would_serve_counts_before_one_without_a_build(

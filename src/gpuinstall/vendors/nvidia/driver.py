@@ -106,14 +106,14 @@ class MachineDriver:
         if generation and generation.last_branch is not None and self.branch > generation.last_branch:
             last = generation.last_branch
             message = f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does"
-            return Unusable(Reason("driver-dropped-gpu", message), f"install driver {last}")
+            return Unusable(Reason("driver-dropped-gpu", message), f"Install driver {last}")
         if first and not self._reaches(first):
             after = self.tables.first_drivers[chip].after
             since = f"the first for it is newer than {after}" if after else f"{first} is the first for it"
             message = f"{self} does not support {label}: it is older than the GPU, {since}"
             enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
             newest = "the newest from NVIDIA" if after else f"{enough} or newer"
-            return Unusable(Reason("driver-older-than-gpu", message), f"update the NVIDIA driver to {newest}")
+            return Unusable(Reason("driver-older-than-gpu", message), f"Update the NVIDIA driver to {newest}")
         return None
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:

@@ -47,7 +47,7 @@ class NvidiaRules(Rules):
         if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
             return None
         reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch")
-        return Unusable(reason, f"NVIDIA's wheels: {_JETSON_WHEELS}\nor update to JetPack 7")
+        return Unusable(reason, f"NVIDIA's wheels: {_JETSON_WHEELS}\nOr update to JetPack 7")
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
         """Name a driver that is missing, or says neither its release nor its CUDA."""
@@ -57,7 +57,7 @@ class NvidiaRules(Rules):
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
         if driver is None:
             reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
-            return Unusable(reason, f"install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}")
+            return Unusable(reason, f"Install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}")
         reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not report its version")
         return Unusable(reason, "nvidia-smi   # should show it; if it fails, reinstall the driver")
 
@@ -126,11 +126,11 @@ class NvidiaRules(Rules):
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
             floor = next((DriverVersion.parse(str(branch)) for branch, cuda in branches if cuda >= build.toolkit), None)
-            return f"update the NVIDIA driver to {floor} or newer" if floor else _newest_driver(build.toolkit)
+            return f"Update the NVIDIA driver to {floor} or newer" if floor else _newest_driver(build.toolkit)
         if floor is None:
             return _newest_driver(build.toolkit)
         last = self._driver.last_branch(self._chips(gpus))
-        return f"update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")
+        return f"Update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """The floor of the build's CUDA major on its operating system."""
@@ -231,7 +231,7 @@ class NvidiaRules(Rules):
 
 
 def _newest_driver(toolkit: tuple[int, int]) -> str:
-    return f"update the NVIDIA driver to the newest: one for CUDA {CudaVersion(*toolkit)} is needed"
+    return f"Update the NVIDIA driver to the newest: one for CUDA {CudaVersion(*toolkit)} is needed"
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:

@@ -136,7 +136,7 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path:
 
     assert plan.reasons[0].message == "2.8.0 is the newest torch that macOS 13.7.2 runs"
     assert "needs macOS 14.0 or newer; this is macOS 13.7.2" in asked.reasons[0].message
-    assert "update to macOS 14.0 or newer" in (asked.fix or "")
+    assert "Update to macOS 14.0 or newer" in (asked.fix or "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""What the second run of a script with inline metadata costs against its environment's own Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.environments import VERSION
+
+from bench.pairs import paired, run, seconds
+from bench.row import Row, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WHAT = "run script.py again, against its python"
+MOST_S = 0.3
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+SCRIPT = f"""# /// script
+# requires-python = "=={PYTHON}.*"
+# dependencies = ["torch=={VERSION}"]
+# ///
+import pathlib, sys
+pathlib.Path("prefix").write_text(sys.prefix)
+"""
+
+
+def rows() -> Iterator[Row]:
+    """Take turns, where the environment is there and proven; the torch is the CPU build of pip's find-links."""
+    if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob(f"torch-{VERSION}-*.whl")):
+        yield Row(WHAT, "", "", "", f"(no torch {VERSION} in PIP_FIND_LINKS)")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+        own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+        ours = [sys.executable, "-m", "gpuinstall", "run", "script.py"]
+        run(ours, env={**os.environ, **own}, cwd=folder)
+        beside: list[str | Path] = [
+            Path((folder / "prefix").read_text(encoding="utf-8")) / "bin" / "python",
+            "script.py",
+        ]
+        pair = paired(
+            lambda: seconds(ours, env={**os.environ, **own}, cwd=folder),
+            lambda: seconds(beside, cwd=folder),
+            15,
+        )
+    more = pair.ours - pair.beside
+    figures = milliseconds(pair.ours), milliseconds(pair.beside), f"+{more * 1000:.0f} ms"
+    yield Row(WHAT, *figures, f"≤ +{MOST_S * 1000:.0f} ms", more <= MOST_S)

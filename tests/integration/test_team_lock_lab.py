@@ -97,7 +97,7 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
 
 def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(workshop: Workshop) -> None:
     workshop.document("sync")
-    asked = [uv.uv(), "run", "python", "-c", "import torch; print(torch.__version__)"]
+    asked = [str(uv.uv()), "run", "python", "-c", "import torch; print(torch.__version__)"]
     known = workshop.document("shellenv")["data"]["variables"]
     kept = process.run(asked, env={**workshop.environment, **known}, cwd=workshop.folder)
     assert kept.out == "2.13.0+cu126\n", kept.err

@@ -36,22 +36,40 @@ source = { editable = "." }
 name = "torch"
 version = "2.9.0+cu128"
 """
+# As Poetry 2.5.1 writes it; the table of markers by group is by its documentation.
 POETRY = """\
 [[package]]
-name = "Colorama"
-version = "0.4.6"
+name = "filelock"
+version = "3.20.0"
+description = ""
+optional = false
+python-versions = "*"
 groups = ["main"]
-markers = "platform_system == \\"Windows\\""
+markers = "sys_platform == \\"win32\\""
+files = []
+
+[package.source]
+type = "legacy"
+url = "https://index.example/simple"
+reference = "lab"
+
 [[package]]
 name = "numpy"
 version = "2.3.4"
+python-versions = ">=3.10"
+groups = ["main"]
+files = []
+
 [[package]]
 name = "torch"
 version = "2.9.0"
 markers = { main = "python_version >= \\"3.10\\"", dev = "os_name == \\"nt\\"" }
+
 [metadata]
 lock-version = "2.1"
+python-versions = ">=3.11,<3.13"
 """
+# By PDM's documentation of its lock; PDM itself was not run.
 PDM = """\
 [metadata]
 lock_version = "4.5.0"

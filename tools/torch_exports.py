@@ -3,6 +3,8 @@
 ``python -m tools.torch_exports FOLDER VERSION…`` reads the libraries of each release by range (some 125 MB) and keeps
 their names in FOLDER, so that the next release costs only its own. A version that ends in ``+`` is read with the
 library of the device too (another 320 MB and more). Every minor release in FOLDER goes into the table.
+
+``python -m tools.torch_exports --newest`` adds the default index's newest release, where the table lacks its minor.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.patience import Patience
@@ -27,7 +31,7 @@ from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.wheels import HttpRanges, Limits, WheelReader
 from gpuinstall.wheels.elf import read_elf
-from gpuinstall.wheels.torch_abi import OF_DEVICE, Exports, hashed, ordinary_names, stable_names
+from gpuinstall.wheels.torch_abi import OF_DEVICE, Exports, hashed, load_exports, ordinary_names, stable_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,7 +46,10 @@ LIMITS = Limits(bytes=1 << 30, inflated=8 << 30, requests=400)
 
 
 def main(words: Sequence[str]) -> None:
-    """Read what is not in the folder yet, and write the table."""
+    """Read what is not in the folder yet, or the newest release alone, and write the table."""
+    if words == ["--newest"]:
+        add_newest()
+        return
     folder = Path(words[0])
     folder.mkdir(parents=True, exist_ok=True)
     with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
@@ -64,6 +71,29 @@ def main(words: Sequence[str]) -> None:
     table = exports(names)
     TABLE.write_bytes(packed(table))
     sys.stdout.write(f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n")
+
+
+def add_newest() -> None:
+    """Add the newest release, read without its device's library, where its minor is newer than every one there."""
+    table = load_exports()
+    with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
+        sources = replace(session.sources, default_index=session.default_index)
+        wheels = default_wheels(sources, session.client, "torch")
+        newest = max(wheel.version for wheel in wheels if not wheel.version.is_prerelease)
+        minor = "{}.{}".format(*newest.release)
+        if newest.release[:2] <= Version(table.minors[-1]).release:
+            sys.stdout.write(f"torch {minor} is there\n")
+            return
+        TABLE.write_bytes(packed(extended(table, minor, read(session, newest.public, COMMON))))
+    sys.stdout.write(f"torch {minor} was added: {TABLE.stat().st_size} bytes\n")
+
+
+def extended(table: Exports, minor: str, names: Collection[bytes]) -> Exports:
+    """Add a minor release to the table, newer than all that are in it."""
+    masks = dict(table.masks)
+    for name in map(hashed, names):
+        masks[name] = masks.get(name, 0) | 1 << len(table.minors)
+    return Exports((*table.minors, minor), table.whole, masks)
 
 
 def exports(names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]]) -> Exports:

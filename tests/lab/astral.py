@@ -67,8 +67,8 @@ PROJECTS = {
 PYTHONS = ("cp310", "cp311", "cp312", "cp313")
 
 
-def astral_index(folder: Path, names: Iterable[str] = PROJECTS) -> ExtensionIndex:
-    """List what the projects have; the libraries are compiled in ``folder``."""
+def astral_index(folder: Path, names: Iterable[str] = PROJECTS, more: bytes = b"") -> ExtensionIndex:
+    """List what the projects have; the libraries are compiled in ``folder``, with ``more`` bytes of code."""
     index, libraries = ExtensionIndex(), dict[tuple[str, ...], Path]()
     for name in names:
         versions, matrix = PROJECTS[name]
@@ -77,7 +77,7 @@ def astral_index(folder: Path, names: Iterable[str] = PROJECTS) -> ExtensionInde
                 numbers = _architectures(name, minor, cuda)
                 key = (*numbers, cuda.partition(".")[0], _symbol(minor))
                 if key not in libraries:
-                    libraries[key] = _library(folder / f"{len(libraries)}.so", numbers, *key[-2:])
+                    libraries[key] = _library(folder / f"{len(libraries)}.so", numbers, key[-2], key[-1], more)
                 for version in versions.split():
                     for python in PYTHONS:
                         index.add(
@@ -107,7 +107,7 @@ def _symbol(minor: str) -> str:
     return UNTIL_2_8 if tuple(map(int, minor.split("."))) < (2, 9) else FROM_2_9
 
 
-def _library(file: Path, numbers: Iterable[str], cuda: str, symbol: str) -> Path:
+def _library(file: Path, numbers: Iterable[str], cuda: str, symbol: str, more: bytes) -> Path:
     code = fatbin(*((1 if "+" in one else 2, int(one.rstrip("a")), 0x100000 * one.endswith("a")) for one in numbers))
     needs = ("libtorch.so", "libc10.so", f"libcudart.so.{cuda}")
-    return native_library(file, undefined=[symbol], needs=needs, code=code * 3)
+    return native_library(file, undefined=[symbol], needs=needs, code=code * 3 + more)

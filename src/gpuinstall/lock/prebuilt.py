@@ -18,7 +18,7 @@ from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement
 from gpuinstall.plan.values import Reason, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from packaging.version import Version
 
@@ -73,24 +73,19 @@ def choose_prebuilt(
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
             session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
-        released = any(not file.wheel.version.is_prerelease for file in listing.files)
-        final = released and not (asked and asked.specifier and asked.specifier.prereleases)
-        for file in listing.files:
-            if (asked is None or asked.allows(file.wheel.version)) and not (final and file.wheel.version.is_prerelease):
+        final = [file for file in listing.files if not file.wheel.version.is_prerelease]
+        early = asked and asked.specifier and asked.specifier.prereleases
+        for file in listing.files if early else final or listing.files:
+            if asked is None or asked.allows(file.wheel.version):
                 sha256 = file.wheel.sha256 or here.locked.get(file.wheel.filename)
                 yield file._replace(wheel=replace(file.wheel, sha256=sha256))
 
     def read(file: ExtensionFile, build: Build) -> LearnedRow:
         return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
 
-    def choose(files: Iterable[ExtensionFile]) -> ExtensionChoice:
-        return choose_extension(extension, files, here, read)
-
-    if held:
-        files = list(listed())
-        kept = choose(file for file in files if file.wheel.version.public == held)
-        return kept if kept.fit or kept.refusal else choose(files)
-    return choose(listed())
+    kept = (file for file in (listed() if held else ()) if file.wheel.version.public == held)
+    choice = choose_extension(extension, kept, here, read)
+    return choice if choice.fit or choice.refusal else choose_extension(extension, listed(), here, read)
 
 
 def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt:
@@ -102,7 +97,9 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
     remarks, torch, narrowed = dict[Reason, None](), None, list(requests)
     for asked, row in ((asked, extension_row(asked.name, session)) for asked in named):
         for at, request in enumerate(narrowed if any(source.url for source in row.sources) else ()):
-            if isinstance(request.outcome, Refusal) or not _is_meant(asked, request):
+            if isinstance(request.outcome, Refusal):
+                continue
+            if asked.marker and not marker_holds(asked.marker, request.machine, request.choice.python):
                 continue
             choice = choose_prebuilt(row, request, session, asked)
             if choice.fit is None:
@@ -181,7 +178,3 @@ def without_torch(request: LockRequest, torch: Version) -> LockRequest:
 def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
     catalog = request.catalog.without(lambda build: not (build.absent or build.name in names), "without-extension")
     return replace(request, catalog=catalog)
-
-
-def _is_meant(asked: Asked, request: LockRequest) -> bool:
-    return asked.marker is None or marker_holds(asked.marker, request.machine, request.choice.python)

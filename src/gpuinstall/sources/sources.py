@@ -100,13 +100,9 @@ class Sources:
             raise UsageError("extension-source", message, hint="Give a page of files: https://index.example/{name}/")
         theirs = (_without_login(address) for address in configured if address not in named)
         chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
-        logins = dict(_login(address) for address in every if "@" in _host(address))
-        return replace(
-            self,
-            extension_sources=tuple(map(_without_login, every)),
-            chosen=(*self.chosen, *chosen),
-            logins={**self.logins, **logins},
-        )
+        logins = {**self.logins, **dict(_login(address) for address in every if "@" in _host(address))}
+        sources = tuple(map(_without_login, every))
+        return replace(self, extension_sources=sources, chosen=(*self.chosen, *chosen), logins=logins)
 
     def chooser_of(self, address: str) -> FolderSetting | None:
         """The setting of the folder by which a file at an address, or a page of files, is a source."""

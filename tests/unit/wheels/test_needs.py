@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.torch_exports import exports, packed
+from tools.torch_exports import exports, extended, packed
 
 from gpuinstall.wheels import Limits, Needs, TorchNeeds, WheelError, WheelReader, own_cuda, read_needs
 from gpuinstall.wheels.needs import load_libraries
@@ -205,6 +206,40 @@ def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, siz
     assert time.monotonic() - started < 60
 
 
+def _changed(dice: random.Random, data: bytes) -> bytes:
+    """A library with one thing wrong: a number, a bit, bytes gone or added, its end, its strings, its hash table."""
+    at = dice.choice([dice.randrange(1024), dice.randrange(len(data))])
+    number = dice.choice([0, 1, 0xFF, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, dice.getrandbits(64)]).to_bytes(
+        8, "little"
+    )
+    kinds = (
+        data[:at] + number + data[at + 8 :],
+        data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :],
+        data[:at] + data[at + dice.randrange(1, 100) :],
+        data[:at] + dice.randbytes(dice.randrange(1, 100)) + data[at:],
+        data[:at],
+        data.replace(b"\0", b"x", at),
+        data[:at] + data[at : at + 16] * 40_000 + data[at:],
+    )
+    return dice.choice(kinds)
+
+
+def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path: Path) -> None:
+    names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
+    library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes()
+    outcomes, started = Counter[frozenset[str]](), time.monotonic()
+    tracemalloc.start()
+    for seed in range(500):
+        held = archive({"some/_C.so": _changed(random.Random(seed), library)})
+        torch = read_needs(WheelReader(Bytes(held))).torch
+        outcomes[frozenset(minor for minor in load_exports().minors if torch.verdict(minor))] += 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert outcomes.keys() == {frozenset(), frozenset({"2.10", "2.11"})}
+    assert peak < 100 << 20
+    assert time.monotonic() - started < 60
+
+
 def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
     shared = load_libraries()
     row = {name: shared.row(name) for name in ("libcublas.so.12", "libcudnn_cnn.so.9", "libsycl.so.8", "libmine.so.1")}
@@ -230,6 +265,13 @@ def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
         "2.1": ("_ZN2at1cEv",),  # the library of the device, which has b and may have d, was not read of it
         "2.2": ("_ZN2at1cEv", "_ZN2at4cuda1dEv"),
     }
+
+
+def test_a_new_minor_release_is_added_to_the_table() -> None:
+    table = extended(exports({"2.1": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}), "2.2", [b"_ZN2at1aEv", b"_ZN2at1cEv"])
+
+    assert Exports.unpack(packed(table)) == table
+    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv"]) == {"2.1": ("_ZN2at1cEv",), "2.2": ()}
 
 
 def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:

@@ -39,13 +39,10 @@ def rows() -> Iterator[Row]:
         own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         ours = [sys.executable, "-m", "gpuinstall", "run", "script.py"]
         run(ours, env={**os.environ, **own}, cwd=folder)
-        beside: list[str | Path] = [
-            Path((folder / "prefix").read_text(encoding="utf-8")) / "bin" / "python",
-            "script.py",
-        ]
+        python = Path((folder / "prefix").read_text(encoding="utf-8")) / "bin" / "python"
         pair = paired(
             lambda: seconds(ours, env={**os.environ, **own}, cwd=folder),
-            lambda: seconds(beside, cwd=folder),
+            lambda: seconds([python, "script.py"], cwd=folder),
             15,
         )
     more = pair.ours - pair.beside

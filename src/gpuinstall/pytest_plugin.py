@@ -57,11 +57,11 @@ class GpuRequirement:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Fail a test that is marked, passed or was skipped, and did not use a GPU."""
         report = yield
-        if call.when == "call" and allocations() > self.before:
+        is_call = call.when == "call"
+        is_green = (is_call or report.skipped) and not (report.failed or hasattr(report, "wasxfail"))
+        if is_call and allocations() > self.before:
             report.user_properties.append(USED)
-        elif not (report.failed or hasattr(report, "wasxfail")) and item.get_closest_marker("gpu_required"):
-            if call.when != "call" and not report.skipped:
-                return report
+        elif is_green and item.get_closest_marker("gpu_required"):
             reason = "it was skipped" if report.skipped else "it ran on the CPU alone"
             report.outcome, report.longrepr = "failed", f"gpu_required: {reason} ({item.nodeid})"
         return report

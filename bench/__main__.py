@@ -1,8 +1,8 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
 ``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``lock``, ``extensions``, ``learn``,
-``bootstrap``, ``verify``, ``fleet``, ``page``, ``script`` and ``transfer``, or all; ``NAME=WORD`` those rows of it whose
-names hold a word.
+``bootstrap``, ``verify``, ``fleet``, ``page``, ``script`` and ``transfer``, or all; ``NAME=WORD`` those rows of it
+whose names hold a word.
 """
 
 from __future__ import annotations

@@ -322,3 +322,13 @@ def test_a_checker_of_accessibility_finds_nothing_serious(
     found["searching"] = serious(started, script)
 
     assert found == {said: [] for said in (*STATES, "searching")}
+
+
+def test_a_paste_that_cannot_be_read_leaves_no_old_answer_and_an_unknown_name_is_said_to_be_that(
+    opened: Browser,
+) -> None:
+    pasted(opened, RECORDED[0].read_text("utf-8"))
+    assert pasted(opened, "Segmentation fault")["cards"] == []
+    opened.run("document.getElementById('search').focus()")
+    opened.type("frobnicator 9000")
+    assert "No card of this name is known" in opened.run("document.getElementById('search-help').textContent")

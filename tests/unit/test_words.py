@@ -127,7 +127,7 @@ def test_several_cards_get_the_drivers_that_serve_them_all() -> None:
 
 
 def test_a_card_that_no_build_runs_on_says_that() -> None:
-    assert "no build of torch" in (refused("GTX 660", driver=None).hint or "")
+    assert "No known build of torch" in (refused("GTX 660", driver=None).hint or "")
 
 
 def test_macos_needs_no_driver() -> None:
@@ -168,5 +168,5 @@ def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand(chip
 def test_a_name_that_is_nvidias_and_apples_is_not_guessed() -> None:
     error = refused("M4", driver="535")
 
-    assert (error.code, error.hint) == ("gpu-ambiguous", 'say --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)')
+    assert (error.code, error.hint) == ("gpu-ambiguous", 'Use --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)')
     assert machine_in_words(("M3",)).os == "macos"

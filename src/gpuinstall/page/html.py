@@ -66,7 +66,7 @@ def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
         parts += ["<table>", f"<caption>{escape(choice)} on {escape(body['platforms'][0]['name'])}</caption>"]
         parts += [*_lines("driver", _by_branch(table, driven, packages), driven), "</table></div>"]
     parts += ['<div class="wide" id="others" role="region" tabindex="0" aria-label="Other makers"><table>']
-    parts += ["<caption>Other makers' cards, by system: none proven on a card by this project</caption>"]
+    parts += ["<caption>Other makers' cards, by system: not proven on a card by this project</caption>"]
     systems = [
         (row["name"], [_cell(table, row["key"], number, None) for number, _ in others]) for row in body["platforms"]
     ]

@@ -33,11 +33,11 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
         (-4, "", "killed by SIGILL: this processor lacks an instruction that the build uses", False),
         (-64, "", "killed by SIGRTMAX", False),
         (137, "", "killed by SIGKILL: the system does that when memory runs out, also at a job's limit", False),
-        (None, "", "no end within 180 s", True),
-        (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "no end within 180 s", True),
+        (None, "", "not finished after 180 s", True),
+        (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "not finished after 180 s", True),
         (0xC0000005, "", "ended by Windows exception 0xC0000005", False),
         (3, "first\nfree(): invalid pointer\n", "ended with status 3: free(): invalid pointer", False),
-        (3, "", "ended with status 3: without a word", False),
+        (3, "", "ended with status 3: no output", False),
     ],
 )
 def test_the_check_that_has_no_end_is_the_one_it_died_in(

@@ -194,7 +194,7 @@ function render() {
   const span = version ? spanOf(platform, version) : best;
   const shown = best === null ? version : release(platform.spans[best]);
   const known = span !== null || state.mode === "none" || !platform.spans.length || !kinds.some(isNvidias);
-  if (!kinds.length && state.mode !== "none" && platform.spans.length) at("answer").replaceChildren(node("p", "Name your card, and the answer stands here. Without a card, choose “none is installed” for the driver."));
+  if (!kinds.length && state.mode !== "none" && platform.spans.length) at("answer").replaceChildren(node("p", "Add your card to see which build runs on it. For a machine without one, choose “none is installed” for the driver."));
   else if (!known) at("answer").replaceChildren(...overview(platform, kinds));
   else at("answer").replaceChildren(...answered(answerOf(classOf(platform, kinds, span), state.python, state.packages), platform, span, shown));
   if (!at("answer").querySelector("h2")) at("answer").className = "scripted";
@@ -202,11 +202,11 @@ function render() {
 
 function driverHelp(platform, version, best, kinds) {
   if (!platform.spans.length) return "macOS has no NVIDIA driver to ask for.";
-  if (kinds.length && !kinds.some(isNvidias)) return "No version of a driver decides for these cards.";
-  if (state.mode === "unknown") return "nvidia-smi prints it behind “Driver Version” (or “KMD Version”); on Windows also the NVIDIA app. You can paste its output below.";
-  if (state.mode === "typed" && !state.driver) return "The number behind “Driver Version” in nvidia-smi, or the branch alone: 580.";
-  if (state.mode === "typed" && !version) return "This is no version of a driver, such as 580.95.05 (CUDA's version is another number).";
-  if (state.mode === "newest" && best !== null) return `The newest branch that drives these cards and runs a build for all of them: ${release(platform.spans[best])}.`;
+  if (kinds.length && !kinds.some(isNvidias)) return "The driver's version does not matter for these cards.";
+  if (state.mode === "unknown") return "nvidia-smi shows it as “Driver Version” (or “KMD Version”); on Windows also the NVIDIA app. You can paste its output below.";
+  if (state.mode === "typed" && !state.driver) return "The “Driver Version” shown by nvidia-smi, or the branch alone: 580.";
+  if (state.mode === "typed" && !version) return "This is not a driver version such as 580.95.05 (the CUDA version is another number).";
+  if (state.mode === "newest" && best !== null) return `The newest branch that supports these cards and runs a build on all of them: ${release(platform.spans[best])}.`;
   if (state.mode === "newest" && kinds.length) return "No driver runs a build on all of these cards.";
   return "";
 }
@@ -235,7 +235,7 @@ function answered(answer, platform, span, driver) {
   if (!answer) {
     at("answer").className = "scripted";
     return [node("h2", "This page has no answer for that"),
-      node("p", "It has those for cards of one kind and, on Linux and Windows with the Python left open, of two of NVIDIA's. The tool has one for all:"),
+      node("p", "It answers for cards of one kind and, on Linux and Windows with any Python, for two kinds of NVIDIA's. For all others, run:"),
       node("pre", node("code", commandOf()))];
   }
   const [status, code] = answer.outcome, pairs = (list) => list.flatMap((_, i) => i % 2 ? [] : [[list[i], list[i + 1]]]);
@@ -250,10 +250,10 @@ function answered(answer, platform, span, driver) {
   const more = ["newer-driver", "fewer-gpus", "other-choice"];
   return [
     node("h2", `torch ${torch}+${backend} · Python ${python}`),
-    status === "partial" ? node("p", "Not every card runs it: see below.", { class: "warning" }) : "",
+    status === "partial" ? node("p", "It does not run on every card: see below.", { class: "warning" }) : "",
     ...reasons.filter(([slug]) => !more.includes(slug)).map(([, text]) => node("p", text)),
     ...reasons.filter(([slug]) => more.includes(slug)).map(([, text]) => node("p", `More: ${text}`, { class: "more" })),
-    ...answer.notes.map((text) => node("p", `Mind: ${said(text)}`, { class: "warning" })),
+    ...answer.notes.map((text) => node("p", `Note: ${said(text)}`, { class: "warning" })),
     ...tabs(answer),
     passedOver(answer, pairs, said),
     node("p", node("small", `${trust === "high" ? "" : `Row of confidence “${trust}”. `}Source of this row: ${sources}. Names of the cards: ${data.named_by}.`)),
@@ -263,7 +263,7 @@ function answered(answer, platform, span, driver) {
 function passedOver(answer, pairs, said) {
   const found = pairs(answer.passedOver);
   if (!found.length) return "";
-  return node("details", [node("summary", "What was passed over, and why"),
+  return node("details", [node("summary", "Rejected builds, and why"),
     node("ul", found.map(([name, text]) => node("li", `${name}: ${said(text)}`)))]);
 }
 
@@ -334,7 +334,7 @@ function tabs(answer) {
 
 /* What is pasted. */
 function readPasted(text) {
-  if (text.length > LONGEST) return { fault: "This is too long to be one of these outputs; paste the part with the cards." };
+  if (text.length > LONGEST) return { fault: "This is too long for one of these outputs; paste the part with the cards." };
   const start = text.indexOf("{");
   if (/^\s*\{/.test(text) || text.slice(start).includes("gpuinstall.machine/1")) return readDocument(text.slice(start));
   const listing = [...text.matchAll(/^GPU +(\d{1,4}): (.{1,120}?)(?: \(UUID.*)?$/gm)].map((found) => [found[1], found[2]]);
@@ -344,8 +344,8 @@ function readPasted(text) {
   const program = /NVIDIA-SMI +(\d[\d.]*)/.exec(text)?.[1] || null;
   const windows = rows.some((found) => /TCC|DM/.test(found[3]));
   const os = windows ? "windows" : driver && program && driver !== program ? "wsl" : null;
-  if (!cards.length && !driver) return { fault: "No card and no driver was found in this text." };
-  const problems = /\(nvgpu\)/.test(text) ? [{ message: "this is a Jetson, for which gpuinstall plan answers, not this page" }] : [];
+  if (!cards.length && !driver) return { fault: "No card or driver was found in this text." };
+  const problems = /\(nvgpu\)/.test(text) ? [{ message: "this is a Jetson: use gpuinstall plan instead of this page" }] : [];
   return { cards: cards.map(([index, name]) => ({ index: Number(index), name: name.replace(/^(?:NVIDIA\s+)?/i, "NVIDIA ") })), driver, os, problems };
 }
 
@@ -354,23 +354,23 @@ const kindOfChip = (code) => data.kinds.findIndex((each) => code === each || cod
 
 function readDocument(text) {
   let machine;
-  try { machine = JSON.parse(text); } catch { return { fault: "This begins like JSON, but it is cut short or malformed." }; }
+  try { machine = JSON.parse(text); } catch { return { fault: "This looks like JSON, but it is truncated or malformed." }; }
   machine = machine?.data?.machine || machine?.data || machine;
-  if (machine?.schema !== "gpuinstall.machine/1" || !Array.isArray(machine.gpus)) return { fault: "This is no document of gpuinstall probe --json." };
+  if (machine?.schema !== "gpuinstall.machine/1" || !Array.isArray(machine.gpus)) return { fault: "This is not a document of gpuinstall probe --json." };
   const cards = machine.gpus.slice(0, 1024).map((gpu, index) => ({
     index: Number.isInteger(gpu?.index) ? gpu.index : index, name: String(gpu?.name || `sm_${gpu?.compute_capability}`.replace(".", "")),
     kind: gpu?.compute_capability ? data.kinds.indexOf(String(gpu.compute_capability)) : gpu?.architecture ? kindOfChip(String(gpu.architecture)) : undefined,
   }));
   const os = machine.environment?.wsl ? "wsl" : machine.os === "linux" && machine.arch === "aarch64" ? "linux-arm" : String(machine.os);
   const problems = (Array.isArray(machine.problems) ? machine.problems : []).filter((problem) => problem?.blocking !== false);
-  if (machine.environment?.jetson) problems.push({ message: "this is a Jetson, for which gpuinstall plan answers, not this page" });
+  if (machine.environment?.jetson) problems.push({ message: "this is a Jetson: use gpuinstall plan instead of this page" });
   const driver = machine.driver?.version ? String(machine.driver.version) : null;
   return { cards, driver, os, problems, driverless: !driver && cards.length > 0 };
 }
 
 function takeOver() {
   const found = readPasted(at("paste").value);
-  if (found.fault) { at("pasted").textContent = found.fault; return; }
+  if (found.fault) { changed({ cards: [] }); at("pasted").textContent = found.fault; return; }
   const read = [], unclear = [];
   for (const { index, name, kind } of found.cards) {
     const card = cardOf(name, kind);
@@ -380,20 +380,23 @@ function takeOver() {
   const known = data.platforms.some((each) => each.key === found.os);
   changed({ cards, ...(known ? { os: found.os } : {}), ...(found.driver ? { mode: "typed", driver: found.driver } : found.driverless ? { mode: "none" } : {}) });
   const said = [`Read: ${cards.length} ${cards.length === 1 ? "card" : "cards"}${found.driver ? `, driver ${found.driver}` : ""}.`];
-  if (cards.length < read.length) said.push("An environment is for one maker: the other maker's card is left out.");
+  if (cards.length < read.length) said.push("An environment is for one maker's cards: those of the other are left out.");
   if (unclear.length) {
-    said.push(`Of these the name is cut short or unknown, choose them above: ${unclear.join(", ")}.`);
+    said.push(`These names are truncated or unknown; choose them above: ${unclear.join(", ")}.`);
     at("search").value = unclear[0].replace(/(\.{3}|…)\s*$/, "");
   }
-  found.problems.forEach((problem) => said.push(`On this machine first: ${String(problem.message)}${problem.fix ? ` (${problem.fix})` : ""}.`));
+  found.problems.forEach((problem) => said.push(`First, on this machine: ${String(problem.message)}${problem.fix ? ` (${problem.fix})` : ""}.`));
   at("pasted").textContent = said.join(" ").slice(0, 2000);
 }
 
 /* The search box. */
+const HELP = at("search-help").textContent;
+const UNKNOWN = "No card of this name is known here: check the spelling, or paste the output of nvidia-smi below.";
 let options = [], active = -1;
 function showFound() {
   options = search(at("search").value.slice(0, 100)).slice(0, 12);
   active = options.length ? 0 : -1;
+  at("search-help").textContent = at("search").value.trim() && !options.length ? UNKNOWN : HELP;
   at("found").replaceChildren(...options.map((card, number) => {
     const option = node("li", [card.name, " ", node("small", `${chipOf(card.kind)} ${data.generations[card.kind]}`)],
       { role: "option", id: `option${number}` });

@@ -62,9 +62,9 @@ def command(
     folder = Path(venv).absolute().parent if several else Path.cwd()
     with open_project(folder, chosen, terminal) as project:
         if several:
-            from gpuinstall.install.start import StartOptions, environment_to_start
+            from gpuinstall.install.start import environment_to_start
 
-            paths = environment_to_start(project, StartOptions(proof, missing, allow_cpu))
+            paths = environment_to_start(project, proof=proof, installing=missing, allow_cpu=allow_cpu)
         else:
             from gpuinstall.cli.hook import refresh
 

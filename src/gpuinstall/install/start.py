@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING
 
@@ -27,39 +27,30 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 
-@dataclass(frozen=True)
-class StartOptions:
-    """How a command starts.
-
-    ``proof`` lets kernels run where this machine was not proven with the lock yet. ``install`` brings an environment
-    that is not there. ``allow_cpu`` takes a lock for the CPU where none for GPUs runs.
-    """
-
-    proof: bool = True
-    install: bool = False
-    allow_cpu: bool = False
-
-
-def environment_to_start(project: Project, options: StartOptions) -> EnvironmentPaths:
+def environment_to_start(
+    project: Project, *, proof: bool = True, installing: bool = False, allow_cpu: bool = False
+) -> EnvironmentPaths:
     """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
 
-    A proof is kept for this machine and this lock in the user's cache; where that cannot be written, each start proves.
+    With ``proof`` kernels run where this machine was not proven with the lock yet: that it was is kept in the user's
+    cache. ``installing`` brings an environment that is not there, ``allow_cpu`` takes a lock for the CPU where none for
+    GPUs runs.
     Raise MachineError or NoBuildError where no lock runs here, VerificationError where a kernel fails.
     """
     reporter, locked = project.reporter, InstallOptions(locked=True, replace=True, keep=False, attempts=1)
     situation = read_situation(project, locked)
     machine = situation.request.machine
-    fit = _fit(situation, options)
-    unproven = options.proof and not _proof(fit, machine).exists()
+    fit = _fit(situation, allow_cpu=allow_cpu)
+    unproven = proof and not _proof(fit, machine).exists()
     if unproven and _is_made(fit, project):
         machine = preflighted(machine, situation.here, situation.request.request, reporter)
-        fit = _fit(replace(situation, request=replace(situation.request, machine=machine)), options)
+        fit = _fit(replace(situation, request=replace(situation.request, machine=machine)), allow_cpu=allow_cpu)
     for warning in fit.plan.warnings if fit.plan.status != "cpu" else ():
         reporter.warn(warning.message)
     paths, verdict = _paths(fit, project), None
     if not _is_made(fit, project):
         words = ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
-        if not options.install:
+        if not installing:
             message = f"there is no environment of {fit.lock.name} at {paths.venv}"
             raise UsageError("environment-missing", message, hint=joined(words))
         settings = replace(project.settings, request=Request(backend=fit.choice.build.backend.tag), venv=paths.venv)
@@ -88,13 +79,13 @@ def _is_made(fit: Fit, project: Project) -> bool:
     return marker is not None and marker.lock_sha256 == fit.lock.sha256 and interpreter(venv).exists()
 
 
-def _fit(situation: Situation, options: StartOptions) -> Fit:
+def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
     """The lock that runs here, one for the CPU only where that is allowed; raise the refusal."""
     fit, request = situation.fit, situation.request
-    if options.allow_cpu and fit is None:
+    if allow_cpu and fit is None:
         for_cpu = replace(request, request=replace(request.request, backend="cpu"))
         fit = replace(situation, request=for_cpu).fit
-    if fit and (fit.plan.status != "cpu" or options.allow_cpu):
+    if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if isinstance(request.outcome, Refusal):
         raise request.outcome.error(request.machine)

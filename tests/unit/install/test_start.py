@@ -11,7 +11,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.fleet.span import classes_in
-from gpuinstall.install.start import StartOptions, environment_to_start
+from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import choose
 from gpuinstall.probe import read_recording
@@ -47,7 +47,7 @@ def entered(folder: Path, machine: Machine) -> str:
     """The target whose environment is to be there, or the refusal."""
     settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
     with open_project(folder, settings) as project, pytest.raises(GpuInstallError) as raised:
-        environment_to_start(project, StartOptions(proof=False))
+        environment_to_start(project, proof=False)
     error = raised.value
     if error.code == "environment-missing":
         return str(error.hint).split()[3]

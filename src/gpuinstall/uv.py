@@ -59,8 +59,8 @@ def default_index(variables: Mapping[str, str]) -> str | None:
     from gpuinstall.process import run
 
     command = [*_pip("compile", Path(sys.executable)), "--quiet", "--no-header", "--emit-index-url", "-"]
-    said = run(command, env=variables, text="").out  # without --python uv would run the folder's .venv
-    option, _, address = said.strip().partition(" ")
+    setting = run(command, env=variables, text="").out  # without --python uv would run the folder's .venv
+    option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
 
 

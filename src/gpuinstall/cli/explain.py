@@ -161,10 +161,10 @@ def _code_beside_torch(text: str, machine: Machine | None, venv: str | None) -> 
     from gpuinstall.learned.store import learned_store
 
     rows = (row for row in learned_store().companions() if row.architectures)
-    found = {row.package: (row, _without(row, machine)) for row in _concerned(rows, text, venv)}
+    concerned = {row.package: (row, _without(row, machine)) for row in _concerned(rows, text, venv)}
     return [
         {"package": row.package, "version": row.version, "architectures": list(row.architectures), "without": without}
-        for row, without in found.values()
+        for row, without in concerned.values()
         if without or machine is None
     ]
 
@@ -199,7 +199,7 @@ def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[Refute
     surety = f"{cause.confidence:.0%} sure"
     terminal.prose(f"{cause.title}   [{cause.id}, {surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
     rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
-    rows += [("one of", "\n".join(f"{load_failures()[each].title} [{each}]" for each in failure.narrows[:LIKELIEST]))]
+    rows += [("one of", "\n".join(f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
     page = page_of(cause.id) if os.environ.get(DOCS) else None

@@ -236,14 +236,14 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
     """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
     driver, capabilities = machine.driver, {gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability}
     mixed = len({capability.major for capability in capabilities}) > 1
-    found: dict[str, list[tuple[int, ...]]] = {
+    numbers: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],
         "cuda": [tuple(driver.cuda)] if driver and driver.cuda else [],
         "newest": [] if mixed or not capabilities else [tuple(max(capabilities))],
         "any": list(map(tuple, capabilities)),
     }
     for row in load_machine_circumstances():
-        if any(_is_within(row[name], value) for name, values in found.items() if name in row for value in values):
+        if any(_is_within(row[name], value) for name, values in numbers.items() if name in row for value in values):
             yield from row["holds"]
     if mixed:
         yield "mixed"

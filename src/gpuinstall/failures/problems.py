@@ -130,7 +130,7 @@ def finding_for(
 def code_told(message: str) -> str | None:
     """Name the problem that the words of our own checks mean; None where they name none."""
     kinds = load_problems().values()
-    return next((kind.code for kind in kinds if any(told in message for told in kind.told)), None)
+    return next((kind.code for kind in kinds if any(words in message for words in kind.told)), None)
 
 
 def said_for(keys: Collection[str], lines: Iterable[str]) -> tuple[str, ...]:
@@ -179,5 +179,5 @@ class _Words(dict[str, str]):
 
 
 def _in_powershell(line: str) -> str:
-    line = _UNSET.sub(lambda found: "Remove-Item " + ", ".join(f"Env:{name}" for name in found[1].split()), line)
+    line = _UNSET.sub(lambda names: "Remove-Item " + ", ".join(f"Env:{name}" for name in names[1].split()), line)
     return _EXPORT.sub(r'$env:\1 = "\2"', line)

@@ -69,10 +69,10 @@ class Reader:
     def torch(self, build: Build) -> LearnedRow:
         """Read a wheel of a build that only a listing knows; raise InstallationError where that fails."""
         wheel = next((wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag)), build.unread[0])
-        known = self.store.known(wheel, build.backend.tag)
+        remembered = self.store.known(wheel, build.backend.tag)
         started = monotonic()
-        if not (known and holds(known)) and (told := self._told(wheel, build)):
-            return self._kept(told, wheel, build.backend.tag, started)
+        if not (remembered and holds(remembered)) and (variant := self._told(wheel, build)):
+            return self._kept(variant, wheel, build.backend.tag, started)
 
         def read(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
@@ -133,15 +133,15 @@ class Reader:
     def _learn(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], key: str) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
         remembered = self.store.known(wheel, key)
-        known = remembered if remembered and _asked_rightly(remembered) else None
-        if known and holds(known):
-            return known
+        current = remembered if remembered and _asked_rightly(remembered) else None
+        if current and holds(current):
+            return current
         started = monotonic()
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 ranges, etag = self._opened(wheel)
-                if known and etag and (known.size, known.etag) == (ranges.size, etag):
-                    row = replace(known, learned=now())
+                if current and etag and (current.size, current.etag) == (ranges.size, etag):
+                    row = replace(current, learned=now())
                 else:
                     row = replace(read(WheelReader(ranges)), etag=etag)
                 break
@@ -235,8 +235,8 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     return named or (Backend(made_for, code.cuda) if code.cuda else CPU)
 
 
-def _is_of(wheel: Wheel, told: str, named: Backend | None) -> bool:
+def _is_of(wheel: Wheel, inner: str, named: Backend | None) -> bool:
     with suppress(InvalidVersion):
-        version = Version(told)
+        version = Version(inner)
         return version.public == wheel.version.public and (not named or version.local in {None, named.tag})
     return False

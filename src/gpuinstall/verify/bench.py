@@ -156,8 +156,8 @@ def ceilings_of(name: str) -> dict[str, float]:
     """Give the ceilings of a card by the names of the measurements; empty for a card that no row names."""
     bare = name.removeprefix("NVIDIA ")
     row = next((card for card in load_cards() if re.fullmatch(card["name"], bare)), {})
-    found = {f"product-{kind}": float(row[kind]) for kind in PRODUCTS if kind in row}
-    return found | ({"memory": float(row["memory"])} if row else {})
+    ceilings = {f"product-{kind}": float(row[kind]) for kind in PRODUCTS if kind in row}
+    return ceilings | ({"memory": float(row["memory"])} if row else {})
 
 
 def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter: Reporter) -> DeviceBench:
@@ -171,15 +171,15 @@ def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter:
 
 def _measurements(report: KernelReport, target: DeviceTarget, health: GpuHealth) -> Iterator[Measurement]:
     ceilings = {**ceilings_of(target.name), **dict.fromkeys(PINNED, health.link_rate)}
-    for found in report.measures:
-        name, value = found["measure"], round(found["value"], 4)
-        yield Measurement(name, value, found["unit"], ceilings.get(name), found.get("settings"))
+    for measure in report.measures:
+        name, value = measure["measure"], round(measure["value"], 4)
+        yield Measurement(name, value, measure["unit"], ceilings.get(name), measure.get("settings"))
 
 
 def _device(body: Mapping[str, Any]) -> DeviceBench:
     measured = tuple(
-        Measurement(str(one["name"]), _finite(one["value"]), str(one["unit"]), one.get("ceiling"), one.get("settings"))
-        for one in body["measurements"]
+        Measurement(str(row["name"]), _finite(row["value"]), str(row["unit"]), row.get("ceiling"), row.get("settings"))
+        for row in body["measurements"]
     )
     return DeviceBench(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))
 

@@ -95,9 +95,9 @@ class ProofContext:
         self, name: str, message: str, cause: str | None = None, *, code: str | None = None, **words: str
     ) -> CheckResult:
         """Make a failed check with its fix: that of ``code`` where given, closer than that of ``cause``."""
-        known = code or code_told(message) or cause
+        entry = code or code_told(message) or cause
         context = fix_context(message, self.machine).knowing(**self.words, **words)
-        return CheckResult(name, "failed", message=message, id=cause, fixes=fix(known, context) if known else ())
+        return CheckResult(name, "failed", message=message, id=cause, fixes=fix(entry, context) if entry else ())
 
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
@@ -151,8 +151,8 @@ def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> 
 
 def _numpy_error(text: str) -> str | None:
     """Find NumPy's own error below the advice that it prints first."""
-    _, found, rest = text.partition(NUMPY_ADVICE)
-    return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if found and rest.strip() else None
+    _, advice, rest = text.partition(NUMPY_ADVICE)
+    return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if advice and rest.strip() else None
 
 
 def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:
@@ -191,8 +191,8 @@ def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, pr
     """
     code = proof.rules.code(proof.build(report.architectures or ()), gpu)
     if isinstance(code, Code):
-        known = gpu.compute_capability
-        chip = f"compute capability {known}" if known else gpu.architecture
+        capability = gpu.compute_capability
+        chip = f"compute capability {capability}" if capability else gpu.architecture
         return CheckResult(_ARCHITECTURES, "passed", message=f"{chip} runs {code.name}")
     message = f"the build has {code.message}"
     if not report.failed:

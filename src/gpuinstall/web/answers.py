@@ -121,13 +121,13 @@ def declared(response: Response) -> int | None:
 
 def _retry_after(response: Response) -> float | None:
     """The seconds that a busy host asks for; None where it is not busy, or does not say."""
-    said = response.headers.get("Retry-After", "")
-    if response.status_code not in {429, 503} or not said:
+    header = response.headers.get("Retry-After", "")
+    if response.status_code not in {429, 503} or not header:
         return None
-    if said.isdecimal():
-        return float(said[:6])
+    if header.isdecimal():
+        return float(header[:6])
     with suppress(ValueError, TypeError):
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
     return None
 
 
@@ -199,5 +199,5 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
         raise InstallationError("transfer", f"the download of {url} was interrupted", hint="the same again") from error
 
 
-def _too_slow(url: str, said: str) -> InstallationError:
-    return InstallationError("too-slow", f"{url} {said}", hint=MORE_TIME)
+def _too_slow(url: str, rate: str) -> InstallationError:
+    return InstallationError("too-slow", f"{url} {rate}", hint=MORE_TIME)

@@ -141,8 +141,8 @@ class Client:
         response.close()
         if response.status_code >= 400:
             return Head()
-        said = response.headers
-        return Head(declared(response), said.get("ETag"), said.get("Accept-Ranges") == "bytes")
+        headers = response.headers
+        return Head(declared(response), headers.get("ETag"), headers.get("Accept-Ranges") == "bytes")
 
     def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
         """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
@@ -172,8 +172,8 @@ class Client:
         headers = {**_AS_IT_IS, "Range": f"bytes={first}-{last}", "If-Range": head.etag or ""}
         with self._ask("GET", url, headers) as response:
             _check(response, url)
-            said = response.headers
-            given = response.status_code, said.get("Content-Range"), said.get("ETag")
+            fields = response.headers
+            given = response.status_code, fields.get("Content-Range"), fields.get("ETag")
             if given != (206, f"bytes {first}-{last}/{head.size}", head.etag):
                 raise InstallationError("no-ranges", f"{url} cannot be downloaded in parts, though its server says so")
             yield from self._whole(response, url, len(span))
@@ -186,20 +186,20 @@ class Client:
         _check_length(url, length, came)
 
     def _page(self, url: str) -> Page | None:
-        known = self._pages.known(url)
-        if self._offline and known is not None:
-            return known
-        headers = {"Accept": _PAGES} | ({"If-None-Match": known.etag} if known and known.etag else {})
+        remembered = self._pages.known(url)
+        if self._offline and remembered is not None:
+            return remembered
+        headers = {"Accept": _PAGES} | ({"If-None-Match": remembered.etag} if remembered and remembered.etag else {})
         with self._ask("GET", url, headers) as response:
             text = read_page(response, url, self.patience).decode("utf-8", "replace")
         if response.status_code == 304:
-            return known
+            return remembered
         if response.status_code in _ABSENT:
             return None
         _check(response, url)
-        said = response.headers
-        page = Page(text, said.get("Content-Type", ""), response.url, said.get("ETag"))
-        if page.etag and "no-store" not in said.get("Cache-Control", ""):
+        fields = response.headers
+        page = Page(text, fields.get("Content-Type", ""), response.url, fields.get("ETag"))
+        if page.etag and "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
 
@@ -266,7 +266,7 @@ def _check(response: Response, url: str) -> None:
         raise InstallationError("http-status", f"{url} answered {response.status_code}", hint=hint)
 
 
-def _check_length(url: str, wanted: int | None, found: int | None) -> None:
-    if wanted is not None and found is not None and wanted != found:
-        message = f"{url} has {found} bytes, but its server declared {wanted}"
+def _check_length(url: str, wanted: int | None, length: int | None) -> None:
+    if wanted is not None and length is not None and wanted != length:
+        message = f"{url} has {length} bytes, but its server declared {wanted}"
         raise InstallationError("length", message, hint="the same again")

@@ -83,9 +83,11 @@ def product_fp8(context: CheckContext) -> float:
         raise Skip("FP8 needs torch 2.1 and compute capability 8.9")
     side = sizes(context).side
     a, b = (context.torch.randn(side, side, device=context.device).to(context.torch.float8_e4m3fn) for _ in range(2))
-    one = context.torch.ones((), device=context.device)
+    scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    call = partial(multiply, a, b.t(), scale_a=one, scale_b=one, out_dtype=context.torch.bfloat16, use_fast_accum=True)
+    call = partial(
+        multiply, a, b.t(), scale_a=scale, scale_b=scale, out_dtype=context.torch.bfloat16, use_fast_accum=True
+    )
     return 2 * side**3 / seconds_per_call(context, call) / 1e12
 
 

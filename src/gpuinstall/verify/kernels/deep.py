@@ -67,9 +67,9 @@ def fp8(context: CheckContext) -> None:
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("torch 2.1 brought FP8 products")
     a, b = (context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=seed) for seed in range(2))
-    one = context.torch.ones((), device=context.device)
+    scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    options = {"scale_a": one, "scale_b": one, "out_dtype": context.torch.bfloat16}
+    options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16}
     result = _supported(lambda: multiply(a.to(context.device), b.to(context.device).t(), **options))
     a, b = a.double(), b.double().t()
     context.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
@@ -111,8 +111,8 @@ def solve(context: CheckContext) -> None:
     x = context.random(SIDE, SIDE)
     a = x @ x.t() + SIDE * context.torch.eye(SIDE)
     b = context.random(SIDE, 8, seed=1)
-    found = context.torch.linalg.solve(a.to(context.device), b.to(context.device)).cpu().double()
-    context.compare(a.double() @ found, b.double(), a.double().abs() @ found.abs() + b.double().abs())
+    solution = context.torch.linalg.solve(a.to(context.device), b.to(context.device)).cpu().double()
+    context.compare(a.double() @ solution, b.double(), a.double().abs() @ solution.abs() + b.double().abs())
     factor = context.torch.linalg.cholesky(a.to(context.device)).cpu().double()
     context.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
 

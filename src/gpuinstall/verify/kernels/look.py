@@ -42,11 +42,11 @@ def main() -> None:
     shadowing = list(map(str, _shadowing())) if sys.argv[1:] == ["plain"] else []
     sys.path[:] = PATH
     origin = _origin()
-    found: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3])), "torch": origin}
-    found.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
+    answer: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3])), "torch": origin}
+    answer.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
     if origin:
-        found.update(_version(Path(origin).with_name("version.py")))
-    print(json.dumps(found))  # noqa: T201  the answer
+        answer.update(_version(Path(origin).with_name("version.py")))
+    print(json.dumps(answer))  # noqa: T201  the answer
 
 
 def _origin() -> str | None:
@@ -96,8 +96,8 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _number(version: str) -> str | None:
-    found = re.match(r"[0-9]+\.[0-9]+", version)
-    return found and found[0]
+    match = re.match(r"[0-9]+\.[0-9]+", version)
+    return match and match[0]
 
 
 main()

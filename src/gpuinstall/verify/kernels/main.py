@@ -78,28 +78,28 @@ def main() -> None:
     parser.add_argument("--program", help="the module of a package to prove instead, after importing torch")
     parser.add_argument("--script", help="the row of what the program does, as JSON; else our table has it")
     parser.add_argument("--seconds", type=float, required=True)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     channel = Channel()
     faulthandler.enable()
-    faulthandler.dump_traceback_later(asked.seconds, exit=True)
-    if asked.program:
-        _prove(channel, program_check(asked.program, asked.device, asked.script), asked.device)
-    found: list[Any] = []
-    if channel.attempt("import", lambda: _import_torch(found)) != "passed":
+    faulthandler.dump_traceback_later(options.seconds, exit=True)
+    if options.program:
+        _prove(channel, program_check(options.program, options.device, options.script), options.device)
+    modules: list[Any] = []
+    if channel.attempt("import", lambda: _import_torch(modules)) != "passed":
         return
-    context = CheckContext(found[0], asked.device, gpus=asked.gpus)
-    if asked.device != "all":
+    context = CheckContext(modules[0], options.device, gpus=options.gpus)
+    if options.device != "all":
         # torch's public list is empty where no card can be opened. Asking forbids CUDA in forked processes, which the
         # checks of all devices need.
         core = context.torch._C  # noqa: SLF001
         flags = (getattr(core, name, lambda: None)() for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"))
         channel.send(architectures=next((text.split() for text in flags if text), []))
-    if asked.work == "bench":
+    if options.work == "bench":
         for measure in bench.MEASURES:
             if runs_on(measure.where, context.device):
                 channel.attempt(measure.name, partial(_taken, channel, measure, context))
         return
-    _run(channel, context, asked.work)
+    _run(channel, context, options.work)
 
 
 def _prove(channel: Channel, check: Check, device: str) -> NoReturn:
@@ -108,9 +108,9 @@ def _prove(channel: Channel, check: Check, device: str) -> NoReturn:
     os._exit(0)
 
 
-def _import_torch(found: list[Any]) -> str:
-    found.append(import_module("torch"))
-    return str(found[0].__file__)
+def _import_torch(modules: list[Any]) -> str:
+    modules.append(import_module("torch"))
+    return str(modules[0].__file__)
 
 
 def _architecture(context: CheckContext) -> str | None:
@@ -162,5 +162,5 @@ def _context_lost(context: CheckContext) -> bool:
 
 def _taken(channel: Channel, measure: Measure, context: CheckContext) -> None:
     value = measure.run(context)
-    found = value if isinstance(value, dict) else {"value": value}
-    channel.send(measure=measure.name, unit=measure.unit, **found)
+    measurement = value if isinstance(value, dict) else {"value": value}
+    channel.send(measure=measure.name, unit=measure.unit, **measurement)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import tomli
 
-from gpuinstall.backend import CPU
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.errors import UsageError
 from gpuinstall.marked_block import with_block
@@ -60,8 +59,8 @@ class Hook:
     def pages(self) -> tuple[str, ...]:
         """Where the files of the family are listed: no other name ever comes from there."""
         kind = self.build.backend.kind
-        triton = () if self.build.backend == CPU else ("triton", f"triton-{kind}", f"pytorch-triton-{kind}")
-        return tuple(f"{self.index}/{name}/" for name in (*_FAMILY, *triton))
+        own = {"cpu": (), "cuda": ("triton",)}.get(kind, (f"triton-{kind}", f"pytorch-triton-{kind}"))
+        return tuple(f"{self.index}/{name}/" for name in (*_FAMILY, *own))
 
     def in_uv(self, text: str, pages: Sequence[str]) -> str:
         """Write it into a ``uv.toml``; raise UsageError where that says something else already.

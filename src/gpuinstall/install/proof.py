@@ -70,7 +70,7 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
         folder = next((folder for folder in filter(None, told) if Path(folder, fault.what).is_file()), None)
         if matters and folder:
             reporter.warn(f"{path} of {package} finds {fault.what} through LD_LIBRARY_PATH ({folder}) alone")
-        elif matters and package in named:
+        elif matters and package in named and fault.code != "twice-there":  # which of them is used, a kernel shows
             brought = f"gpuinstall install {package} {fault.provider}" if fault.provider else None
             raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
         elif matters:

@@ -43,6 +43,7 @@ AT_ONCE = 8
 FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
 NEIGHBOURS = 2
+_BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 HINT = "the same with --no-code-check   # install it anyway"
 
 
@@ -102,8 +103,12 @@ class CodeCheck:
         return helping
 
     def remarks(self) -> list[Reason]:
-        """Warn of what came with something else and may be a part of it that it does without on these GPUs."""
-        return [Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides]
+        """Warn of what may be a part that a program does without on these GPUs, and of what opens libraries itself."""
+        opening = [row for row in self.rows.values() if row.package in load_members().must_open and row.opens]
+        return [
+            *(Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides),
+            *(Reason("opens-libraries", f"{row.package} opens {row.opens[0]} {_BY_NAME}") for row in opening),
+        ]
 
     @cached_property
     def rows(self) -> dict[Wheel, LearnedRow]:

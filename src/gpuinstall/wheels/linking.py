@@ -56,7 +56,7 @@ class LinkFault(NamedTuple):
             "missing-library": f"needs {self.what}, which is neither in the environment nor on the system",
             "missing-symbol": f"uses {self.what}, which this torch does not have",
             "other-cuda": f"is built with CUDA {self.what}",
-            "twice-there": f"is in {self.what} too, and whichever is loaded first serves all",
+            "twice-there": f"is in {self.what} too, and only one of them is used",
             "glibc-too-old": f"requires glibc {self.what}, which is newer than this system's",
         }
         return f"{self.library.path} of {self.library.package} {said[self.code]}"
@@ -67,11 +67,13 @@ def link_faults(
 ) -> list[LinkFault]:
     """Say what the libraries of an environment lack; ``system`` are the names that the system has."""
     shared, paths = load_libraries(), {library.path for library in libraries}
-    preloaded: dict[str, dict[str, None]] = {}
+    owners: dict[str, dict[str, None]] = {}  # of paths, and of the names that torch has loaded before
     for library in libraries:
+        names = {library.path}
         if _PRELOADED.fullmatch(posixpath.dirname(library.path)):
-            for name in (posixpath.basename(library.path), library.elf.soname or ""):
-                preloaded.setdefault(name, {})[library.package] = None
+            names |= {posixpath.basename(library.path), library.elf.soname or library.path}
+        for name in names:
+            owners.setdefault(name, {})[library.package] = None
     majors = {
         major for one in libraries if one.package == "torch" for need in one.elf.needs if (major := shared.cuda(need))
     }
@@ -82,7 +84,7 @@ def link_faults(
         folders = list(map(posixpath.normpath, own_paths))
         cuda = {major for need in library.elf.needs if (major := shared.cuda(need))}
         for name in (*library.elf.needs, *library.opened):
-            known = name in preloaded or name in system or any(f"{folder}/{name}" in paths for folder in folders)
+            known = name in owners or name in system or any(f"{folder}/{name}" in paths for folder in folders)
             if not (known or _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name)):
                 row, major = shared.row(name), next(iter(cuda or majors), shared.cuda(name))
                 must = load_members().must_open.get(library.package)
@@ -91,9 +93,10 @@ def link_faults(
                 faults.append(LinkFault(library, "missing-library", name, row and row.package_for(major), certain))
         if len(majors) == 1 and cuda - majors:
             faults.append(LinkFault(library, "other-cuda", f"{max(cuda)}, and torch with {max(majors)}"))
-        others = [package for package in preloaded.get(library.elf.soname or "", ()) if package != library.package]
-        if others and _PRELOADED.fullmatch(origin):
-            faults.append(LinkFault(library, "twice-there", others[0]))
+        shared_name = library.elf.soname if _PRELOADED.fullmatch(origin) else None
+        others = {**owners[library.path], **owners.get(shared_name or "", {})}.keys() - {library.package}
+        if others:
+            faults.append(LinkFault(library, "twice-there", min(others)))
         if glibc and (newest := library.elf.newest("GLIBC")) and newest > glibc:
             faults.append(LinkFault(library, "glibc-too-old", ".".join(map(str, newest))))
     return faults + list(_missing_symbols(libraries))

@@ -24,8 +24,8 @@ _BEGINNING = 256 << 10
 """In packed bytes: it held the tables of every library that was measured but those that had been patched."""
 _SMALL, _SMALL_INFLATED, _SMALL_IN_ALL = 10 << 20, 48 << 20, 32 << 20
 """Where the beginning says nothing, files up to so many packed bytes are read whole, so many of one wheel."""
-_MOST = 32
-"""How many libraries of a wheel to read, the largest first; vllm has 13."""
+_REQUESTS = 40
+"""After how many requests no further library is read, the largest come first: METADATA and the GPU code need some."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
@@ -157,9 +157,9 @@ def read_needs(wheel: WheelReader, only: Collection[str] | None = None) -> Needs
     opened: set[str] = set()
     libraries: dict[str, Elf | None] = {}
     budget = _SMALL_IN_ALL
-    for number, member in enumerate(native):
+    for member in native:
         elf = None
-        if number < _MOST and ".so" in member.name:
+        if wheel.requests < _REQUESTS and ".so" in member.name:
             elf, data, cost = _read_library(wheel, member, budget)
             budget -= cost
             opened |= {match.decode() for match in load_libraries().opened.findall(data)}
@@ -173,7 +173,9 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     shared = load_libraries()
     needs = {need for elf in elves for need in elf.needs}
     majors = {major for need in needs if (major := shared.cuda(need)) is not None}
-    outside = {need for need in needs if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))}
+    stems = [(path.rpartition("/")[2].partition(".so")[0], elf) for path, elf in libraries.items() if elf]
+    itself = {need for stem, elf in stems if not elf.whole for need in elf.needs if need.startswith(f"{stem}.so")}
+    outside = {need for need in needs - itself if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))}
     unread = tuple(sorted(name for name, elf in libraries.items() if elf is None))
     newest = max(filter(None, (elf.newest("GLIBC") for elf in elves)), default=None)
     return Needs(

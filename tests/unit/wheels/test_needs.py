@@ -173,6 +173,23 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert large.bytes_read < 400_000
 
 
+def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_called(tmp_path: Path) -> None:
+    names = [f"_ZN4some4name{number}" for number in range(40)]
+    library = native_library(tmp_path / "libown.so", soname="libown.so.4", undefined=names, needs=["libcudart.so.12"])
+    late = library.read_bytes() + random.Random(0).randbytes(12 << 20)
+
+    found = needs(more={"some/libown.so": late})
+
+    assert found.libraries == ("libcudart.so.12",)
+
+
+def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(tmp_path: Path) -> None:
+    silent = {f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)}
+    small = native_library(tmp_path / "_C.so", needs=["libcudart.so.12"])
+
+    assert len(needs(small, more=silent).unread) >= 30
+
+
 def test_a_library_that_inflates_without_end_is_left_off() -> None:
     bomb = WheelReader(Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30))
     tracemalloc.start()

@@ -1,0 +1,136 @@
+"""What has to be true of every choice of programs, over an index with programs of each kind and the whole catalogue."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomli
+from packaging.version import Version
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.making import resolve_locks
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.plan import Refusal, choose
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from gpuinstall.words import machine_in_words
+from tests.frozen import frozen_catalog
+from tests.integration.test_code_check import index, served, workshop  # noqa: F401  fixtures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.session import Session
+    from tests.lab.index import StandInIndex
+    from tests.lab.workshop import Workshop
+
+CARDS = {
+    "V100": ("535.183.01", "550.54.14", "580.95.05"),
+    "RTX 3090": ("470.256.02", "535.183.01", "550.54.14", "570.86.15", "580.95.05"),
+    "RTX 5090": ("570.86.15", "575.57.08", "580.95.05"),
+}
+"""Cards, each with drivers from the oldest to the newest; all of them drive it."""
+PROGRAMS = (
+    "vllm",
+    "engine",
+    "gptq",
+    "bound",
+    "portable",
+    "onnxruntime-gpu",
+    "rembg",
+    "bitsandbytes",
+    "wavering",
+    "axolotl",
+    "faster-whisper",
+)
+NAMED = ("torch", "cupy-cuda12x", "cupy-cuda13x", "jax[cuda12]", "tensorrt", "torch<2.3", "torch torchaudio")
+
+
+@pytest.fixture
+def session(index: StandInIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:  # noqa: F811
+    for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    with open_session(read_sources(index.torch_index, os.environ, tmp_path), SilentReporter()) as session:
+        yield session
+
+
+def version_of(words: str, gpus: tuple[str, ...], driver: str, session: Session) -> dict[str, str] | None:
+    """The versions that some words come to; None: refused."""
+    request = LockRequest(machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog())
+    try:
+        return resolve_locks([request], session)[0].versions
+    except (NoBuildError, MachineError):
+        return None
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("card", CARDS)
+def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_gpu_changes_nothing(
+    session: Session, card: str
+) -> None:
+    for words in PROGRAMS:
+        answers = [version_of(words, (card,), driver, session) for driver in CARDS[card]]
+        for (older, newer), drivers in zip(pairwise(answers), pairwise(CARDS[card]), strict=True):
+            if older is not None:
+                assert newer is not None, (words, drivers)
+                assert Version(newer[words]) >= Version(older[words]), (words, drivers)
+        assert version_of(words, (card, card), CARDS[card][-1], session) == answers[-1], words
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more_gpu_another(words: str) -> None:
+    catalog, request = frozen_catalog(), Request(tuple(words.split()))
+    for card, drivers in CARDS.items():
+        plans = [choose(machine_in_words((card,), driver, None, None), request, catalog) for driver in drivers]
+        two = choose(machine_in_words((card, card), drivers[-1], None, None), request, catalog)
+        for older, newer in pairwise(plans):
+            if older.choice:
+                assert newer.choice is not None, (card, words)
+                assert newer.choice.build.torch >= older.choice.build.torch, (card, words)
+        assert isinstance(two, Refusal) == isinstance(plans[-1], Refusal)
+        if two.choice and plans[-1].choice:
+            assert two.choice.build == plans[-1].choice.build
+
+
+@pytest.mark.parametrize("words", ["vllm", "gptq", "faster-whisper", "rembg", "bound"])
+def test_what_a_live_plan_says_a_lock_says(workshop: Workshop, words: str) -> None:  # noqa: F811
+    machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
+    plan = workshop.document("plan", "--live", words, *machine)["data"]
+    done = workshop.run("lock", words, *machine)
+    (path,) = workshop.folder.glob("pylock.*.toml")
+    held = read_lock(path).versions
+    pinned = {one.name: one for one in map(parse_requirement, plan["build"]["requirements"])}
+    assert held["torch"] == f"{plan['build']['torch']}+{plan['build']['backend']}"
+    assert all(one.allows(held[name].partition("+")[0]) for name, one in pinned.items() if name != "torch")
+    for warning in plan["warnings"]:
+        assert warning["message"] in done.err.replace("\n  ", " ")
+
+
+def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop: Workshop) -> None:  # noqa: F811
+    folder = workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions"
+
+    def rows() -> dict[str, dict[str, Any]]:
+        held = {path.name: tomli.loads(path.read_text()) for path in folder.glob("onnxruntime-gpu-*")}
+        of_the_run = ("backend", "learned", "etag")
+        return {name: {key: row[key] for key in row if key not in of_the_run} for name, row in held.items()}
+
+    machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
+    assert workshop.run("plan", "--live", "onnxruntime-gpu", *machine).ok
+    first = rows()
+    for path in folder.glob("*"):
+        path.unlink()
+    assert workshop.run("plan", "--live", "rembg", "torch==2.10.0", "--gpu", "RTX 3090", "--driver", "550.54.14").ok
+    second = rows()
+    assert first
+    shared = first.keys() & second.keys()
+    assert shared
+    assert {name: first[name] for name in shared} == {name: second[name] for name in shared}

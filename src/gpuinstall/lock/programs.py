@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from gpuinstall.web.client import Page
 
+_EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 """The members of the family that nearly every program leads to."""
 
@@ -108,17 +110,15 @@ def fetch_pages(requirements: Iterable[str], family: Collection[str], session: S
 
 
 def misnamed_releases(requirements: Iterable[str], family: Collection[str], session: Session) -> list[str]:
-    """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them."""
+    """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them.
+
+    None names a pre-release, which uv would read as leave to use them.
+    """
     pages = [(one.name, page) for one in _open_programs(requirements, family) if (page := _page(one, session))]
     wrong = ((name, misnamed_versions(page.text, page.content_type, page.url)) for name, page in pages)
-    return [f"{name}!={version}" for name, versions in wrong for version in sorted(versions) if _is_final(version)]
-
-
-def _is_final(version: str) -> bool:
-    """Say whether a version is no pre-release: uv takes a constraint that names one for leave to use them."""
-    with suppress(InvalidVersion):
-        return not Version(version).is_prerelease
-    return False
+    return [
+        f"{name}!={version}" for name, versions in wrong for version in sorted(versions) if not _EARLY.search(version)
+    ]
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:

@@ -34,7 +34,6 @@ class KnownBuild:
     core_minutes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    address: str = ""
     metadata: StaticMetadata | None = None
 
     def compiles_for_gpus(self, *, gpu_build: bool) -> bool:
@@ -60,7 +59,6 @@ def known_builds() -> Mapping[str, KnownBuild]:
             core_minutes=row.get("core_minutes"),
             environment=row.get("environment", {}),
             note=row.get("note", ""),
-            address=row.get("address", ""),
             metadata=_metadata(row.get("metadata")),
         )
         for row in table["packages"]

@@ -162,7 +162,7 @@ def misfit(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
 
 def made_with(row: LearnedRow, made: Build, rules: Rules) -> str:
     """Say what a package was made with."""
-    return f"{row.witness or row.file} is made with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
+    return f"{row.witness or row.file} is built with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

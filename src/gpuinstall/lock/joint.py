@@ -276,6 +276,8 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
                     return answer.against(f"{program.name} {program.newest}")
                 obstacles[program.name] = answer.why
                 break
+            if Version(answer[program.name][0]).is_prerelease:  # uv takes one where no final release is left
+                break
             versions = answer
         if program.name in versions:
             project = project.within(_bound(program.name, ">=", versions))

@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
@@ -136,8 +135,6 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
         package, listed = missing[1], {*load_catalog().family, *load_extensions().rows}
         likely = [f"gpuinstall install {name}" for name in get_close_matches(package, listed, 1)]
-        built = known_builds().get(package)
-        likely = [f"gpuinstall install '{package} @ {built.address}'"] if built and built.address else likely
         hint = likely[0] if likely else "Check the name"
         return InstallationError("package-not-found", f"the index has no package called {package}", hint=hint)
     return None

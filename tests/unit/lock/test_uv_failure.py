@@ -115,13 +115,3 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
 def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package() -> None:
     assert build_failure(INDEX) is None
     assert failed(INDEX).code == "network"
-
-
-def test_a_package_that_is_had_from_its_repository_alone_is_answered_with_its_address() -> None:
-    words = (
-        "× No solution found\n╰─▶ Because detectron2 was not found in the package registry and you require detectron2"
-    )
-    failure = explain_failure(words)
-    assert isinstance(failure, InstallationError)
-    address = "git+https://github.com/facebookresearch/detectron2"
-    assert failure.hint == f"gpuinstall install 'detectron2 @ {address}'"

@@ -88,10 +88,10 @@ def _waiting():
     while frame:
         if frame.f_code.co_name == "attempt":
             found["channel"] = frame.f_locals["self"]
-        if frame.f_code.co_name == "main" and "asked" in frame.f_locals:
-            found["asked"] = frame.f_locals["asked"]
+        if frame.f_code.co_name == "main" and "options" in frame.f_locals:
+            found["options"] = frame.f_locals["options"]
         frame = frame.f_back
-    return found["channel"], found["asked"]
+    return found["channel"], found["options"]
 
 
 def _told(version):

@@ -246,13 +246,12 @@ class Catalog:
         platforms: dict[tuple[str, str], list[Build]] = {}
         for build in self.builds:
             platforms.setdefault((build.os, build.arch), []).append(build)
-        newest_first = {key: sorted(builds, key=_newness, reverse=True) for key, builds in platforms.items()}
-        return {key: tuple(builds) for key, builds in newest_first.items()}
+
+        def newness(build: Build) -> tuple[Version, tuple[int, int], str]:
+            return build.torch, build.toolkit or (0, 0), build.backend.tag
+
+        return {key: tuple(sorted(builds, key=newness, reverse=True)) for key, builds in platforms.items()}
 
 
 def _without_builds(read: Callable[[], KindOfBuilds]) -> KindOfBuilds:
     return read()._replace(builds=())
-
-
-def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:
-    return build.torch, build.toolkit or (0, 0), build.backend.tag

@@ -81,20 +81,19 @@ class SlurmEngine:
 
     def run(self, command: Sequence[str], nodes: Sequence[NodeName], seconds: float, *, together: bool = False) -> str:  # noqa: ARG002  all tasks start at once
         """Run one task on each node that is up; a node that is lost takes no other with it."""
-        up = self._up(nodes)
+        # A step would wait for ever for the nodes that Slurm itself calls down.
+        states = self._sinfo("%N|%T")
+        up = [node for node in nodes if not any(word in states.get(node, "") for word in _UNUSABLE)]
         if not up:
             return ""
         where = [f"--nodelist={compress(up)}", f"--nodes={len(up)}", f"--ntasks={len(up)}", "--ntasks-per-node=1"]
-        inside = ["--overlap"] if self.allocated is not None else ["--exclusive", f"--time={_minutes(seconds)}"]
+        inside = (
+            ["--overlap"] if self.allocated is not None else ["--exclusive", f"--time={max(1, -int(-seconds // 60))}"]
+        )
         # srun's status says 0 for a job that has lost a node (seen in 22.05): what counts are the records.
         flags = ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered", "--quiet"]
         queue = 0.0 if self.allocated is not None else QUEUE_S
         return process.run(["srun", *flags, *inside, *where, *command], seconds=seconds + queue).out
-
-    def _up(self, nodes: Sequence[str]) -> list[str]:
-        """Leave out the nodes that Slurm itself calls down: a step would wait for them for ever."""
-        states = self._sinfo("%N|%T")
-        return [node for node in nodes if not any(word in states.get(node, "") for word in _UNUSABLE)]
 
     def _sinfo(self, form: str) -> dict[str, str]:
         """What sinfo says of each node."""
@@ -216,10 +215,6 @@ def _open_local() -> LocalEngine:
     except (OSError, ValueError) as error:
         message = f"{path} ({NODES}) cannot be read: {error}"
         raise UsageError("nodes-malformed", message, hint='{"node": {"VARIABLE": "value"}}') from None
-
-
-def _minutes(seconds: float) -> int:
-    return max(1, -int(-seconds // 60))
 
 
 def _named(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, products
-from gpuinstall.vendors.nvidia.code import split_code
+from gpuinstall.vendors.nvidia.driver import split_code
 from gpuinstall.versions import ComputeCapability
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")

@@ -13,7 +13,7 @@ import pytest
 from gpuinstall.machine import Driver
 from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
-from gpuinstall.vendors.nvidia.code import split_code
+from gpuinstall.vendors.nvidia.driver import split_code
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine

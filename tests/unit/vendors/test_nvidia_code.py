@@ -8,7 +8,7 @@ from packaging.version import Version
 from gpuinstall.backend import Backend
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
-from gpuinstall.vendors.nvidia.code import code_for
+from gpuinstall.vendors.nvidia.driver import code_for
 from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.frozen import frozen_catalog
 

@@ -6,8 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.vendors.nvidia.code import code_for, split_code
-from gpuinstall.vendors.nvidia.driver import MachineDriver
+from gpuinstall.vendors.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 

@@ -112,7 +112,7 @@ def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
 def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify: Verify) -> None:
     verdict = verify({"GPU-1": {"hang": True, "at": "linear"}}, seconds=2.0)
     assert statuses(verdict) == ["passed", "failed"]
-    assert the_fault(verdict.devices[1])[:2] == ("linear", "no end within 2 s")
+    assert the_fault(verdict.devices[1])[:2] == ("linear", "not finished after 2 s")
 
 
 def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify: Verify) -> None:

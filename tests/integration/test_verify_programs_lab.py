@@ -116,7 +116,7 @@ def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
 
 def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
     (device,) = verify(NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0).devices
-    assert programs(device)["torchao-quantize"].message == "no end within 2 s"
+    assert programs(device)["torchao-quantize"].message == "not finished after 2 s"
     assert programs(device)["torchvision-nms"].status == "passed"
 
 

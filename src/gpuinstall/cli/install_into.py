@@ -33,8 +33,8 @@ def check_not_a_path(python: str | None) -> None:
         raise UsageError(
             "python-is-a-path",
             f"--python {python} is the interpreter of an existing environment",
-            hint=f"gpuinstall install --into --python {quoted(python or '')}   puts torch into it\n"
-            "gpuinstall install --python 3.12   makes an environment of that Python",
+            hint=f"gpuinstall install --into --python {quoted(python or '')}   # installs torch into it\n"
+            "gpuinstall install --python 3.12   # makes an environment of that Python",
         )
 
 

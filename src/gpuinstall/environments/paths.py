@@ -115,7 +115,7 @@ class EnvironmentPaths:
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:
-    hint = "gpuinstall install --venv DIR   with a folder elsewhere"
+    hint = "gpuinstall install --venv DIR   # another folder"
     return UsageError("unusable-place", f"{venv} cannot hold an environment: {reason}", hint=hint)
 
 

@@ -90,6 +90,6 @@ def _checked(text: str, tool: str, parse: Callable[[str], object]) -> str:
         parse(text)
     except (ValueError, configparser.Error) as error:
         message = f"{tool}'s configuration says something of its own there, and is left as it is"
-        hint = f"gpuinstall hook {tool} --show   prints the lines, to write them in"
+        hint = f"gpuinstall hook {tool} --show   # prints the lines to write in yourself"
         raise UsageError("hook-taken", message, evidence=str(error).replace("\n", " "), hint=hint) from None
     return text

@@ -200,7 +200,7 @@ def _open_ray() -> RayEngine:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             reason = str(error).splitlines()[0]
-            hint = "ray start --head   here, or RAY_ADDRESS=host:port of the cluster's head"
+            hint = "ray start --head   # here, or set RAY_ADDRESS=host:port of the cluster's head"
             raise UsageError("no-ray-cluster", f"no Ray cluster found: {reason}", hint=hint) from None
     return RayEngine(_named(ray.nodes()))
 

@@ -54,7 +54,7 @@ class RunFolder:
     def read(self) -> FleetRun:
         """Read what the run is; without a driver it is whatever its records say. Raise UsageError for no folder."""
         if not self.path.is_dir():
-            hint = f"gpuinstall fleet survey --run-dir {quoted(self.path)}   begins one"
+            hint = f"gpuinstall fleet survey --run-dir {quoted(self.path)}   # starts one"
             raise UsageError("run-missing", f"there is no run in {self.path}", hint=hint)
         if self.holds("run"):
             return self.document("run", FleetRun.read)

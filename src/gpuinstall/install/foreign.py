@@ -112,7 +112,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
             "system-python",
             f"{python} is the system's Python; gpuinstall does not change it",
             why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   makes an environment of its own in .venv",
+            hint="gpuinstall install   # makes an environment in .venv",
         )
     return environment
 

@@ -145,9 +145,9 @@ def _needs_torch(package: str) -> InstallationError:
         "build-needs-torch",
         f"the dependencies of {package} are known only when it is built, and its setup imports torch",
         why="uv builds it in isolation, without torch",
-        hint=f"gpuinstall install   without {package}, then into the environment:\n"
+        hint=f"gpuinstall install   # without {package}, then:\n"
         f"uv pip install --python .venv --no-build-isolation {package}   "
-        "with its build tools: setuptools wheel packaging ninja",
+        "# with its build tools: setuptools wheel packaging ninja",
         id="F73",
     )
 

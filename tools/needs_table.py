@@ -64,6 +64,11 @@ library of the whole file. *unread* counts libraries whose tables were not in th
 need is not known then, and nothing is decided by it. Made by `python -m tools.needs_table`.
 
 """
+NOTE = """\
+Where a row differs, a library was read from its beginning alone, where what it needs cannot be told from other names of
+libraries: its own under another file name (soundfile), or one that auditwheel has renamed (torchvision's nvJPEG).
+
+"""
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
 _NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 
@@ -167,8 +172,12 @@ def main() -> None:
     summary = f"{len(readings)} wheels with {sum(one.libraries for one in readings)} libraries: {counts}; {cost}."
     print(summary)  # noqa: T201
     if not asked:
-        head = "| wheel | libraries | unread | read | requests | needs | readelf |\n|---|---|---|---|---|---|---|"
-        PAGE.write_text("\n".join([INTRODUCTION + summary + "\n", head, *map(str, readings)]) + "\n", encoding="utf-8")
+        head = (
+            NOTE + "| wheel | libraries | unread | read | requests | needs | readelf |\n|---|---|---|---|---|---|---|"
+        )
+        PAGE.write_text(
+            "\n".join([INTRODUCTION + summary + "\n", NOTE + head, *map(str, readings)]) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -172,12 +172,9 @@ def main() -> None:
     summary = f"{len(readings)} wheels with {sum(one.libraries for one in readings)} libraries: {counts}; {cost}."
     print(summary)  # noqa: T201
     if not asked:
-        head = (
-            NOTE + "| wheel | libraries | unread | read | requests | needs | readelf |\n|---|---|---|---|---|---|---|"
-        )
-        PAGE.write_text(
-            "\n".join([INTRODUCTION + summary + "\n", NOTE + head, *map(str, readings)]) + "\n", encoding="utf-8"
-        )
+        head = "| wheel | libraries | unread | read | requests | needs | readelf |\n|---|---|---|---|---|---|---|"
+        parts = [INTRODUCTION + summary + "\n", NOTE + head, *map(str, readings)]
+        PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -169,7 +169,8 @@ class Project:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
         from gpuinstall.lock.team_lock import read_team_lock, team_lock_in
 
-        path = team_lock_in(self.folder) if self.settings.declared else None
+        counts = self.settings.declared and not self.settings.only
+        path = team_lock_in(self.folder) if counts else None
         if path is None:
             return ()
         pythons = (self.settings.request.python, self.config.python, RUNNING_PYTHON)

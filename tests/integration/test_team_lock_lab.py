@@ -115,3 +115,5 @@ def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     workshop.document("install")
     workshop.document("install", "--upgrade-package", "markdown")
     assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.3.4", "3.10")
+    workshop.document("lock", "--only", "numpy", "--upgrade")
+    assert versions(workshop)["numpy"] == "2.4.0", "what is asked for alone is not the project's"

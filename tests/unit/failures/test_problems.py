@@ -175,9 +175,9 @@ def test_every_code_of_the_table_is_reported_somewhere() -> None:
         (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
         (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
         (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
-        (("windows",), False, "install NVIDIA driver 580 or newer"),
+        (("windows",), False, "Install NVIDIA driver 580 or newer"),
         (("docker", "container", "ubuntu", "apt"), False, "On the host: install NVIDIA driver 580"),
-        (("gibberish", "linux"), False, "install NVIDIA driver 580 or newer"),
+        (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
     ],
 )
 def test_a_driver_is_installed_by_the_commands_of_the_place(keys: tuple[str, ...], legacy: bool, start: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import Recording, ThisMachine, recorded_name
+from gpuinstall.facts.source import Recorder, Recording, ThisMachine, own_words, recorded_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,10 +62,10 @@ def overlay() -> None:
     if not os.environ.get(FOLDER):
         return
     from gpuinstall import probe
-    from gpuinstall.facts import source
     from gpuinstall.vendors.amd import prober
 
-    vars(probe)["ThisMachine"] = vars(source)["ThisMachine"] = Overlaid
+    vars(probe)["ThisMachine"] = Overlaid
+    vars(probe)["recorder"] = lambda folder, reporter: Recorder(folder, own_words(), Overlaid(reporter))
     if _played().access(prober.KFD):
         prober.kfd_version = lambda path=prober.KFD: KFD_VERSION  # noqa: ARG005
 

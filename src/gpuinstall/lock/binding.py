@@ -8,7 +8,6 @@ source of the family lists it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.listing import index_names, own_names
@@ -53,8 +52,17 @@ class Binding:
 def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session) -> Binding:
     """Bind the family, and whatever else the torch index has itself for these backends."""
     requested, tags = {parse_requirement(text).name for text in requirements}, frozenset(backends)
-    look = partial(_names_listed, catalog=catalog, session=session)
-    listed = frozenset[str]().union(*side_by_side(look, sorted(tags)))
+
+    def is_copied(name: str) -> bool:
+        return any(name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied)
+
+    def names_of(backend: str) -> frozenset[str]:
+        named = index_names(session.sources, session.client, backend)
+        strangers = [name for name in sorted(named - catalog.family) if not is_copied(name)][:STRANGERS]
+        own = own_names(session.sources, session.client, backend, strangers) if strangers else frozenset[str]()
+        return named & catalog.family | own
+
+    listed = frozenset[str]().union(*side_by_side(names_of, sorted(tags)))
     return Binding(tags, catalog.family | listed, listed, frozenset(requested))
 
 
@@ -70,15 +78,3 @@ def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple
         if key not in best or min(ranks) < best[key][0]:
             best[key] = min(ranks), wheel
     return tuple(wheel for _, wheel in best.values())
-
-
-def _names_listed(backend: str, catalog: Catalog, session: Session) -> frozenset[str]:
-    """What the torch index lists for a backend of the family, and what else it has itself."""
-
-    def is_copied(name: str) -> bool:
-        return any(name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied)
-
-    named = index_names(session.sources, session.client, backend)
-    strangers = [name for name in sorted(named - catalog.family) if not is_copied(name)][:STRANGERS]
-    own = own_names(session.sources, session.client, backend, strangers) if strangers else frozenset[str]()
-    return named & catalog.family | own

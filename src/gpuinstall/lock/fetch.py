@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock, LockedFile
-    from gpuinstall.reporter import Meter, Progress, Reporter
+    from gpuinstall.reporter import Meter, Progress
     from gpuinstall.session import Session
 
 AT_ONCE = 16
@@ -51,8 +51,13 @@ class Hashes:
 
 def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session) -> Hashes:
     """Find every hash that costs no transfer; ``catalogued`` gives the official index's, by the name of the file."""
-    known = {file.url: file.sha256 for file in files if file.sha256} | _local_hashes(files, session.reporter)
-    official = [file for file in files if file.url not in known and _is_official(file)]
+    known = {file.url: file.sha256 for file in files if file.sha256}
+    here = {file: path for file in files if not file.sha256 and (path := local_path(file.url))}
+    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in here.items()}
+    with session.reporter.progress("Hash", parts) as progress:
+        known |= {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in here.items()}
+    rest = [file for file in files if file.url not in known]
+    official = [file for file in rest if (urlsplit(file.url).hostname or "").endswith(OFFICIAL_HOSTS)]
     published = catalogued() if official else {}
     known |= {file.url: published[file.name] for file in official if file.name in published}
     rest = [file for file in files if file.url not in known]
@@ -66,8 +71,14 @@ def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
     if not hashes.missing:
         return dict(hashes.known)
     heads = hashes.missing
+
+    def sha256_at(file: LockedFile, head: Head) -> str:
+        sha256 = _hash(session.client.chunks(file.url, head.size), partial(count, file.name))
+        session.cache.keep(file.url, FileHash(sha256, head.etag))
+        return sha256
+
     with transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
-        hashed = pool.map(partial(_sha256_at, session=session, count=count), heads, heads.values())
+        hashed = pool.map(sha256_at, heads, heads.values())
         return {**hashes.known, **dict(zip((file.url for file in heads), hashed, strict=True))}
 
 
@@ -79,7 +90,10 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
     """
     if not locks:
         raise LockError("lock-missing", "no lock to download files for", hint="gpuinstall lock")
-    files = _by_path(file for lock in locks for file in lock.files)
+    files: dict[str, LockedFile] = {}
+    for file in (file for lock in locks for file in lock.files):
+        if files.setdefault(file.name, file).sha256 != file.sha256:
+            files[f"{file.sha256}/{file.name}"] = file
     if unhashed := [name for name, file in files.items() if file.sha256 is None]:
         raise LockError("lock-unhashed", f"a lock has no sha256 for {unhashed[0]}", hint="gpuinstall lock --upgrade")
     with transfers(dict.fromkeys(files), session) as (pool, count):
@@ -106,13 +120,10 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-    _say_fetched([size for size in came.values() if size], monotonic() - start, session.reporter)
-
-
-def _sha256_at(file: LockedFile, head: Head, *, session: Session, count: Progress) -> str:
-    sha256 = _hash(session.client.chunks(file.url, head.size), partial(count, file.name))
-    session.cache.keep(file.url, FileHash(sha256, head.etag))
-    return sha256
+    if sizes := [size for size in came.values() if size]:
+        seconds, files = monotonic() - start, f"{len(sizes)} file{'s' if len(sizes) > 1 else ''}"
+        rate = readable(int(sum(sizes) / max(seconds, 0.001)))
+        session.reporter.step("Fetched", f"{files}, {readable(sum(sizes))} at {rate}/s", seconds)
 
 
 def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) -> str:
@@ -124,13 +135,6 @@ def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) 
         digest.update(chunk)
         meter(len(chunk))
     return digest.hexdigest()
-
-
-def _say_fetched(came: Sequence[int], seconds: float, reporter: Reporter) -> None:
-    if came:
-        files = f"{len(came)} file{'s' if len(came) > 1 else ''}"
-        rate = readable(int(sum(came) / max(seconds, 0.001)))
-        reporter.step("Fetched", f"{files}, {readable(sum(came))} at {rate}/s", seconds)
 
 
 def local_path(url: str) -> Path | None:
@@ -148,18 +152,6 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
         raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
 
 
-def _is_official(file: LockedFile) -> bool:
-    return (urlsplit(file.url).hostname or "").endswith(OFFICIAL_HOSTS)
-
-
-def _local_hashes(files: Sequence[LockedFile], reporter: Reporter) -> dict[str, str]:
-    """Hash the files that lie on this machine and have no hash, by address."""
-    here = {file: path for file in files if not file.sha256 and (path := local_path(file.url))}
-    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in here.items()}
-    with reporter.progress("Hash", parts) as progress:
-        return {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in here.items()}
-
-
 def _ask(session: Session, file: LockedFile) -> FileHash | Head:
     """What an address holds, where its hash was taken and it is still the same, or nobody can say."""
     known = session.cache.known(file.url)
@@ -168,16 +160,6 @@ def _ask(session: Session, file: LockedFile) -> FileHash | Head:
     except UnreachableError:
         return known or Head()
     return known if known and known.etag and known.etag == head.etag else head
-
-
-def _by_path(files: Iterable[LockedFile]) -> dict[str, LockedFile]:
-    """Give each file a path of its own."""
-    paths: dict[str, LockedFile] = {}
-    for file in files:
-        first = paths.setdefault(file.name, file)
-        if first.sha256 != file.sha256:
-            paths[f"{file.sha256}/{file.name}"] = file
-    return paths
 
 
 def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:

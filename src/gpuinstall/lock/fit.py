@@ -60,7 +60,10 @@ class Misfit:
 
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
-    python = lock.python or _python_for(lock, machine, request)
+    wanted = lock.pylock.requires_python or SpecifierSet()  # somebody else's lock may serve several Pythons
+    here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
+    tried = (lock.python, request.python, *request.preferred_pythons, *here)
+    python = next((python for python in tried if python and f"{python}.99" in wanted), "")
     if reason := (
         _not_pinned(lock)
         or _not_from_wheels(lock, catalog)
@@ -140,9 +143,15 @@ def same_inputs(lock: Lock, request: Request) -> bool:
 
 def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
     """The packages that their own markers keep out of every environment that a lock is for; ``python`` is ``X.Y``."""
-    environment = target.environment(python)
-    packages = (package for package in lock.pylock.packages if package.marker)
-    return tuple(package.name for package in packages if package.marker and _marker_fails(package.marker, environment))
+    environment: dict[str, Any] = target.environment(python)
+
+    def fails(marker: Marker) -> bool:
+        try:
+            return not marker.evaluate(environment)
+        except (ValueError, KeyError):  # a marker of names that no environment has
+            return True
+
+    return tuple(package.name for package in lock.pylock.packages if package.marker and fails(package.marker))
 
 
 def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Catalog) -> Reason:
@@ -155,14 +164,6 @@ def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Cata
     return Reason(why.code, why.message)
 
 
-def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
-    """The Python for a lock of somebody else's, which may serve several; empty where none at hand is one of them."""
-    wanted = lock.pylock.requires_python or SpecifierSet()
-    here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
-    tried = (request.python, *request.preferred_pythons, *here)
-    return next((python for python in tried if python and f"{python}.99" in wanted), "")
-
-
 def _not_pinned(lock: Lock) -> Reason | None:
     """Say what no hash pins, unless the lock was made so because somebody asked for it."""
     strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
@@ -173,14 +174,13 @@ def _not_pinned(lock: Lock) -> Reason | None:
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    built = [package.name for package in lock.pylock.packages if package.name in catalog.family and _is_built(package)]
+    def is_built(package: Package) -> bool:
+        place = (package.archive.url or package.archive.path or "") if package.archive else ""
+        return not (package.wheels or place.partition("#")[0].endswith(".whl"))
+
+    built = [package.name for package in lock.pylock.packages if package.name in catalog.family and is_built(package)]
     message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
     return Reason("wrong-source", message) if built else None
-
-
-def _is_built(package: Package) -> bool:
-    place = (package.archive.url or package.archive.path or "") if package.archive else ""
-    return not (package.wheels or place.partition("#")[0].endswith(".whl"))
 
 
 def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
@@ -238,10 +238,3 @@ def _holds(lock: Lock, requirement: Asked) -> bool:
     if version is None:
         return requirement.name in lock.addresses and requirement.specifier is None
     return requirement.specifier is None or requirement.specifier.contains(version, prereleases=True)
-
-
-def _marker_fails(marker: Marker, environment: dict[str, Any]) -> bool:
-    try:
-        return not marker.evaluate(environment)
-    except (ValueError, KeyError):  # a marker of names that no environment has
-        return True

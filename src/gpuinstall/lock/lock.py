@@ -220,7 +220,9 @@ def parse(name: str, text: str) -> Lock:
 
     try:
         document = parse_toml(text)
-        _check_version(name, document.get("lock-version", "1.0"))
+        if (version := document.get("lock-version", "1.0")) != "1.0":
+            message = f"{name} is a lock of version {version}; this release supports 1.0"
+            raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
     except PylockValidationError as error:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
@@ -310,12 +312,6 @@ _UNKNOWN = "0" * 32
 _RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
 
 
-def _check_version(name: str, version: object) -> None:
-    if version != "1.0":
-        message = f"{name} is a lock of version {version}; this release supports 1.0"
-        raise LockError("lock-version", message, hint="Use a newer gpuinstall")
-
-
 def _version(package: Package) -> str | None:
     """The version of a package; pip names that of a wheel by address in the wheel's name alone."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -330,7 +326,8 @@ def _version(package: Package) -> str | None:
 def _by_address(package: Package) -> str:
     """Write a requirement that brings the very same again."""
     if folder := package.directory:
-        return f"{'-e ' if folder.editable else ''}{package.name} @ {_relative(folder.path)}"
+        begins = folder.path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", folder.path)
+        return f"{'-e ' if folder.editable else ''}{package.name} @ {'' if begins else './'}{folder.path}"
     vcs = package.vcs
     if vcs is None or not vcs.url:
         return package.name
@@ -343,10 +340,6 @@ def _unhashed(package: Package) -> str:
         return f"{package.name} (the folder {folder.path}{', editable' if folder.editable else ''})"
     vcs = package.vcs
     return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})" if vcs else package.name
-
-
-def _relative(path: str) -> str:
-    return path if path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", path) else f"./{path}"
 
 
 def _check_package(name: str, package: Package) -> None:

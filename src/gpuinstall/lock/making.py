@@ -71,8 +71,11 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
     if isinstance(answer, Conflict):
-        if silent := _silent_index(requests, session, newest=newest):
-            raise silent
+        # The torch index is the reason where it does not answer and the request would be served if it did.
+        if silent := session.client.unreachable(session.sources.torch_index):
+            with suppress(MachineError, NoBuildError):
+                agree_on_torch(requests, newest=newest)
+                raise silent
         return answer
     try:
         for resolution in answer:
@@ -132,16 +135,6 @@ def _from_cache(
     raise unreachable
 
 
-def _silent_index(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> UnreachableError | None:
-    """The torch index, where it does not answer and the request would be served if it did."""
-    silent = session.client.unreachable(session.sources.torch_index)
-    if silent:
-        with suppress(MachineError, NoBuildError):
-            agree_on_torch(requests, newest=newest)
-            return silent
-    return None
-
-
 def _attempts(
     requests: Sequence[LockRequest], held: Sequence[Lock], moving: Collection[str]
 ) -> Iterator[Sequence[LockRequest]]:
@@ -156,7 +149,10 @@ def _attempts(
     if not versions:
         yield requests
         return
-    if moving or not _asks_for_new_programs(requests[0], held):
+    # A program that no lock was made for comes before torch: its version is chosen first.
+    locked = frozenset(_by_name(requests[0].request.preferred)).union(*(lock.asked for lock in held))
+    named = requests[0].request.requirements
+    if moving or not names_programs(text for text in named if parse_requirement(text).name not in locked):
         family = requests[0].catalog.family
         members = sorted(name for name in versions if name in family) if "torch" in versions else []
         rest = {name: version for name, version in versions.items() if name not in family}
@@ -177,13 +173,6 @@ def _with_locked_torch(request: LockRequest, held: Sequence[Lock], torch: str | 
     named = [one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"]
     pinned = request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
     return request if isinstance(pinned.outcome, Refusal) else pinned
-
-
-def _asks_for_new_programs(request: LockRequest, held: Sequence[Lock]) -> bool:
-    """Say whether a program is named that no lock was made for: its version comes before that of torch."""
-    locked = frozenset(_by_name(request.request.preferred)).union(*(lock.asked for lock in held))
-    named = request.request.requirements
-    return names_programs(text for text in named if parse_requirement(text).name not in locked)
 
 
 def _by_name(preferred: Iterable[str]) -> dict[str, str]:

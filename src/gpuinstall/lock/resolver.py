@@ -34,7 +34,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
@@ -78,7 +78,11 @@ class ResolverProject:
     def write(self, folder: Path, scratch: Path) -> None:
         """Write the project and its pages into ``folder``; the empty ones lie in ``scratch``, once for a whole run."""
         _write_index({package: wheels for package, wheels in self.pages.items() if wheels}, folder / "family")
-        unlisted = _empty_index(frozenset(self.pages), scratch)
+        unlisted = scratch / f"unlisted-{hashlib.sha256(' '.join(sorted(self.pages)).encode()).hexdigest()}"
+        with _WRITING:  # it is there whole, or not at all
+            if not unlisted.exists():
+                _write_index(dict.fromkeys(self.pages, ()), scratch / "unlisted")
+                (scratch / "unlisted").rename(unlisted)
         (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
         lock, requirements = (folder / name for name in PREFERRED)
         packages = [{"name": name, "version": version} for name, version in sorted(self.pins.preferred.items())]
@@ -228,17 +232,6 @@ def _as_asked(package: str, addresses: Iterable[str]) -> str:
 
 def _built(package: str) -> str:
     return f"--no-binary={package}"
-
-
-def _empty_index(packages: Collection[str], scratch: Path) -> Path:
-    """An index where each of ``packages`` has a page without a wheel; it is there whole, or not at all."""
-    index = scratch / f"unlisted-{hashlib.sha256(' '.join(sorted(packages)).encode()).hexdigest()}"
-    with _WRITING:
-        if not index.exists():
-            whole = scratch / "unlisted"
-            _write_index(dict.fromkeys(packages, ()), whole)
-            whole.rename(index)
-    return index
 
 
 def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:

@@ -68,7 +68,8 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     new = []
     for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
         catalog = catalog.serving(build.backend.kind)
-        if not any(_same(build, known) for known in catalog.builds_for(build.os, build.arch)):
+        alike = (known for known in catalog.builds_for(build.os, build.arch) if known.torch == build.torch)
+        if not any(known.backend == build.backend or not build.labelled for known in alike):
             if _strange_hosts([LockedFile("torch", wheel.url) for wheel in build.unread], str(build.backend), session):
                 continue  # nobody but the sources is asked
             with suppress(InstallationError):
@@ -88,7 +89,8 @@ def _strange_hosts(
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
-        if server in ours or server == "file://" or _is_official(server):
+        is_official = f".{server.removeprefix('https://')}".endswith(f"{OFFICIAL_HOSTS}:443")
+        if server in ours or server == "file://" or is_official:
             continue
         for listed in _listed_hosts(file.package, backend, session, torch):
             ours |= listed
@@ -97,10 +99,6 @@ def _strange_hosts(
         else:
             strange.setdefault(server, []).append(file.package)
     return strange
-
-
-def _is_official(server: str) -> bool:
-    return f".{server.removeprefix('https://')}".endswith(f"{OFFICIAL_HOSTS}:443")
 
 
 def _is_silent(package: str, session: Session) -> bool:
@@ -122,10 +120,6 @@ def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> I
     yield {Location.parse(wheel.url).server for wheel in family_wheels(sources, session.client, backend, package)}
     with suppress(InstallationError):
         yield {Location.parse(wheel.url).server for wheel in default_wheels(sources, session.client, package)}
-
-
-def _same(held: Build, known: Build) -> bool:
-    return held.torch == known.torch and (held.backend == known.backend or not held.labelled)
 
 
 def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
